@@ -1,0 +1,131 @@
+"""The adapter protocol: what a model must expose to be audited. Everything is a list of attention sites.
+
+Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, C logits, d and m features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from attnaudit.instances import Instance
+
+SiteKind = Literal["pool", "self", "cross"]
+
+#: The stream of tokens that attention is read over in pooled models.
+TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an adapter can do. Checks and fast paths are selected by these, never by looking for methods.
+
+    task: "classification" (one label per input) is audited; "multi_label" and "regression" are refused.
+    classes: names in the order of the logits. One logit with two classes is a sigmoid for classes[1].
+    decodes: `decode(hidden, weights)` gives the logits of a context without encoding again.
+    linear_decoder: `decoder_weights()` gives (W, b) with logits = W·(weights·hidden) + b.
+    differentiable: gradients reach embeddings and replaced weights.
+    deletion: `delete` works. query: instances carry a query. max_tokens: longest input, None if unlimited.
+    """
+
+    classes: tuple[str, ...]
+    task: str = "classification"
+    decodes: bool = False
+    linear_decoder: bool = False
+    differentiable: bool = True
+    deletion: bool = True
+    query: bool = False
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One place where weights over tokens are computed. query and keys name token streams."""
+
+    key: str
+    layer: int = 0
+    kind: SiteKind = "pool"
+    heads: int = 1
+    query: str | None = None
+    keys: str = TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A padded batch: stream -> (B, T). mask: True on tokens, False on padding. special: True on tokens such as
+    [CLS] that enter the encoder but no statistic. tokens: stream -> B lists of T_b strings, special ones included."""
+
+    ids: Mapping[str, Tensor]
+    mask: Mapping[str, Tensor]
+    special: Mapping[str, Tensor]
+    tokens: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    words: Mapping[str, Tensor] = field(default_factory=dict)
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def real(self, stream: str = TEXT) -> Tensor:
+        """(B, T) True on the tokens that statistics are taken over: neither padding nor special."""
+        return self.mask[stream] & ~self.special[stream]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What one forward pass shows. attention: site key -> (B, H, Q, K), zero where not allowed.
+    allowed: site key -> (B, 1 or H, Q, K) True where a query may attend. hidden: stream -> list over layers of
+    (B, T, m); for pooled attention the last entry is what the weights are applied to."""
+
+    logits: Tensor
+    attention: Mapping[str, Tensor]
+    allowed: Mapping[str, Tensor]
+    hidden: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
+
+
+#: (site, live weights (B,H,Q,K), allowed) -> weights to use instead, or None to leave them. Differentiable.
+Intervention = Callable[[Site, Tensor, Tensor], Tensor | None]
+
+
+@runtime_checkable
+class ModelAdapter(Protocol):
+    """Makes one model auditable. `decode` and `decoder_weights` are used only if capabilities say so."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def modules(self) -> Sequence[nn.Module]:
+        """The modules that hold parameters: moved to the device, put in evaluation mode, hashed."""
+        ...
+
+    def collate(self, instances: Sequence[Instance]) -> Inputs:
+        """Encode and pad. Row b belongs to instances[b]."""
+        ...
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """stream -> (B, T, d): the leaf that gradients are taken at."""
+        ...
+
+    def sites(self) -> tuple[Site, ...]: ...
+
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        embeddings: Mapping[str, Tensor] | None = None,
+        intervene: Intervention | None = None,
+        hidden: bool = False,
+    ) -> Trace: ...
+
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        """One variant per (row, position) in `drop`: that row without the token at that position, on ids (never by
+        decoding and tokenising again), padded anew. Extra entries travel with their row."""
+        ...
+
+    def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
+        """hidden (B, T, m), weights (B, V, T) -> logits (B, V, C), for V alternative attentions per row."""
+        ...
+
+    def decoder_weights(self) -> tuple[Tensor, Tensor]:
+        """(C, m) and (C,) of a decoder that is linear in the context."""
+        ...

@@ -1,0 +1,39 @@
+"""Errors that a user can mend. Every message says what was found, where, what was expected and the mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AuditError(Exception):
+    """A problem in what the user gave: shown as its message alone, never as a traceback."""
+
+
+class DataError(AuditError):
+    """A data set cannot be read or used; the message names the file and the row."""
+
+
+class ModelError(AuditError):
+    """A model or checkpoint cannot be found, loaded or audited."""
+
+
+class AdapterError(ModelError):
+    """An adapter broke its contract; the message names the method and the likely mend."""
+
+
+class CheckError(AuditError):
+    """A check or policy is declared with arguments that cannot be meant."""
+
+
+class ReportError(AuditError):
+    """The files of a run cannot be written or read."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the known words nearest to `name`: "Did you mean 'x'?" or the whole list."""
+    choices = sorted(set(known))
+    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+    if near:
+        return "Did you mean " + " or ".join(f"'{n}'" for n in near) + "?"
+    return "Known: " + ", ".join(f"'{c}'" for c in choices) + "." if choices else "None is registered."

@@ -1,0 +1,46 @@
+"""Instances and data sets as every other part sees them. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One input.
+
+    id: unique within its data set. label: a class name, or None. query: a second text (NLI, QA), or None.
+    source: rows that share a source (a document, an author) are resampled together; defaults to the id.
+    where: "file:row", for messages.
+    """
+
+    id: str
+    text: str
+    label: str | None = None
+    query: str | None = None
+    source: str | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A named tuple of instances. classes: the labels that occur, sorted; empty when nothing is labelled."""
+
+    name: str
+    source: str
+    description: str
+    instances: tuple[Instance, ...]
+    classes: tuple[str, ...] = ()
+    sample_seed: int | None = None
+    rows: int = field(default=-1)
+
+    def sha256(self) -> str:
+        """Hash of ids, texts, queries and labels in the order of the ids: independent of the file's order."""
+        digest = hashlib.sha256()
+        for one in sorted(self.instances, key=lambda i: i.id):
+            for part in (one.id, one.text, one.query or "", one.label or ""):
+                digest.update(part.encode())
+                digest.update(b"\x1f")
+            digest.update(b"\x1e")
+        return digest.hexdigest()

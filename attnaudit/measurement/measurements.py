@@ -1,0 +1,83 @@
+"""What measuring one model on one data set yields: numbers per instance, and per token. numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnaudit.errors import CheckError, nearest
+from attnaudit.instances import Instance
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True, kw_only=True)
+class Measurements:
+    """Numbers in the order of `instances`, which is the order of their ids.
+
+    scalars: name -> (n,) float64, NaN where undefined. vectors: name -> n arrays; those named in `per_token` hold one
+    number per real token. tables: name -> arrays over the whole data set, or over those of its instances that a
+    companion entry names. predicted: (n,) class indices. labels: (n,) class indices, -1 where unlabelled.
+    """
+
+    model: str
+    data: str
+    seed: int
+    classes: tuple[str, ...]
+    instances: Sequence[Instance]
+    tokens: Sequence[Sequence[str]]
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    scalars: dict[str, Floats] = field(default_factory=dict)
+    vectors: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    per_token: set[str] = field(default_factory=set)
+    tables: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.instances)
+
+    @property
+    def ids(self) -> list[str]:
+        return [one.id for one in self.instances]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) number of real tokens."""
+        return np.array([len(t) for t in self.tokens], dtype=np.int64)
+
+    @property
+    def sources(self) -> NDArray[np.int64]:
+        """(n,) group number: instances that share a source are resampled together."""
+        numbers: dict[str, int] = {}
+        return np.array(
+            [numbers.setdefault(one.source or one.id, len(numbers)) for one in self.instances], dtype=np.int64
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        return sorted({*self.scalars, *self.vectors, *self.tables})
+
+    def scalar(self, name: str) -> Floats:
+        """(n,) numbers of a measure. Raises CheckError that names the nearest measured column."""
+        try:
+            return self.scalars[name]
+        except KeyError:
+            raise CheckError(f"No measured number '{name}'. {nearest(name, self.scalars)}") from None
+
+    def vector(self, name: str) -> list[NDArray[np.float64]]:
+        """n arrays of a measure. Raises CheckError that names the nearest measured column."""
+        try:
+            return self.vectors[name]
+        except KeyError:
+            raise CheckError(f"No measured vector '{name}'. {nearest(name, self.vectors)}") from None
+
+    def table(self, name: str) -> NDArray[np.float64]:
+        """A data-set-wide array. Raises CheckError that names the nearest measured table."""
+        try:
+            return self.tables[name]
+        except KeyError:
+            raise CheckError(f"No measured table '{name}'. {nearest(name, self.tables)}") from None

@@ -1,0 +1,209 @@
+"""What a run leaves behind, as plain typed records: the schema of audit.json and of what crosses processes.
+
+Imports no torch. `msgspec.to_builtins(record)` gives what pytest-xdist can carry; `msgspec.convert` reads it back.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+VerdictName = Literal["pass", "fail", "inconclusive", "undefined"]
+Severity = Literal["gate", "report"]
+InconclusiveRule = Literal["fail", "warn", "pass"]
+Direction = Literal["at_least", "at_most"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all records: immutable, keyword-only, strict."""
+
+
+class Interval(Record):
+    """A two-sided confidence interval over instances."""
+
+    low: float
+    high: float
+    confidence: float
+    method: str
+
+
+class Requirement(Record):
+    """The threshold a value is held against."""
+
+    direction: Direction
+    value: float
+
+
+class Reference(Record):
+    """A value shown beside the observed one ("floor", "ceiling"), with its meaning in words."""
+
+    name: str
+    value: float | None
+    meaning: str
+    n: int | None = None
+
+
+class Histogram(Record):
+    """Counts of the defined per-instance values; edges has one more entry than counts."""
+
+    edges: list[float]
+    counts: list[int]
+    label: str
+
+
+class Series(Record):
+    """One line of a chart. y is None where undefined."""
+
+    name: str
+    x: list[float]
+    y: list[float | None]
+
+
+class Chart(Record):
+    """A chart to draw beside the distribution, such as JSD against epsilon or MI against rank."""
+
+    title: str
+    x_label: str
+    y_label: str
+    kind: Literal["line", "bar"]
+    series: list[Series]
+
+
+class Shown(Record):
+    """One instance worth looking at, and the check's value on it."""
+
+    instance: str
+    value: float
+
+
+class CheckRecord(Record):
+    """One case: a check on a model and a data set."""
+
+    check: str
+    family: str
+    model: str
+    data: str
+    seed: int
+    title: str
+    question: str
+    why: str
+    parameters: dict[str, str | float | int | bool | None]
+    needs: list[str]
+    verdict: VerdictName
+    severity: Severity
+    inconclusive: InconclusiveRule
+    statistic: str
+    unit: str
+    value: float | None
+    requirement: Requirement | None
+    interval: Interval | None
+    n: int
+    n_defined: int
+    undefined: dict[str, int]
+    references: list[Reference]
+    details: dict[str, str | float | int | None]
+    distribution: Histogram | None
+    charts: list[Chart]
+    worst: list[Shown]
+    token_columns: list[str]
+    note: str
+    message: str
+    blocks: bool
+    test: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return (self.model, self.data, self.check, self.seed)
+
+
+class MissingCase(Record):
+    """A case that was selected and has no verdict: it errored, was skipped, or its worker crashed."""
+
+    test: str
+    model: str
+    data: str
+    check: str
+    reason: str
+
+
+class ConformanceResult(Record):
+    """One check of the adapter's own contract."""
+
+    check: str
+    outcome: Literal["pass", "fail", "skip"]
+    detail: str
+
+
+class ModelRecord(Record):
+    """The audited model."""
+
+    name: str
+    source: str
+    description: str
+    classes: list[str]
+    parameters: int
+    sha256: str
+    linear_decoder: bool
+    conformance: list[ConformanceResult]
+
+
+class DataRecord(Record):
+    """The audited data. sha256 covers the ids, texts and labels of the rows in the order of their ids."""
+
+    name: str
+    source: str
+    description: str
+    rows: int
+    audited: int
+    labelled: int
+    classes: list[str]
+    sha256: str
+    sample_seed: int | None
+    sample_sha256: str | None
+
+
+class MeasureRecord(Record):
+    """What measuring one model on one data set took. Times in seconds of wall clock."""
+
+    model: str
+    data: str
+    needs: list[str]
+    seconds: float
+    instances: int
+    tokens: int
+    passes: dict[str, int]
+    batch_size: int
+    device: str
+    worker: str
+
+
+class Environment(Record):
+    python: str
+    platform: str
+    processor: str
+    packages: dict[str, str]
+    device: str
+    threads: int
+
+
+class RunRecord(Record):
+    """audit.json: everything about one run but the per-instance numbers (those are in measurements.parquet)."""
+
+    schema_version: int
+    run: str
+    created: str
+    finished: str
+    command: list[str]
+    seed: int
+    exit_status: int
+    attnaudit: str
+    policy: str
+    environment: Environment | None
+    models: list[ModelRecord]
+    data: list[DataRecord]
+    measured: list[MeasureRecord]
+    checks: list[CheckRecord]
+    missing: list[MissingCase]
