@@ -1,0 +1,15 @@
+"""Adapters: what makes a model auditable."""
+
+from attnaudit.adapters.pooled import Encoding, PooledAttentionAdapter
+from attnaudit.adapters.protocol import Capabilities, Inputs, Intervention, ModelAdapter, Site, Trace
+
+__all__ = [
+    "Capabilities",
+    "Encoding",
+    "Inputs",
+    "Intervention",
+    "ModelAdapter",
+    "PooledAttentionAdapter",
+    "Site",
+    "Trace",
+]

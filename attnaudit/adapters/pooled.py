@@ -1,0 +1,186 @@
+"""Pooled attention: an encoder gives a state per token, attention pools them, a decoder reads the context.
+
+Any model of that shape is wrapped by naming its parts: (e = embedding(ids), h = encoder(e), a = attention(h),
+logits = decoder(Σ a·h)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters.padding import delete_positions, pad
+from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
+from attnaudit.errors import AdapterError, DataError
+from attnaudit.instances import Instance
+
+SITE = Site(key="attention")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One tokenised text: ids, the tokens as people read them, and which are special (enter the encoder, but
+    no statistic). special=None: none is."""
+
+    ids: Sequence[int]
+    tokens: Sequence[str]
+    special: Sequence[bool] | None = None
+
+
+class PooledAttentionAdapter:
+    """A classifier with one pooled attention, as a model adapter.
+
+    embedding: (B, T) ids -> (B, T, d).
+    encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m); mask is True on tokens.
+    attention: (states (B, T, m), allowed (B, T)) -> weights (B, T) that sum to one over allowed keys.
+    decoder: context (..., m) -> logits (..., C); C = 1 is a sigmoid for classes[1]. An nn.Linear is known to be linear.
+    tokenize: text -> Encoding.
+    classes: names in the order of the logits.
+    modules: what holds the parameters; by default those of the four parts that are modules.
+    attend_special: whether special tokens may be attended to.
+    max_tokens: longer inputs are refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: Callable[[Tensor], Tensor],
+        encoder: Callable[[Tensor, Tensor], Tensor],
+        attention: Callable[[Tensor, Tensor], Tensor],
+        decoder: Callable[[Tensor], Tensor],
+        tokenize: Callable[[str], Encoding],
+        classes: Sequence[str],
+        modules: Sequence[nn.Module] | None = None,
+        pad_id: int = 0,
+        attend_special: bool = False,
+        max_tokens: int | None = None,
+        description: str = "",
+    ) -> None:
+        if len(classes) < 2 or len(set(classes)) != len(classes):
+            raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
+        self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
+        self.tokenize = tokenize
+        self.pad_id = pad_id
+        self.attend_special = attend_special
+        self.description = description
+        parts = (embedding, encoder, attention, decoder)
+        self._modules = tuple(modules) if modules is not None else tuple(p for p in parts if isinstance(p, nn.Module))
+        if not self._modules:
+            raise AdapterError(
+                "None of embedding, encoder, attention, decoder is an nn.Module: name the modules that hold the "
+                "parameters, modules=(model,), so that they can be moved, hashed and put in evaluation mode."
+            )
+        self._capabilities = Capabilities(
+            classes=tuple(classes),
+            decodes=True,
+            linear_decoder=isinstance(decoder, nn.Linear),
+            max_tokens=max_tokens,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def modules(self) -> Sequence[nn.Module]:
+        return self._modules
+
+    @property
+    def _device(self) -> torch.device:
+        for module in self._modules:
+            for tensor in (*module.parameters(), *module.buffers()):
+                return tensor.device
+        return torch.device("cpu")
+
+    def collate(self, instances: Sequence[Instance]) -> Inputs:
+        encodings = [self._encode(one) for one in instances]
+        device = self._device
+        ids, mask = pad([list(e.ids) for e in encodings], value=self.pad_id, device=device)
+        special, _ = pad([list(e.special or [False] * len(e.ids)) for e in encodings], value=False, device=device)
+        return Inputs(
+            ids={TEXT: ids},
+            mask={TEXT: mask},
+            special={TEXT: special},
+            tokens={TEXT: [list(e.tokens) for e in encodings]},
+        )
+
+    def _encode(self, instance: Instance) -> Encoding:
+        encoding = self.tokenize(instance.text)
+        if not isinstance(encoding, Encoding):
+            raise AdapterError(
+                f"tokenize returned {type(encoding).__name__}; expected attnaudit.adapters.Encoding(ids, tokens)."
+            )
+        lengths = {len(encoding.ids), len(encoding.tokens), len(encoding.special or encoding.ids)}
+        if len(lengths) != 1:
+            raise AdapterError(
+                f"tokenize gave {len(encoding.ids)} ids, {len(encoding.tokens)} tokens and "
+                f"{len(encoding.special or encoding.ids)} special flags for one text; expected one of each per token."
+            )
+        limit = self._capabilities.max_tokens
+        if limit is not None and len(encoding.ids) > limit:
+            raise DataError(
+                f"{instance.where or instance.id}: {len(encoding.ids)} tokens, but the model takes at most {limit}. "
+                "Shorten or split the text, or let tokenize truncate it."
+            )
+        return encoding
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        return {TEXT: self.embedding(inputs.ids[TEXT])}
+
+    def sites(self) -> tuple[Site, ...]:
+        return (SITE,)
+
+    def _allowed(self, inputs: Inputs) -> Tensor:
+        return inputs.mask[TEXT] if self.attend_special else inputs.real()
+
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        embeddings: Mapping[str, Tensor] | None = None,
+        intervene: Intervention | None = None,
+        hidden: bool = False,
+    ) -> Trace:
+        embedded = (self.embed(inputs) if embeddings is None else embeddings)[TEXT]
+        states = self.encoder(embedded, inputs.mask[TEXT])
+        expected = (*inputs.ids[TEXT].shape,)
+        if states.dim() != 3 or tuple(states.shape[:2]) != expected:
+            raise AdapterError(
+                f"encoder returned shape {tuple(states.shape)}; expected (B, T, m) with (B, T) = {expected}."
+            )
+        allowed = self._allowed(inputs)
+        weights = self.attention(states, allowed)
+        if tuple(weights.shape) != expected:
+            raise AdapterError(f"attention returned shape {tuple(weights.shape)}; expected (B, T) = {expected}.")
+        if intervene is not None:
+            replaced = intervene(SITE, weights[:, None, None, :], allowed[:, None, None, :])
+            weights = weights if replaced is None else replaced[:, 0, 0, :]
+        logits = self.decode(states, weights[:, None, :])[:, 0, :]
+        return Trace(
+            logits=logits,
+            attention={SITE.key: weights[:, None, None, :]},
+            allowed={SITE.key: allowed[:, None, None, :]},
+            hidden={TEXT: [states]} if hidden else {},
+        )
+
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        return delete_positions(inputs, stream, drop, pad_id=self.pad_id)
+
+    def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
+        logits = self.decoder(weights @ hidden)
+        if logits.dim() == 2:
+            raise AdapterError(
+                "decoder dropped a dimension: for a context of shape (B, V, m) it must return (B, V, C), "
+                "with C = 1 for a sigmoid output."
+            )
+        return logits
+
+    def decoder_weights(self) -> tuple[Tensor, Tensor]:
+        if not isinstance(self.decoder, nn.Linear):
+            raise AdapterError("decoder_weights: the decoder is not an nn.Linear.")
+        weight = self.decoder.weight
+        bias = self.decoder.bias if self.decoder.bias is not None else weight.new_zeros(weight.shape[0])
+        return weight, bias
