@@ -1,0 +1,36 @@
+"""attnaudit: does attention explain the model's predictions? Checks to gate releases on, run by pytest.
+
+Importing this package imports neither torch nor the checks: names are resolved when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "audit", "checks", "register_dataset", "register_model"]
+
+if TYPE_CHECKING:
+    from attnaudit import checks
+    from attnaudit.checks import audit
+    from attnaudit.registry import datasets, models
+
+    register_model = models.register
+    register_dataset = datasets.register
+
+
+def __getattr__(name: str) -> Any:
+    if name == "checks":
+        return importlib.import_module("attnaudit.checks")
+    if name == "audit":
+        return importlib.import_module("attnaudit.checks").audit
+    if name == "register_model":
+        return importlib.import_module("attnaudit.registry").models.register
+    if name == "register_dataset":
+        return importlib.import_module("attnaudit.registry").datasets.register
+    raise AttributeError(f"module 'attnaudit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
