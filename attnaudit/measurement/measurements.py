@@ -12,6 +12,7 @@ from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance
 
 Floats = NDArray[np.float64]
+Table = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,7 +21,8 @@ class Measurements:
 
     scalars: name -> (n,) float64, NaN where undefined. vectors: name -> n arrays; those named in `per_token` hold one
     number per real token. tables: name -> arrays over the whole data set, or over those of its instances that a
-    companion entry names. predicted: (n,) class indices. labels: (n,) class indices, -1 where unlabelled.
+    companion entry names. facts: words about how something was measured. keep_alive: what tables are backed by.
+    predicted: (n,) class indices. labels: (n,) class indices, -1 where unlabelled.
     """
 
     model: str
@@ -34,8 +36,9 @@ class Measurements:
     scalars: dict[str, Floats] = field(default_factory=dict)
     vectors: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
     per_token: set[str] = field(default_factory=set)
-    tables: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    keep_alive: list[object] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -75,7 +78,7 @@ class Measurements:
         except KeyError:
             raise CheckError(f"No measured vector '{name}'. {nearest(name, self.vectors)}") from None
 
-    def table(self, name: str) -> NDArray[np.float64]:
+    def table(self, name: str) -> Table:
         """A data-set-wide array. Raises CheckError that names the nearest measured table."""
         try:
             return self.tables[name]

@@ -1,0 +1,69 @@
+"""Leave-one-out: how far the output moves when one token is gone (M eq. 6; JW code).
+
+At inputs the token is deleted and the rest encoded again; at hidden states h_i is dropped and the remaining attention
+renormalised, h fixed. The change is the total variation between the two class vectors, differences in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnaudit.attributions.gradient import normalised
+from attnaudit.errors import CheckError, nearest
+from attnaudit.measurement.columns import Columns, Measure, PerBatch
+from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.registry import measures
+
+
+def _change(variants: Tensor, clean: Tensor) -> Tensor:
+    """(B, T, C) and (B, C) class probabilities -> (B, T) total variation."""
+    return 0.5 * (variants - clean[:, None, :]).abs().sum(-1)
+
+
+def _columns(name: str, change: Tensor, real: Tensor) -> Columns:
+    undefined = (change.isnan() & real).any(1, keepdim=True)
+    scores = normalised(change.nan_to_num(0.0), real).masked_fill(undefined, float("nan"))
+    return Columns(tokens={name: scores, f"{name}.change": change})
+
+
+class DeleteToken(PerBatch):
+    """Physical deletion on ids. Undefined with a single real token."""
+
+    def compute(self, passes: Passes, columns: Columns) -> Columns:
+        return _columns(self.name, _change(passes.deleted, passes.probabilities), passes.real)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropState(PerBatch):
+    """h_i dropped, remaining weights renormalised. Where one token holds all attention nothing remains to
+    renormalise: the context is then zero. Undefined with a single real token, as at inputs."""
+
+    def compute(self, passes: Passes, columns: Columns) -> Columns:
+        weights = passes.weights
+        _, t = weights.shape
+        found = torch.full_like(weights, torch.nan)
+        step = max(1, passes.budget // max(1, t))
+        rows, gone = (passes.real & (passes.lengths > 1)[:, None]).nonzero(as_tuple=True)
+        per_row = max(1, step // max(1, len(weights)))
+        for start in range(0, t, per_row):
+            stop = min(t, start + per_row)
+            block = weights[:, None, :].repeat(1, stop - start, 1)
+            block[:, torch.arange(stop - start), torch.arange(start, stop)] = 0.0
+            total = block.sum(-1, keepdim=True)
+            block = torch.where(total > 0, block / total, block)
+            change = _change(probabilities(passes.decode(block)), passes.probabilities)
+            inside = (gone >= start) & (gone < stop)
+            found[rows[inside], gone[inside]] = change[rows[inside], gone[inside] - start]
+        return _columns(self.name, found, passes.real)
+
+
+@measures.register("leave_one_out")
+def leave_one_out(argument: str) -> Measure:
+    """leave_one_out.<place>"""
+    forms = {"inputs": DeleteToken, "hidden": DropState}
+    if argument not in forms:
+        raise CheckError(f"'leave_one_out.{argument}': expected .inputs or .hidden. {nearest(argument, forms)}")
+    return forms[argument](name=f"leave_one_out.{argument}")
