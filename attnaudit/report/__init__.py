@@ -1,0 +1,8 @@
+"""The report of a run, drawn from audit.json and measurements.parquet. Imports records only, never torch."""
+
+from __future__ import annotations
+
+from attnaudit.report.schema import audit_schema
+from attnaudit.report.writing import build
+
+__all__ = ["audit_schema", "build"]

@@ -1,0 +1,64 @@
+"""The summary that a CI job appends to its summary page: Markdown in which no text of the data can act."""
+
+from __future__ import annotations
+
+import re
+
+from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.words import SYMBOLS, VERDICTS, number, outcome, requirement, visible
+
+LONGEST = 160
+
+
+def escape(text: str) -> str:
+    """Text for one Markdown table cell or line: no markup, no HTML, no line breaks, no links."""
+    flat = re.sub(r"\s+", " ", visible(re.sub(r"\s+", " ", text))).strip()
+    flat = flat if len(flat) <= LONGEST else flat[: LONGEST - 1] + "…"
+    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    flat = re.sub(r"([\\`*_{}\[\]|~$!#])", r"\\\1", flat)
+    return flat.replace("://", ":&#8203;//").replace("@", "&#64;")
+
+
+def summary(run: RunRecord, *, report: str) -> str:
+    """The outcome, the verdict table, the cases without a verdict and where the report is."""
+    said = outcome(run)
+    several = len({(c.model, c.data, c.seed) for c in run.checks}) > 1
+    seeds = len({c.seed for c in run.checks}) > 1
+    lines = ["## Attention audit", "", f"**{escape(said.sentence)}**", ""]
+    lines += [f"{escape(note)}\n" for note in said.notes]
+    for one in run.models:
+        lines.append(f"* Model {escape(one.name)} (sha256 {escape(one.sha256[:12])})")
+    for data in run.data:
+        lines.append(
+            f"* Data {escape(data.name)}: {data.audited:,} of {data.rows:,} rows (sha256 {escape(data.sha256[:12])})"
+        )
+    if run.checks:
+        subject = ["Model", "Data"] if several else []
+        heads = ["Verdict", "Check", *subject, "Value", "Interval", "Required", "n", "Undefined", "Role"]
+        lines += ["", "| " + " | ".join(heads) + " |"]
+        right = {"Value", "Required", "n", "Undefined"}
+        lines.append("|" + "|".join("---:" if head in right else "---" for head in heads) + "|")
+        lines += ["| " + " | ".join(_cells(c, several=several, seeds=seeds)) + " |" for c in run.checks]
+    if run.missing:
+        lines += ["", f"**Cases without a verdict: {len(run.missing)}**", ""]
+        lines += [
+            f"* {escape(m.check)} on {escape(m.model)}, {escape(m.data)}: {escape(m.reason)}" for m in run.missing
+        ]
+    lines += ["", f"Report: {escape(report)}", ""]
+    return "\n".join(lines)
+
+
+def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
+    model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
+    interval = f"{number(check.interval.low)} to {number(check.interval.high)}" if check.interval else "—"
+    return [
+        f"{SYMBOLS[check.verdict]} {VERDICTS[check.verdict]}",
+        escape(check.check),
+        *([model, escape(check.data)] if several else []),
+        number(check.value),
+        interval,
+        requirement(check.requirement) if check.requirement else "—",
+        f"{check.n:,}",
+        f"{check.n - check.n_defined:,}",
+        "gate" + (", blocks" if check.blocks else "") if check.severity == "gate" else "report only",
+    ]

@@ -1,0 +1,18 @@
+"""The schema of audit.json, derived from the records that write and read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from attnaudit.records import SCHEMA_VERSION, RunRecord
+
+
+def audit_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of audit.json. The descriptions are the docstrings of the records."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"attnaudit audit.json, version {SCHEMA_VERSION}",
+        **msgspec.json.schema(RunRecord),
+    }

@@ -1,0 +1,214 @@
+"""How the report says things: numbers, verdicts, column names, the outcome in a sentence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attnaudit.records import CheckRecord, Requirement, RunRecord
+
+VERDICTS = {"pass": "Pass", "fail": "Fail", "inconclusive": "Inconclusive", "undefined": "Undefined"}
+SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅"}
+
+READING = {
+    "agreement": (
+        "Kendall's τ-b compares two orderings of the same tokens: 1 means the same order, 0 no relation, "
+        "−1 the opposite order. Attribution methods disagree among themselves, so read it between the floor "
+        "(shuffled attention) and the ceiling (two importance measures against each other), not against 1."
+    ),
+    "entropy": (
+        "Normalised entropy runs from 0 (all influence comes from one token) to 1 (every token matters alike). "
+        "Near 1, weight on a hidden state says little about the token it is drawn under."
+    ),
+    "permutation": (
+        "Total variation distance runs from 0 (the output does not move when attention weights are shuffled) to 1. "
+        "Near 0, the model does not use which tokens are attended."
+    ),
+    "uniform": (
+        "Total variation distance runs from 0 (the output does not move when every token gets the same weight) to 1. "
+        "Near 0, the model does not use which tokens are attended."
+    ),
+    "adversarial": (
+        "Jensen–Shannon divergence runs from 0 (no other attention gives the same output) to ln 2 ≈ 0.693 nats. "
+        "It depends on how peaked the attention is, so read it beside the share of the largest divergence possible "
+        "for that instance."
+    ),
+    "ranking": (
+        "The weighted τ runs from −1 to 1: 1 means that the ranks with more attention hold hidden states with more "
+        "information about the output. Heavy first ranks dominate it; read the unweighted τ beside it."
+    ),
+}
+
+GENERIC_READING = "The number is held against the threshold together with its confidence interval."
+
+IMPORTANCE = {
+    "gradient.meister": "Gradient norm",
+    "gradient.jain_wallace": "Gradient × input, attention held fixed",
+    "input_x_gradient": "Input × gradient",
+    "leave_one_out": "Leave-one-out",
+}
+
+PLACES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
+
+
+def number(value: float | int | None, *, digits: int = 3) -> str:
+    """A number for people: a true minus, no false zero, thousands separated; an em dash when there is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "—"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if isinstance(value, int) or (abs(value) >= 1 and float(value).is_integer()):
+        text = f"{int(value):,}"
+    elif abs(value) >= 1000:
+        text = f"{value:,.0f}"
+    elif value != 0 and abs(value) < 0.5 * 10.0**-digits:
+        text = f"{value:.1e}"
+    else:
+        text = f"{value:.{digits}f}"
+        if float(text) == 0:
+            text = text.lstrip("-")
+    return text.replace("-", "−")
+
+
+def threshold(value: float) -> str:
+    """A threshold as it was written: at least two decimals, and none lost."""
+    text = repr(float(value))
+    if "e" in text or len(text.partition(".")[2]) >= 2:
+        return text.replace("-", "−")
+    return f"{value:.2f}".replace("-", "−")
+
+
+def requirement(one: Requirement) -> str:
+    return ("≥ " if one.direction == "at_least" else "≤ ") + threshold(one.value)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def column(name: str) -> str:
+    """A measured column in words; an unknown one keeps its name."""
+    if name == "attention":
+        return "Attention"
+    found = re.fullmatch(r"adversarial\.(.+)\.attention", name)
+    if found:
+        return f"Adversarial attention (TVD ≤ {found[1]})"
+    changed = name.removesuffix(".change")
+    stem, _, place = changed.rpartition(".")
+    if stem in IMPORTANCE and place in PLACES:
+        return f"{IMPORTANCE[stem]}, {PLACES[place]}" + (", change of output (TVD)" if changed != name else "")
+    return name
+
+
+def reading(check: CheckRecord) -> str:
+    """How to read the number of a check of a known family."""
+    words = f"{check.family} {check.check}".lower()
+    return next((text for family, text in READING.items() if family in words), GENERIC_READING)
+
+
+def verdict_sentence(check: CheckRecord) -> str:
+    """Why the verdict is what it is, from the numbers of the record."""
+    if check.verdict == "undefined":
+        return f"Only {check.n_defined:,} of {check.n:,} instances have a value: too few to judge."
+    if check.value is None:
+        return "There is no value to judge."
+    if check.requirement is None:
+        return "There is no threshold: the value is shown for information."
+    needed = "at least" if check.requirement.direction == "at_least" else "at most"
+    needed = f"{needed} {threshold(check.requirement.value)}"
+    if check.interval is None:
+        return f"The check asks for {needed}; the value comes without an interval."
+    percent = f"{100 * check.interval.confidence:g}%"
+    span = f"{percent} interval [{number(check.interval.low)}, {number(check.interval.high)}]"
+    if check.verdict == "pass":
+        return f"The whole {span} meets the requirement of {needed}."
+    if check.verdict == "fail":
+        return f"The whole {span} misses the requirement of {needed}."
+    if check.interval.low <= check.requirement.value <= check.interval.high:
+        return f"The {span} reaches to both sides of the threshold; the check asks for {needed}."
+    return (
+        f"The check asks for {needed}; {plural(check.n_defined, 'instance')} with a value are too few "
+        f"to judge the {span}."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The run in words. state: "pass", "fail", "inconclusive" (incomplete) or "undefined" (nothing was decided)."""
+
+    sentence: str
+    state: str
+    notes: tuple[str, ...]
+    counts: tuple[tuple[str, int], ...]
+
+
+def _kinds(checks: Sequence[CheckRecord]) -> str:
+    words = {"fail": "failed", "inconclusive": "inconclusive", "undefined": "undefined", "pass": "passed"}
+    counts = Counter(c.verdict for c in checks)
+    return ", ".join(f"{counts[k]} {words[k]}" for k in ("fail", "inconclusive", "undefined", "pass") if counts[k])
+
+
+def outcome(run: RunRecord) -> Outcome:
+    """What the run decided. It names checks and counts; it never calls a model faithful."""
+    gated = [c for c in run.checks if c.severity == "gate"]
+    blocking = [c for c in run.checks if c.blocks]
+    missing = len(run.missing)
+    of = f"{len(gated)} gated {'check' if len(gated) == 1 else 'checks'}"
+    notes = []
+    if blocking:
+        state = "fail"
+        if all(c.verdict == "fail" for c in blocking):
+            sentence = f"{len(blocking)} of {of} failed: this release is blocked."
+        else:
+            sentence = f"{len(blocking)} of {of} did not pass ({_kinds(blocking)}): this release is blocked."
+        if missing:
+            notes.append(f"{plural(missing, 'selected case')} {'has' if missing == 1 else 'have'} no verdict.")
+    elif missing:
+        state = "inconclusive"
+        has = "has" if missing == 1 else "have"
+        start = f"None of {of} that ran blocks" if gated else "No gated check ran"
+        sentence = f"{start}, but {plural(missing, 'selected case')} {has} no verdict: the audit is incomplete."
+    elif not gated:
+        state = "undefined"
+        sentence = (
+            f"No gated check ran, so nothing was decided; {plural(len(run.checks), 'check')} measured for information."
+            if run.checks
+            else "No check has a verdict: nothing was decided."
+        )
+    elif all(c.verdict == "pass" for c in gated):
+        state = "pass"
+        sentence = "The one gated check passed." if len(gated) == 1 else f"All {of} passed."
+    else:
+        state = "pass"
+        other = [c for c in gated if c.verdict != "pass"]
+        sentence = f"None of {of} blocks this release; {_kinds(other)}, which by the check's own rule does not block."
+    if run.exit_status and not blocking and not missing:
+        notes.append(f"pytest ended with status {run.exit_status}: something beside these checks went wrong.")
+    counts: Counter[str] = Counter(c.verdict for c in run.checks)
+    listed = [(k, counts[k]) for k in VERDICTS if counts[k]] + ([("missing", missing)] if missing else [])
+    return Outcome(sentence=sentence, state=state, notes=tuple(notes), counts=tuple(listed))
+
+
+def visible(text: str) -> str:
+    """Control characters made visible, so that no text of a data set can hide or rearrange what is around it."""
+
+    def show(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        if code < 0x20:
+            return chr(0x2400 + code)
+        return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+    return re.sub(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]", show, text
+    )

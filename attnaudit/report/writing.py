@@ -1,0 +1,51 @@
+"""Writes report.html and summary.md of a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attnaudit.errors import ReportError
+from attnaudit.report.markdown import summary
+from attnaudit.report.pages import Page, assemble
+from attnaudit.report.reading import MeasurementsFile, read_run
+from attnaudit.report.words import visible
+
+
+def build(folder: Path) -> None:
+    """Write report.html and summary.md beside the audit.json and measurements.parquet of `folder`.
+
+    Raises ReportError, naming the file and the mend, when a file is missing, corrupt or cannot be written.
+    """
+    folder = Path(folder)
+    run = read_run(folder)
+    html = render(assemble(run, MeasurementsFile(folder)))
+    _write(folder / "report.html", html)
+    _write(folder / "summary.md", summary(run, report=(folder / "report.html").as_posix()))
+
+
+def render(page: Page) -> str:
+    """The report as one HTML text. Every value is escaped by the template engine."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    def shown(value: Any) -> Any:
+        return visible(value) if type(value) is str else value
+
+    environment = Environment(
+        loader=PackageLoader("attnaudit.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(page=page)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ReportError(
+            f"{path}: cannot be written ({error.strerror}). Choose a folder that can be, with --audit-reports."
+        ) from error
