@@ -21,7 +21,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records: immutable, keyword-only, strict."""
 
 
-class Interval(Record):
+class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A two-sided confidence interval over instances."""
 
     low: float
@@ -30,14 +30,14 @@ class Interval(Record):
     method: str
 
 
-class Requirement(Record):
+class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The threshold a value is held against."""
 
     direction: Direction
     value: float
 
 
-class Reference(Record):
+class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A value shown beside the observed one ("floor", "ceiling"), with its meaning in words."""
 
     name: str
@@ -46,7 +46,7 @@ class Reference(Record):
     n: int | None = None
 
 
-class Histogram(Record):
+class Histogram(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Counts of the defined per-instance values; edges has one more entry than counts."""
 
     edges: list[float]
@@ -54,7 +54,7 @@ class Histogram(Record):
     label: str
 
 
-class Series(Record):
+class Series(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of a chart. y is None where undefined."""
 
     name: str
@@ -62,7 +62,7 @@ class Series(Record):
     y: list[float | None]
 
 
-class Chart(Record):
+class Chart(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A chart to draw beside the distribution, such as JSD against epsilon or MI against rank."""
 
     title: str
@@ -72,14 +72,14 @@ class Chart(Record):
     series: list[Series]
 
 
-class Shown(Record):
+class Shown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One instance worth looking at, and the check's value on it."""
 
     instance: str
     value: float
 
 
-class CheckRecord(Record):
+class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One case: a check on a model and a data set."""
 
     check: str
@@ -119,7 +119,7 @@ class CheckRecord(Record):
         return (self.model, self.data, self.check, self.seed)
 
 
-class MissingCase(Record):
+class MissingCase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A case that was selected and has no verdict: it errored, was skipped, or its worker crashed."""
 
     test: str
@@ -129,7 +129,7 @@ class MissingCase(Record):
     reason: str
 
 
-class ConformanceResult(Record):
+class ConformanceResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One check of the adapter's own contract."""
 
     check: str
@@ -137,7 +137,7 @@ class ConformanceResult(Record):
     detail: str
 
 
-class ModelRecord(Record):
+class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The audited model."""
 
     name: str
@@ -150,7 +150,7 @@ class ModelRecord(Record):
     conformance: list[ConformanceResult]
 
 
-class DataRecord(Record):
+class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The audited data. sha256 covers the ids, texts and labels of the rows in the order of their ids."""
 
     name: str
@@ -165,7 +165,7 @@ class DataRecord(Record):
     sample_sha256: str | None
 
 
-class MeasureRecord(Record):
+class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What measuring one model on one data set took. Times in seconds of wall clock."""
 
     model: str
@@ -180,7 +180,7 @@ class MeasureRecord(Record):
     worker: str
 
 
-class Environment(Record):
+class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     python: str
     platform: str
     processor: str
@@ -189,7 +189,7 @@ class Environment(Record):
     threads: int
 
 
-class RunRecord(Record):
+class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """audit.json: everything about one run but the per-instance numbers (those are in measurements.parquet)."""
 
     schema_version: int

@@ -1,11 +1,12 @@
 """Does an adapter keep its contract? Run in its quick form before every audit, on a few of the audit's own inputs.
 
-Each check is a function of an `Examples`; it returns a sentence about what was found, or raises `Broken`.
+Each check is a function of an `Examples`; it returns a sentence about what was found, or raises
+`BrokenContractError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,7 +24,7 @@ TOLERANCE = 1e-4
 LONGEST, COUNT = 256, 6
 
 
-class Broken(Exception):
+class BrokenContractError(Exception):
     """The contract is broken: what was found, and the likely mend."""
 
 
@@ -61,18 +62,20 @@ def _gap(a: Tensor, b: Tensor) -> float:
 def _require_close(a: Tensor, b: Tensor, what: str, mend: str) -> None:
     gap = _gap(a, b)
     if gap > TOLERANCE:
-        raise Broken(f"{what} by {gap:.2g}, expected at most {TOLERANCE:g}. {mend}")
+        raise BrokenContractError(f"{what} by {gap:.2g}, expected at most {TOLERANCE:g}. {mend}")
 
 
 def check_sites(e: Examples) -> str:
     sites = e.adapter.sites()
     if not sites:
-        raise Broken("sites() is empty, so there is no attention to audit. Return at least one Site.")
+        raise BrokenContractError("sites() is empty, so there is no attention to audit. Return at least one Site.")
     if len(set(e.keys)) != len(e.keys):
-        raise Broken(f"sites() repeats a key: {', '.join(e.keys)}. Give every site its own key.")
+        raise BrokenContractError(f"sites() repeats a key: {', '.join(e.keys)}. Give every site its own key.")
     lacking = [k for k in e.keys if k not in e.trace.attention or k not in e.trace.allowed]
     if lacking:
-        raise Broken(f"run() gives no attention or allowed mask for {', '.join(lacking)}. Fill both for every site.")
+        raise BrokenContractError(
+            f"run() gives no attention or allowed mask for {', '.join(lacking)}. Fill both for every site."
+        )
     return f"{len(sites)} site(s)"
 
 
@@ -81,23 +84,28 @@ def check_shapes(e: Examples) -> str:
     for site in e.adapter.sites():
         found, allowed = e.trace.attention[site.key], e.trace.allowed[site.key]
         if found.dim() != 4 or found.shape[0] != rows or found.shape[1] != site.heads or found.shape[3] != width:
-            raise Broken(
-                f"attention at '{site.key}' has shape {tuple(found.shape)}; expected ({rows}, {site.heads}, Q, {width})."
+            raise BrokenContractError(
+                f"attention at '{site.key}' has shape {tuple(found.shape)}; "
+                f"expected ({rows}, {site.heads}, Q, {width})."
             )
         if allowed.dtype != torch.bool or allowed.dim() != 4:
-            raise Broken(f"allowed at '{site.key}' is {allowed.dtype} of {allowed.dim()} axes; expected bool of 4.")
+            raise BrokenContractError(
+                f"allowed at '{site.key}' is {allowed.dtype} of {allowed.dim()} axes; expected bool of 4."
+            )
     strings = e.inputs.tokens.get(TEXT)
     counts = e.inputs.mask[TEXT].sum(1).tolist()
     if strings is None or [len(s) for s in strings] != counts:
-        raise Broken(
+        raise BrokenContractError(
             "Inputs.tokens does not hold one string per unpadded token. Give the tokens as people read them, special "
             "ones included: the report shows them."
         )
     if TEXT not in e.trace.hidden or not e.trace.hidden[TEXT]:
-        raise Broken("run(hidden=True) gives no hidden states for the text. Put the states that are pooled last.")
+        raise BrokenContractError(
+            "run(hidden=True) gives no hidden states for the text. Put the states that are pooled last."
+        )
     states = e.trace.hidden[TEXT][-1]
     if states.dim() != 3 or tuple(states.shape[:2]) != (rows, width):
-        raise Broken(f"hidden states have shape {tuple(states.shape)}; expected ({rows}, {width}, m).")
+        raise BrokenContractError(f"hidden states have shape {tuple(states.shape)}; expected ({rows}, {width}, m).")
     return "shapes as declared"
 
 
@@ -106,17 +114,17 @@ def check_sums(e: Examples) -> str:
         weights, allowed = e.trace.attention[key], e.trace.allowed[key]
         outside = (weights * ~allowed).abs().max().item()
         if not outside <= TOLERANCE:
-            raise Broken(
-                f"attention at '{key}' puts {outside:.2g} on tokens that are not allowed, such as padding. Mask the scores "
-                "with -inf before the softmax."
+            raise BrokenContractError(
+                f"attention at '{key}' puts {outside:.2g} on tokens that are not allowed, such as padding. "
+                "Mask the scores with -inf before the softmax."
             )
         if weights.min().item() < -TOLERANCE:
-            raise Broken(f"attention at '{key}' has a negative weight, {weights.min().item():.2g}.")
+            raise BrokenContractError(f"attention at '{key}' has a negative weight, {weights.min().item():.2g}.")
         off = (weights.sum(-1) - 1).abs().max().item()
         if not off <= TOLERANCE:
-            raise Broken(
-                f"attention at '{key}' is {off:.2g} away from summing to one. Normalise over the allowed tokens, and keep "
-                "dropout out of the weights that are shown."
+            raise BrokenContractError(
+                f"attention at '{key}' is {off:.2g} away from summing to one. Normalise over the allowed tokens, "
+                "and keep dropout out of the weights that are shown."
             )
     return "weights sum to one over allowed tokens and are zero elsewhere"
 
@@ -124,7 +132,7 @@ def check_sums(e: Examples) -> str:
 def check_evaluation_mode(e: Examples) -> str:
     training = [type(m).__name__ for module in e.adapter.modules for m in module.modules() if m.training]
     if training:
-        raise Broken(f"{training[0]} is in training mode after eval(). Do not override train() or eval().")
+        raise BrokenContractError(f"{training[0]} is in training mode after eval(). Do not override train() or eval().")
     _require_close(
         e.run(e.inputs).logits,
         e.trace.logits,
@@ -195,8 +203,8 @@ def check_batch_mates(e: Examples) -> str:
             e.run(e.adapter.collate([one])).logits[0],
             e.trace.logits[b],
             "an instance alone and in a batch has logits that differ",
-            "Rows must not see each other: look for batch normalisation in training mode, a mask that is not used, or a "
-            "sort that is not undone.",
+            "Rows must not see each other: look for batch normalisation in training mode, a mask that is not used, "
+            "or a sort that is not undone.",
         )
     backwards = e.run(e.adapter.collate(list(reversed(e.instances)))).logits.flip(0)
     _require_close(backwards, e.trace.logits, "the order of the batch moves logits", "Undo any sort of the rows.")
@@ -223,20 +231,28 @@ def check_gradients(e: Examples) -> str:
             torch.nn.functional.pad(e.adapter.run(e.inputs, embeddings=leaves).logits, (1, 0)), -1
         )
         if not output.requires_grad:
-            raise Broken(f"no gradient reaches the embeddings. {mend}")
+            raise BrokenContractError(f"no gradient reaches the embeddings. {mend}")
         (at_inputs,) = torch.autograd.grad(output[:, -1].sum(), leaves[TEXT], allow_unused=True)
         replaced = e.adapter.run(e.inputs, embeddings=leaves, intervene=watch).logits
-        at_weights = torch.autograd.grad(replaced.sum(), live, allow_unused=True) if replaced.requires_grad else (None,)
+        at_weights = torch.autograd.grad(replaced.sum(), live, allow_unused=True) if live and replaced.requires_grad else (None,)
     if at_inputs is None or not bool(at_inputs.isfinite().all()):
-        raise Broken(f"the gradient at the embeddings is {'missing' if at_inputs is None else 'not finite'}. {mend}")
+        raise BrokenContractError(
+            f"the gradient at the embeddings is {'missing' if at_inputs is None else 'not finite'}. {mend}"
+        )
     if not bool(at_inputs.any()):
-        raise Broken(f"the gradient at the embeddings is zero everywhere. {mend}")
+        raise BrokenContractError(f"the gradient at the embeddings is zero everywhere. {mend}")
     if any(g is None or not bool(g.any()) for g in at_weights):
-        raise Broken(f"no gradient reaches replaced attention: the model does not use it. {mend}")
+        raise BrokenContractError(f"no gradient reaches replaced attention: the model does not use it. {mend}")
     leaked = at_inputs[~e.inputs.mask[TEXT]].abs().max().item() if bool((~e.inputs.mask[TEXT]).any()) else 0.0
     if leaked > 0:
-        raise Broken(f"padding has a gradient ({leaked:.2g}): it moves the output. Mask it in encoder and attention.")
+        raise BrokenContractError(
+            f"padding has a gradient ({leaked:.2g}): it moves the output. Mask it in encoder and attention."
+        )
     return "gradients reach embeddings and replaced attention, none reaches padding"
+
+
+def _row(values: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
+    return {name: value[row][None] for name, value in values.items()}
 
 
 def check_deletion(e: Examples) -> str:
@@ -255,19 +271,25 @@ def check_deletion(e: Examples) -> str:
         expected = original[: place - offset] + original[place - offset + 1 :]
         found = variants.ids[TEXT][v][variants.mask[TEXT][v]].tolist()
         if found != expected:
-            raise Broken(
-                f"delete() of position {place} leaves ids {found[:8]}..., expected {expected[:8]}.... Remove that id alone, "
-                "never by decoding and tokenising again."
+            raise BrokenContractError(
+                f"delete() of position {place} leaves ids {found[:8]}..., expected {expected[:8]}.... "
+                "Remove that id alone, never by decoding and tokenising again."
             )
-        alone = e.adapter.delete(e.inputs, TEXT, [(row, place)])
+        kept = [t for t in e.inputs.mask[TEXT][row].nonzero()[:, 0].tolist() if t != place]
+        shorter = Inputs(
+            ids={**_row(e.inputs.ids, row), TEXT: e.inputs.ids[TEXT][row, kept][None]},
+            mask={**_row(e.inputs.mask, row), TEXT: e.inputs.mask[TEXT][row, kept][None]},
+            special={**_row(e.inputs.special, row), TEXT: e.inputs.special[TEXT][row, kept][None]},
+            extra=_row(e.inputs.extra, row),
+        )
         _require_close(
-            e.run(alone).logits[0],
             logits[v],
-            "a deleted variant alone and in a batch differ",
-            "Pad variants by the mask.",
+            e.run(shorter).logits[0],
+            "a variant from delete() and the shorter input differ",
+            "Pad variants as collate does, and let special flags and masks move with their tokens.",
         )
     if bool((variants.special[TEXT] & ~variants.mask[TEXT]).any()):
-        raise Broken("delete() marks padding as special. Move the special flags with their tokens.")
+        raise BrokenContractError("delete() marks padding as special. Move the special flags with their tokens.")
     return f"deletion equals encoding the shorter input ({len(chosen)} positions)"
 
 
@@ -288,7 +310,7 @@ def check_decode(e: Examples) -> str:
         with torch.no_grad():
             found = e.adapter.decode(states, flat)
         if found.dim() != 3:
-            raise Broken(f"decode() returned shape {tuple(found.shape)}; expected (B, V, C).")
+            raise BrokenContractError(f"decode() returned shape {tuple(found.shape)}; expected (B, V, C).")
         _require_close(found[:, 0, :], expected, "decode() and run() with the same attention differ", mend)
     if capabilities.linear_decoder:
         weight, bias = e.adapter.decoder_weights()
@@ -327,23 +349,23 @@ def quick(adapter: ModelAdapter, instances: Sequence[Instance]) -> list[Conforma
         module.eval()
     sample = examples(adapter, instances)
     results: list[ConformanceResult] = []
+    cause: Exception | None = None
     for check in CHECKS:
         name = check.__name__.removeprefix("check_")
         try:
             results.append(ConformanceResult(check=name, outcome="pass", detail=check(sample)))
-        except Broken as broken:
+        except BrokenContractError as broken:
             results.append(ConformanceResult(check=name, outcome="fail", detail=str(broken)))
-            if name in ("sites", "shapes"):
-                break
         except AuditError:
             raise
         except Exception as error:
-            raise AdapterError(
-                f"The adapter raised {type(error).__name__} in conformance check '{name}': {error}. The contract is "
-                "described in attnaudit.adapters.ModelAdapter."
-            ) from error
+            cause = cause or error
+            detail = f"the adapter raised {type(error).__name__}: {error}. See attnaudit.adapters.ModelAdapter."
+            results.append(ConformanceResult(check=name, outcome="fail", detail=detail))
+        if results[-1].outcome == "fail" and name in ("sites", "shapes"):
+            break
     failed = [r for r in results if r.outcome == "fail"]
     if failed:
         listed = "\n".join(f"  {r.check}: {r.detail}" for r in failed)
-        raise AdapterError(f"The model breaks the adapter contract and is not audited:\n{listed}")
+        raise AdapterError(f"The model breaks the adapter contract and is not audited:\n{listed}") from cause
     return results

@@ -72,9 +72,9 @@ def _from_folder(folder: Path) -> ModelAdapter:
             return adapter
     found = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
     raise ModelError(
-        f"{folder}: no known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); the folder "
-        f"holds {found}. Expected attnaudit.json and model.safetensors as `attnaudit train` writes them. For a model of "
-        "your own, register an adapter in conftest.py."
+        f"{folder}: no known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); "
+        f"the folder holds {found}. Expected attnaudit.json and model.safetensors as `attnaudit train` writes them. "
+        "For a model of your own, register an adapter in conftest.py."
     )
 
 
@@ -125,8 +125,8 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
     lacking = [name for name in required if not hasattr(adapter, name)]
     if lacking:
         raise AdapterError(
-            f"{source} gives a {type(adapter).__name__} without {', '.join(lacking)}; expected a model adapter. Wrap the "
-            "model in attnaudit.adapters.PooledAttentionAdapter, or add what is missing (see ModelAdapter)."
+            f"{source} gives a {type(adapter).__name__} without {', '.join(lacking)}; expected a model adapter. "
+            "Wrap the model in attnaudit.adapters.PooledAttentionAdapter, or add what is missing (see ModelAdapter)."
         )
     if not isinstance(capabilities, Capabilities):
         raise AdapterError(

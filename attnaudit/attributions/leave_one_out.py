@@ -63,7 +63,7 @@ class DropState(PerBatch):
 @measures.register("leave_one_out")
 def leave_one_out(argument: str) -> Measure:
     """leave_one_out.<place>"""
-    forms = {"inputs": DeleteToken, "hidden": DropState}
+    forms: dict[str, type[DeleteToken] | type[DropState]] = {"inputs": DeleteToken, "hidden": DropState}
     if argument not in forms:
         raise CheckError(f"'leave_one_out.{argument}': expected .inputs or .hidden. {nearest(argument, forms)}")
     return forms[argument](name=f"leave_one_out.{argument}")

@@ -1,4 +1,4 @@
-"""Hidden states grouped by the rank of their attention: what the mutual-information ranking is computed from (W §3.2)."""
+"""Hidden states grouped by the rank of their attention, for the mutual-information ranking (W §3.2)."""
 
 from __future__ import annotations
 

@@ -136,9 +136,9 @@ def measure(
             if not _out_of_memory(error):
                 raise
             if len(positions) == 1 and budget <= widths[positions[0]]:
-                one = instances[positions[0]]
+                alone = instances[positions[0]]
                 raise AuditError(
-                    f"{one.where or one.id}: not enough memory on {device} for this instance alone "
+                    f"{alone.where or alone.id}: not enough memory on {device} for this instance alone "
                     f"({widths[positions[0]]} tokens). Shorten it, or audit on another device (--audit-device cpu)."
                 ) from error
             if torch.device(device).type == "cuda":
@@ -250,8 +250,8 @@ def _tokens(adapter: ModelAdapter, instances: Sequence[Instance]) -> tuple[list[
             kept = [s for t, s in enumerate(strings) if bool(real[b, offset + t])]
             if not kept:
                 raise DataError(
-                    f"{one.where or one.id}: the text {one.text[:40]!r} has no real tokens after tokenisation, so there "
-                    "is nothing to attend to. Remove the row or give it text."
+                    f"{one.where or one.id}: the text {one.text[:40]!r} has no real tokens after tokenisation, so "
+                    "there is nothing to attend to. Remove the row or give it text."
                 )
             tokens.append(kept)
             widths.append(int(inputs.mask[TEXT][b].sum()))
@@ -280,9 +280,9 @@ def _refuse_bad(passes: Passes) -> None:
         row = int(off.int().argmax())
         one = passes.instances[row]
         raise AdapterError(
-            f"{one.where or one.id}: attention at site '{passes.site.key}' sums to {weights[row].sum().item():.4g} with "
-            f"smallest weight {weights[row].min().item():.4g}; expected non-negative weights that sum to 1 over the tokens. "
-            "Normalise after masking, and put dropout after the reading, not before."
+            f"{one.where or one.id}: attention at site '{passes.site.key}' sums to {weights[row].sum().item():.4g} "
+            f"with smallest weight {weights[row].min().item():.4g}; expected non-negative weights that sum to 1 over "
+            "the tokens. Normalise after masking, and put dropout after the reading, not before."
         )
 
 

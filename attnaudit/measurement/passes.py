@@ -147,7 +147,8 @@ class Passes:
 
     def _target(self, logits: Tensor) -> Tensor:
         """Sum over the batch of the predicted class's probability (PROTOCOL: the default target f)."""
-        return probabilities(logits).gather(1, self.predicted[:, None]).sum()
+        target: Tensor = probabilities(logits).gather(1, self.predicted[:, None]).sum()
+        return target
 
     def _gradients(self, target: Tensor, hidden: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
         self.counts["backward"] += 1
@@ -184,7 +185,8 @@ class Passes:
         with _differentiable(self.device):
             norms = self.hidden[:, position, :].norm(dim=-1)
             (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
-        return gradient.double().norm(dim=-1)
+        found: Tensor = gradient.double().norm(dim=-1)
+        return found
 
     # -- other attentions, states fixed ---------------------------------------------------------------------------
 
@@ -202,8 +204,8 @@ class Passes:
         if not gap <= TOLERANCE:
             raise AdapterError(
                 f"decoder_weights: weights·states through (W, b) differ from the model's own output by {gap:.2g} in "
-                f"probability, expected at most {TOLERANCE:g}. Declare linear_decoder=False, or return the decoder's own "
-                "weight and bias."
+                f"probability, expected at most {TOLERANCE:g}. Declare linear_decoder=False, or return the "
+                "decoder's own weight and bias."
             )
         return token_logits, bias
 
@@ -221,44 +223,32 @@ class Passes:
 
     def decode_by_model(self, weights: Tensor) -> Tensor:
         """(B, V, T) weights -> (B, V, C) logits in float64, by the model's own decoder."""
-        states = self.hidden.detach()
-        if self.adapter.capabilities.decodes:
-            self.counts["decode"] += 1
-            with torch.no_grad():
-                return self.adapter.decode(states, weights.to(states.dtype)).double()
-        rows = []
         with torch.no_grad():
-            for v in range(weights.shape[1]):
-                self.counts["forward"] += 1
-                self.counts["forward_rows"] += len(self.instances)
-                one = weights[:, v, None, None, :].to(states.dtype)
-                rows.append(
-                    self.adapter.run(
-                        self.inputs, embeddings=self.embeddings, intervene=lambda _s, _w, _a, one=one: one
-                    ).logits.double()
-                )
-        return torch.stack(rows, dim=1)
+            return self._decode(weights)
 
     def decode_differentiably(self, weights: Tensor) -> Tensor:
         """(B, V, T) weights that require a gradient -> (B, V, C) logits in float64, states fixed."""
         if self.token_logits is not None:
             return self.decode(weights)
-        states = self.hidden.detach()
         with _differentiable(self.device):
-            if self.adapter.capabilities.decodes:
-                self.counts["decode"] += 1
-                return self.adapter.decode(states, weights.to(states.dtype)).double()
-            rows = []
-            for v in range(weights.shape[1]):
-                self.counts["forward"] += 1
-                self.counts["forward_rows"] += len(self.instances)
-                one = weights[:, v, None, None, :].to(states.dtype)
-                rows.append(
-                    self.adapter.run(
-                        self.inputs, embeddings=self.embeddings, intervene=lambda _s, _w, _a, one=one: one
-                    ).logits.double()
-                )
-            return torch.stack(rows, dim=1)
+            return self._decode(weights)
+
+    def _decode(self, weights: Tensor) -> Tensor:
+        states = self.hidden.detach()
+        narrow = weights.to(states.dtype)
+        if self.adapter.capabilities.decodes:
+            self.counts["decode"] += 1
+            return self.adapter.decode(states, narrow).double()
+        embeddings = {name: value.detach() for name, value in self.embeddings.items()}
+
+        def run(one: Tensor) -> Tensor:
+            self.counts["forward"] += 1
+            self.counts["forward_rows"] += len(self.instances)
+            return self.adapter.run(
+                self.inputs, embeddings=embeddings, intervene=lambda _s, _w, _a: one[:, None, None, :]
+            ).logits.double()
+
+        return torch.stack([run(narrow[:, v]) for v in range(narrow.shape[1])], dim=1)
 
     # -- deletion -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,118 @@
+"""Adversarial attention: the largest JSD to the model's attention that moves the output by at most ε in TVD (JW; exact
+form in the docstring of `exact_adversarial_attention`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnaudit.errors import AdapterError, CheckError
+from attnaudit.measurement.columns import Columns, Measure, PerBatch
+from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.measurement.seeding import keyed_generator
+from attnaudit.metrics import (
+    adversarial_upper_bound,
+    exact_adversarial_attention,
+    jensen_shannon,
+    largest_jensen_shannon,
+    searched_adversarial_attention,
+    total_variation,
+)
+from attnaudit.registry import measures
+
+#: How far above ε the model's own output may move when it is run with the attention found: rounding in float32.
+ROUNDING = 1e-5
+#: Of the search, where no exact form applies. Restart 0 starts at the model's own attention.
+RESTARTS, STEPS, LEARNING_RATE, SPREAD = 3, 200, 0.1, 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adversarial(PerBatch):
+    """jsd in nats, its share of the largest JSD any attention has, tvd as measured by running the model with the
+    attention found, upper: a bound no attention exceeds (equal to jsd where the optimum is exact, NaN where only
+    searched), attention: the distribution found. fact adversarial.method: exact, bracketed or searched."""
+
+    epsilon: float
+
+    def compute(self, passes: Passes, columns: Columns) -> Columns:
+        real, reading = passes.real, passes.reading
+        found, upper, method = self._find(passes)
+        jsd = jensen_shannon(found, reading, real)
+        most = largest_jensen_shannon(reading, real)
+        output = probabilities(passes.decode_by_model(passes.full_weights(found[:, None, :])))[:, 0, :]
+        moved = total_variation(output, passes.probabilities)
+        beyond = moved > self.epsilon + ROUNDING
+        if bool(beyond.any()):
+            row = int(beyond.int().argmax())
+            one = passes.instances[row]
+            raise AdapterError(
+                f"{one.where or one.id}: adversarial attention found at ε={self.epsilon:g} moves the model's own output by "
+                f"{moved[row].item():.6f}. The decoder is not the function of weights and states it was said to be."
+            )
+        return Columns(
+            scalars={
+                f"{self.name}.jsd": jsd,
+                f"{self.name}.share": torch.where(most > 0, jsd / most, torch.full_like(jsd, torch.nan)),
+                f"{self.name}.tvd": moved,
+                f"{self.name}.upper": torch.maximum(upper, jsd),
+            },
+            tokens={f"{self.name}.attention": found},
+            facts={"adversarial.method": method},
+        )
+
+    def _find(self, passes: Passes) -> tuple[Tensor, Tensor, str]:
+        real, reading = passes.real, passes.reading
+        if passes.token_logits is not None:
+            token_logits, bias = passes.token_logits
+            # Special tokens keep their mass: they shift the bias, and the rest of the logit shrinks.
+            kept = 1 - passes.special_mass
+            shift = ((passes.weights * ~real)[:, None, :] @ token_logits)[:, 0, :] + bias
+            token_logits = token_logits * kept[:, None, None]
+            if token_logits.shape[-1] <= 2:
+                if token_logits.shape[-1] == 1:
+                    slope, offset = token_logits[..., 0], shift[..., 0]
+                else:
+                    slope, offset = token_logits[..., 1] - token_logits[..., 0], shift[..., 1] - shift[..., 0]
+                attention, jsd = exact_adversarial_attention(reading, slope, offset, self.epsilon, real)
+                return attention, jsd, "exact"
+            bound = adversarial_upper_bound(reading, token_logits, shift, self.epsilon, real)
+            return self._search(passes), bound, "bracketed"
+        found = self._search(passes)
+        return found, torch.full_like(passes.special_mass, torch.nan), "searched"
+
+    def _search(self, passes: Passes) -> Tensor:
+        rows, width = passes.real.shape
+        noise = torch.zeros(rows, RESTARTS, width, dtype=torch.float64)
+        real = passes.real.cpu()
+        for b, one in enumerate(passes.instances):
+            draws = keyed_generator(passes.seed, self.name, one.id).standard_normal((RESTARTS, int(real[b].sum())))
+            noise[b][:, real[b]] = torch.from_numpy(draws) * SPREAD
+
+        def decode(weights: Tensor) -> Tensor:
+            return probabilities(passes.decode_differentiably(passes.full_weights(weights)))
+
+        attention, _, _ = searched_adversarial_attention(
+            passes.reading,
+            decode,
+            self.epsilon,
+            passes.real,
+            noise=noise.to(passes.device),
+            steps=STEPS,
+            learning_rate=LEARNING_RATE,
+        )
+        return attention
+
+
+@measures.register("adversarial")
+def adversarial(argument: str) -> Measure:
+    """adversarial.<ε>, such as adversarial.0.01"""
+    try:
+        epsilon = float(argument)
+    except ValueError:
+        epsilon = math.nan
+    if not 0 <= epsilon <= 1:
+        raise CheckError(f"'adversarial.{argument}': expected a total variation between 0 and 1, as adversarial.0.01.")
+    return Adversarial(name=f"adversarial.{argument}", epsilon=epsilon)

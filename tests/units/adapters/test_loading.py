@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnaudit.adapters.loading import fingerprint, load_model
+from attnaudit.errors import AdapterError, AuditError, ModelError
+from attnaudit.registry import Registry, models
+from tests.small_models import adapter
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_known", dict(models._known))
+    monkeypatch.setattr(models, "_origin", dict(models._origin))
+
+
+def test_a_registered_model_is_found() -> None:
+    models.register("films-lstm")(adapter)
+    loaded = load_model("films-lstm")
+    assert (loaded.name, loaded.source) == ("films-lstm", "registered model 'films-lstm'")
+    assert loaded.parameters == sum(p.numel() for m in adapter().modules for p in m.parameters())
+
+
+def test_the_hash_follows_the_weights() -> None:
+    assert fingerprint(adapter(seed=0)) == fingerprint(adapter(seed=0))
+    assert fingerprint(adapter(seed=0))[0] != fingerprint(adapter(seed=1))[0]
+
+
+def test_a_factory_is_found_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_factory_module.py").write_text("from tests.small_models import adapter as make\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_model("my_factory_module:make").name == "my_factory_module.make"
+    with pytest.raises(ModelError, match=r"has no function 'mak'. Did you mean 'make'"):
+        load_model("my_factory_module:mak")
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    models.register("films-lstm")(adapter)
+    with pytest.raises(ModelError, match="Did you mean 'films-lstm'"):
+        load_model("film-lstm")
+
+
+def test_a_file_is_not_a_model(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ModelError, match="this is a file; expected the checkpoint folder"):
+        load_model(str(tmp_path / "model.safetensors"))
+
+
+def test_an_unknown_folder_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").touch()
+    with pytest.raises(ModelError, match=r"no known checkpoint format .* holds weights.bin"):
+        load_model(str(tmp_path))
+
+
+def test_a_module_that_cannot_be_imported_is_named() -> None:
+    with pytest.raises(ModelError, match="module 'no_such_module_anywhere' cannot be imported: ModuleNotFoundError"):
+        load_model("no_such_module_anywhere:make")
+
+
+def test_a_factory_that_fails_is_named() -> None:
+    def broken() -> object:
+        raise FileNotFoundError("weights.bin")
+
+    models.register("broken")(broken)
+    with pytest.raises(ModelError, match="its factory raised FileNotFoundError: weights.bin"):
+        load_model("broken")
+
+
+def test_something_that_is_no_adapter_lists_what_it_lacks() -> None:
+    models.register("text")(lambda: "a string")
+    with pytest.raises(AdapterError, match="a str without capabilities, modules, collate, embed, sites, run"):
+        load_model("text")
+
+
+def test_a_missing_method_is_named() -> None:
+    class Partial:
+        capabilities = adapter().capabilities
+        modules = adapter().modules
+        collate = embed = sites = run = decode = decoder_weights = None
+
+    models.register("partial")(Partial)
+    with pytest.raises(AdapterError, match="a Partial without delete;"):
+        load_model("partial")
+
+
+def test_two_things_under_one_name_are_refused() -> None:
+    registry: Registry[object] = Registry("model", "attnaudit.no-such-group")
+    registry.register("x")(adapter)
+    with pytest.raises(AuditError, match="registered twice"):
+        registry.register("x")(test_the_hash_follows_the_weights)
+
+
+def test_a_name_with_a_slash_is_refused() -> None:
+    with pytest.raises(AuditError, match="without spaces, slashes or colons"):
+        models.register("a/b")

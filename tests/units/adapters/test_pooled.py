@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from attnaudit.adapters import Encoding, ModelAdapter, PooledAttentionAdapter
+from attnaudit.adapters.padding import pad
+from attnaudit.errors import AdapterError, DataError
+from attnaudit.instances import Instance
+from tests.small_models import WORDS, adapter, dataset, parts, tokenize_with_ends
+
+sentences = st.lists(st.sampled_from(WORDS[1:]), min_size=1, max_size=9).map(" ".join)
+
+
+def test_it_is_a_model_adapter() -> None:
+    assert isinstance(adapter(), ModelAdapter)
+
+
+@given(st.lists(sentences, min_size=1, max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_rows_do_not_depend_on_their_batch(texts: list[str]) -> None:
+    model = adapter(2, tokenize=tokenize_with_ends)
+    rows = [Instance(id=str(i), text=t) for i, t in enumerate(texts)]
+    together = model.run(model.collate(rows)).logits
+    for b, one in enumerate(rows):
+        torch.testing.assert_close(model.run(model.collate([one])).logits[0], together[b], atol=1e-5, rtol=0)
+
+
+def test_logits_are_the_decoder_of_the_weighted_states() -> None:
+    model = adapter(2)
+    inputs = model.collate(dataset().instances)
+    trace = model.run(inputs, hidden=True)
+    context = (trace.attention["attention"][:, 0, 0, :, None] * trace.hidden["text"][-1]).sum(1)
+    torch.testing.assert_close(model.decoder(context), trace.logits)
+
+
+def test_special_tokens_are_never_attended() -> None:
+    model = adapter(tokenize=tokenize_with_ends)
+    inputs = model.collate(dataset().instances)
+    weights = model.run(inputs).attention["attention"][:, 0, 0]
+    assert weights[inputs.special["text"]].abs().max() == 0
+    assert inputs.real().sum(1).tolist() == [len(one.text.split()) for one in dataset().instances]
+
+
+@given(sentences, st.data())
+@settings(max_examples=40, deadline=None)
+def test_deletion_equals_encoding_the_shorter_text(text: str, data: st.DataObject) -> None:
+    words = text.split()
+    if len(words) < 2:
+        return
+    gone = data.draw(st.integers(0, len(words) - 1))
+    model = adapter(tokenize=tokenize_with_ends)
+    inputs = model.collate([Instance(id="a", text=text), Instance(id="b", text="good bad very dull good film a")])
+    variant = model.run(model.delete(inputs, "text", [(0, gone + 1)])).logits
+    shorter = " ".join(words[:gone] + words[gone + 1 :])
+    expected = model.run(model.collate([Instance(id="c", text=shorter)])).logits
+    torch.testing.assert_close(variant, expected, atol=1e-5, rtol=0)
+
+
+def test_padding_marks_what_is_real() -> None:
+    padded, mask = pad([[4, 5, 6], [], [7]], value=0, device=torch.device("cpu"))
+    assert padded.tolist() == [[4, 5, 6], [0, 0, 0], [7, 0, 0]]
+    assert mask.sum(1).tolist() == [3, 0, 1]
+
+
+def test_one_class_is_refused() -> None:
+    with pytest.raises(AdapterError, match="at least two different class names"):
+        adapter(classes=("good",))
+
+
+def test_parts_without_parameters_are_refused() -> None:
+    with pytest.raises(AdapterError, match=r"modules=\(model,\)"):
+        PooledAttentionAdapter(
+            embedding=lambda ids: ids,
+            encoder=lambda e, m: e,
+            attention=lambda h, m: m,
+            decoder=lambda c: c,
+            tokenize=lambda t: Encoding([], []),
+            classes=("a", "b"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("tokenize", "message"),
+    [
+        (lambda t: [1, 2], "tokenize returned list"),
+        (lambda t: Encoding([1, 2], ["one"]), "2 ids, 1 tokens"),
+        (lambda t: Encoding([1], ["one"], [True, False]), "2 special flags"),
+    ],
+)
+def test_a_wrong_tokenizer_is_named(tokenize: object, message: str) -> None:
+    with pytest.raises(AdapterError, match=message):
+        adapter(tokenize=tokenize).collate(dataset().instances)
+
+
+def test_too_long_a_text_names_its_row() -> None:
+    with pytest.raises(DataError, match=r"films.csv:2: 4 tokens, but the model takes at most 3"):
+        adapter(max_tokens=3).collate(dataset().instances)
+
+
+def test_wrong_shapes_are_named() -> None:
+    inputs = adapter().collate(dataset().instances)
+    with pytest.raises(AdapterError, match="encoder returned shape"):
+        adapter(encoder=lambda e, m: e.sum(1)).run(inputs)
+    with pytest.raises(AdapterError, match="attention returned shape"):
+        adapter(attention=lambda h, m: h).run(inputs)
+    with pytest.raises(AdapterError, match="decoder dropped a dimension"):
+        adapter(decoder=lambda c: c.sum(-1), modules=(nn.Linear(1, 1),)).run(inputs)
+
+
+def test_a_non_linear_decoder_has_no_weights() -> None:
+    with pytest.raises(AdapterError, match="not an nn.Linear"):
+        adapter(decoder=nn.Sequential(nn.Linear(10, 1))).decoder_weights()
+
+
+def test_a_decoder_without_bias_has_a_zero_bias() -> None:
+    weight, bias = adapter(decoder=nn.Linear(10, 2, bias=False)).decoder_weights()
+    assert (tuple(weight.shape), bias.tolist()) == ((2, 10), [0.0, 0.0])
+
+
+def test_all_parts_are_hashed_and_moved() -> None:
+    made = parts()
+    assert list(adapter().modules)[0].weight.shape == made["embedding"].weight.shape  # type: ignore[attr-defined]
+    assert len(adapter().modules) == 4
