@@ -1,0 +1,64 @@
+"""The embedded data set: 10,070 movie-review sentences with human ratings, in three fixed parts.
+
+Made by tools/make_movie_reviews.py from vaderSentiment 3.3.2 (Hutto & Gilbert 2014, "VADER", ICWSM; MIT licence, see
+LICENSE-vaderSentiment.txt). Label: sign of the mean rating, |mean| >= 0.5. Many of these sentences are also in the
+Stanford Sentiment Treebank: never train on one and test on the other.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from attnaudit.errors import DataError, nearest
+from attnaudit.instances import Dataset, Instance
+
+Split = Literal["train", "dev", "test"]
+NAMES: dict[str, str] = {"train": "movie-reviews-train", "dev": "movie-reviews-dev", "test": "movie-reviews"}
+
+
+def split(name: Split) -> Dataset:
+    """One part: train (7,010), dev (1,034) or test (2,026). Raises DataError on any other name."""
+    if name not in NAMES:
+        raise DataError(f"movie-reviews has no part '{name}'. {nearest(name, NAMES)}")
+    instances = tuple(
+        Instance(id=f"movie-{row['id']}", text=row["text"], label=row["label"], where=f"{NAMES[name]}:{row['id']}")
+        for row in _rows()
+        if row["split"] == name
+    )
+    return Dataset(
+        name=NAMES[name],
+        source="vaderSentiment 3.3.2, movieReviewSnippets_GroundTruth.txt (MIT)",
+        description=(
+            "Movie-review sentences rated by people (Hutto & Gilbert 2014). Label: sign of the mean rating, "
+            f"|mean| >= 0.5. Part: {name}."
+        ),
+        instances=instances,
+        classes=("negative", "positive"),
+        rows=len(instances),
+    )
+
+
+def movie_reviews() -> Dataset:
+    """The test part, which audits use."""
+    return split("test")
+
+
+def dev() -> Dataset:
+    """The development part, on which models are selected."""
+    return split("dev")
+
+
+def train() -> Dataset:
+    """The training part."""
+    return split("train")
+
+
+@cache
+def _rows() -> tuple[dict[str, str], ...]:
+    packed = (files(__name__) / "sentences.csv.gz").read_bytes()
+    return tuple(csv.DictReader(io.StringIO(gzip.decompress(packed).decode(), newline="")))

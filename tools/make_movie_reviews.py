@@ -1,0 +1,144 @@
+"""Derive the embedded data set `movie-reviews` from the source package of vaderSentiment 3.3.2.
+
+    python tools/make_movie_reviews.py                  # downloads the source package with pip
+    python tools/make_movie_reviews.py --sdist FILE     # uses a copy
+    python tools/make_movie_reviews.py --check          # writes nothing; fails when the packaged rows differ
+
+Label: the sign of the mean human rating; sentences with |mean| < 0.5 are left out. Split: the sha256 of 'movie' + id,
+modulo 10 (0-6 train, 7 dev, 8-9 test). Of sentences that occur twice the first is kept, so that no test sentence is
+also trained on. Source: Hutto & Gilbert (2014), "VADER", ICWSM; MIT licence, whose notice is written beside the data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "3.3.2"
+SDIST_SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
+INNER_ARCHIVE = f"vaderSentiment-{VERSION}/additional_resources/hutto_ICWSM_2014.tar.gz"
+RATINGS = "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt"
+NOTICE = f"vaderSentiment-{VERSION}/LICENSE.txt"
+TARGET = Path(__file__).resolve().parent.parent / "attnaudit" / "data" / "movie_reviews"
+SMALLEST_MEAN = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One kept sentence. mean: of the human ratings, from -4 to 4, as written in the source."""
+
+    id: str
+    split: str
+    label: str
+    mean: str
+    text: str
+
+
+def split_of(identifier: str) -> str:
+    """train, dev or test, from the sha256 of 'movie' + identifier."""
+    remainder = int(hashlib.sha256(f"movie{identifier}".encode()).hexdigest(), 16) % 10
+    return "train" if remainder < 7 else "dev" if remainder == 7 else "test"
+
+
+def derive(ratings: str) -> list[Sentence]:
+    """The kept sentences of the ratings file (lines of id, mean and text between tabs), in its order."""
+    kept: list[Sentence] = []
+    seen: set[str] = set()
+    for number, line in enumerate(ratings.replace("\r\n", "\n").rstrip("\n").split("\n"), start=1):
+        fields = line.split("\t")
+        if len(fields) != 3:
+            raise SystemExit(f"{RATINGS}:{number}: expected id, mean and text between tabs, found {len(fields)} fields.")
+        identifier, mean, text = (field.strip() for field in fields)
+        if abs(float(mean)) < SMALLEST_MEAN or text in seen:
+            continue
+        seen.add(text)
+        label = "positive" if float(mean) > 0 else "negative"
+        kept.append(Sentence(identifier, split_of(identifier), label, mean, text))
+    return kept
+
+
+def to_csv(sentences: Sequence[Sentence]) -> bytes:
+    """The rows as UTF-8 CSV with a header."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("id", "split", "label", "mean", "text"))
+    writer.writerows((one.id, one.split, one.label, one.mean, one.text) for one in sentences)
+    return out.getvalue().encode()
+
+
+def compress(content: bytes) -> bytes:
+    """gzip without file name and time: the same bytes from the same rows (and the same zlib)."""
+    out = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=out, mtime=0) as stream:
+        stream.write(content)
+    return out.getvalue()
+
+
+def read_sdist(path: Path, *, sha256: str = SDIST_SHA256) -> tuple[str, bytes]:
+    """The ratings file (UTF-8) and the licence notice of the source package, after its hash was verified."""
+    packed = path.read_bytes()
+    found = hashlib.sha256(packed).hexdigest()
+    if found != sha256:
+        raise SystemExit(f"{path}: sha256 is {found}, expected {sha256}: this is not vaderSentiment {VERSION}'s sdist.")
+    with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
+        notice = _member(outer, NOTICE)
+        with tarfile.open(fileobj=io.BytesIO(_member(outer, INNER_ARCHIVE))) as inner:
+            return _member(inner, RATINGS).decode("utf-8"), notice
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    stream = archive.extractfile(name)
+    if stream is None:
+        raise SystemExit(f"{name} is not a file in the source package.")
+    return stream.read()
+
+
+def download(folder: Path) -> Path:
+    """Fetch the source package into `folder` with pip."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+        + ["--dest", str(folder), f"vaderSentiment=={VERSION}"],
+        check=True,
+    )
+    return next(folder.glob("vader*.tar.gz"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sdist", type=Path, help="a copy of the source package; downloaded with pip when left out")
+    parser.add_argument("--out", type=Path, default=TARGET, help="folder to write to (default: inside the package)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the packaged rows differ")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        ratings, notice = read_sdist(options.sdist or download(Path(folder)))
+    sentences = derive(ratings)
+    content = to_csv(sentences)
+    print(f"rows: {len(sentences)}, sha256 of the CSV: {hashlib.sha256(content).hexdigest()}")
+    for split in ("train", "dev", "test"):
+        counts = Counter(one.label for one in sentences if one.split == split)
+        print(f"{split}: {counts.total()} ({counts['negative']} negative, {counts['positive']} positive)")
+    packaged = options.out / "sentences.csv.gz"
+    if options.check:
+        same = packaged.is_file() and gzip.decompress(packaged.read_bytes()) == content
+        print("the packaged rows are the same" if same else f"{packaged} differs: run this script without --check")
+        return 0 if same else 1
+    options.out.mkdir(parents=True, exist_ok=True)
+    packaged.write_bytes(compress(content))
+    (options.out / "LICENSE-vaderSentiment.txt").write_bytes(notice.replace(b"\r\n", b"\n").rstrip() + b"\n")
+    print(f"{packaged}: {packaged.stat().st_size} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
