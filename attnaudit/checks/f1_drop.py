@@ -1,0 +1,64 @@
+"""How far F1 falls when predictions are replaced, as a function of sums over instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnaudit.checks.intervals import Groups, bca_interval
+from attnaudit.measurement.measurements import Floats, Measurements
+from attnaudit.records import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class F1Drop:
+    """F1 of the model minus the mean F1 over R replaced predictions (T §3.2), over labelled instances.
+
+    F1 is that of class 1 for two classes and macro otherwise; a class that neither occurs nor is predicted is left out,
+    as scikit-learn does. labels, predicted: (n,) class indices, -1 unlabelled. replaced: (n, R).
+    """
+
+    classes: tuple[int, ...]
+    columns: Floats
+    replacements: int
+
+    @classmethod
+    def of(cls, measurements: Measurements, replaced: Floats) -> F1Drop:
+        count = len(measurements.classes)
+        classes = (1,) if count == 2 else tuple(range(count))
+        labels = measurements.labels
+        both = np.column_stack([measurements.predicted.astype(np.float64), replaced])
+        columns = []
+        for c in classes:
+            true, said = (labels == c)[:, None], both == c
+            columns += [true, said, true & said]
+        return cls(classes, np.concatenate(columns, axis=1).astype(np.float64), replaced.shape[1])
+
+    def scores(self, totals: Floats) -> Floats:
+        """(b, D) totals -> (b, 1 + R) F1: of the model's own predictions, then of each replacement."""
+        width = 1 + 2 * (self.replacements + 1)
+        found = np.full((len(self.classes), len(totals), self.replacements + 1), np.nan)
+        for i in range(len(self.classes)):
+            part = totals[:, i * width : (i + 1) * width]
+            true, said, hit = part[:, :1], part[:, 1 : 2 + self.replacements], part[:, 2 + self.replacements :]
+            np.divide(2 * hit, true + said, out=found[i], where=true + said > 0)
+        known = ~np.isnan(found)
+        summed: Floats = np.where(known, found, 0.0).sum(0)
+        macro: Floats = np.divide(summed, known.sum(0), out=np.full_like(summed, np.nan), where=known.any(0))
+        return macro
+
+    def drop(self, totals: Floats) -> Floats:
+        scores = self.scores(totals)
+        fall: Floats = scores[:, 0] - scores[:, 1:].mean(1)
+        return fall
+
+    def value(self, groups: Groups) -> tuple[float, float, float]:
+        """F1, mean F1 of the replacements, and the drop; NaN where F1 is undefined."""
+        scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
+        return float(scores[0]), float(scores[1:].mean()), float(scores[0] - scores[1:].mean())
+
+    def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> Interval | None:
+        return bca_interval(
+            self.drop, groups.sums(self.columns), confidence=confidence, generator=generator, bounds=(-1.0, 1.0)
+        )

@@ -1,0 +1,152 @@
+"""What both fragility checks share: other weights are put in place, hidden states fixed, and the output compared.
+
+A model whose output does not depend on which tokens are attended to cannot be explained by them (T §3.2; JW §4.2.1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnaudit.checks.base import Check, Description
+from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
+from attnaudit.checks.f1_drop import F1Drop
+from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.measurement.measurements import Floats, Measurements
+from attnaudit.records import Chart, Reference, Series
+
+BINS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragility(Check):
+    """Base of the two checks. measure: "tvd" (total variation of the output, per instance) or "f1_drop" (labels)."""
+
+    measure: Literal["tvd", "f1_drop"] = "tvd"
+
+    replaced_by: ClassVar[str] = ""
+    column: ClassVar[str] = ""
+    tvd_words: ClassVar[str] = "mean TVD"
+    f1_words: ClassVar[str] = "drop in F1"
+
+    def validate(self) -> None:
+        self.choose("measure", ("tvd", "f1_drop"))
+
+    @property
+    def id(self) -> str:
+        return f"{self.column}_fragility.{self.measure}"
+
+    def needs(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def replaced_predictions(self, measurements: Measurements) -> Floats:
+        """(n, R) class indices under other weights, NaN where undefined."""
+        raise NotImplementedError
+
+    @property
+    def description(self) -> Description:
+        tvd = self.measure == "tvd"
+        return Description(
+            family="fragility",
+            title=f"The {'output' if tvd else 'F1'} depends on attention: {self.replaced_by}",
+            question=f"Does the {'output' if tvd else 'quality of the predictions'} change when the attention weights "
+            f"are replaced by {self.replaced_by}, hidden states fixed?",
+            why="If other weights give the same output, the weights cannot be the reason for it.",
+            statistic="mean" if tvd else "difference",
+            unit="total variation distance" if tvd else "F1",
+            measured=self.tvd_words if tvd else self.f1_words,
+            low=0.0 if tvd else -1.0,
+            high=1.0,
+        )
+
+    def evidence(self, measurements: Measurements) -> Evidence:
+        tvd = measurements.scalar(f"{self.column}.tvd")
+        replaced = self.replaced_predictions(measurements)
+        known: NDArray[np.bool_] = np.logical_not(np.isnan(replaced).any(axis=1))
+        changed = np.where(known, (replaced != measurements.predicted[:, None]).mean(1), np.nan)
+        labelled = measurements.labels >= 0
+        groups = Groups.of(measurements.instances, labelled & known)
+        f1, f1_replaced, drop = math.nan, math.nan, math.nan
+        by_f1 = F1Drop.of(measurements, replaced)
+        if len(groups):
+            f1, f1_replaced, drop = by_f1.value(groups)
+        generator = self.generator(measurements, "interval")
+        details: dict[str, Detail] = {
+            "mean TVD": mean_of(tvd),
+            "share of decisions changed": mean_of(changed),
+            "F1": _or_none(f1),
+            f"F1 under {self.replaced_by}": _or_none(f1_replaced),
+            "drop in F1": _or_none(drop),
+            "instances labelled": int(labelled.sum()),
+        }
+        charts = (_by_attention(measurements, tvd, self.tvd_words),)
+        if self.measure == "tvd":
+            missing = np.isnan(tvd)
+            return Evidence(
+                value=mean_of(tvd),
+                interval=mean_interval(
+                    tvd,
+                    Groups.of(measurements.instances, ~missing),
+                    confidence=self.confidence,
+                    generator=generator,
+                    bounds=(0.0, 1.0),
+                ),
+                defined=~missing,
+                undefined=reasons(("a single token", missing & (measurements.lengths < 2)), ("not measured", missing)),
+                values=tvd,
+                values_label="TVD per instance",
+                ranked=measurements.lengths > 1,
+                details={**details, **by_predicted_class(measurements, tvd)},
+                charts=charts,
+            )
+        unlabelled = int((~labelled).sum())
+        return Evidence(
+            value=_or_none(drop),
+            interval=by_f1.interval(groups, confidence=self.confidence, generator=generator) if len(groups) else None,
+            defined=labelled & known,
+            undefined=reasons(("no label", ~labelled), ("not measured", ~known)),
+            values=changed,
+            values_label=f"share of {self.replaced_by} that change the decision",
+            values_range=(0.0, 1.0),
+            ranked=measurements.lengths > 1,
+            references=(
+                Reference(
+                    name="original", value=_or_none(f1), meaning="F1 of the unchanged model", n=int(labelled.sum())
+                ),
+            ),
+            details=details,
+            charts=charts,
+            note="F1 needs labels: add a label column, or use measure='tvd'" if unlabelled == len(labelled) else "",
+        )
+
+
+def _or_none(x: float) -> float | None:
+    return None if math.isnan(x) else x
+
+
+def _by_attention(measurements: Measurements, tvd: Floats, words: str) -> Chart:
+    """JW's violins in figures: the median TVD by largest attention weight in 4 equal bins, by predicted class."""
+    peak = measurements.scalar("attention.max")
+    bins = np.clip((np.nan_to_num(peak) * BINS).astype(int), 0, BINS - 1)
+    series = []
+    for index, name in enumerate(measurements.classes):
+        chosen = (measurements.predicted == index) & ~np.isnan(tvd) & ~np.isnan(peak)
+        inside = [tvd[chosen & (bins == b)] for b in range(BINS)]
+        series.append(
+            Series(
+                name=f"predicted {name}",
+                x=[(b + 0.5) / BINS for b in range(BINS)],
+                y=[float(np.median(part)) if len(part) else None for part in inside],
+            )
+        )
+    return Chart(
+        title="Median TVD by how peaked attention is",
+        x_label="largest attention weight (middle of four equal bins)",
+        y_label="median TVD",
+        kind="bar",
+        series=series,
+    )

@@ -1,0 +1,87 @@
+"""Checks written as tables: a policy is a file that can be reviewed, with the same names and arguments as in Python."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnaudit.checks.base import Check, Parameter
+from attnaudit.checks.declare import same_ids
+from attnaudit.errors import AuditError, CheckError, nearest
+from attnaudit.registry import checks
+
+
+def from_tables(tables: Sequence[Mapping[str, Any]], *, where: str) -> list[Check]:
+    """Checks from tables such as {"name": "Agreement", "importance": "gradient", "at_least": 0.3}.
+
+    Strict: an unknown name or key raises CheckError with the nearest known one. where: begins every message, such as
+    the path of the file.
+    """
+    if isinstance(tables, (str, Mapping)) or not isinstance(tables, Sequence):
+        raise CheckError(f"{where}: expected a list of [[check]] tables, but got {type(tables).__name__}.")
+    found: list[Check] = []
+    for number, table in enumerate(tables, 1):
+        place = f"{where}: [[check]] number {number}"
+        if not isinstance(table, Mapping):
+            raise CheckError(f"{place}: expected a table, but got {type(table).__name__}.")
+        if "name" not in table:
+            raise CheckError(f"{place}: no key 'name'. It names the check, one of: {', '.join(_known())}.")
+        name = table["name"]
+        if not isinstance(name, str) or name not in checks:
+            raise CheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), _known())}")
+        found.append(_one(name, {key: value for key, value in table.items() if key != "name"}, f"{place} ({name})"))
+    twice = same_ids(found)
+    if twice:
+        first, second = twice
+        raise CheckError(
+            f"{where}: [[check]] number {first + 1} and number {second + 1} are the same check "
+            f"'{found[first].id}': keep one."
+        )
+    return found
+
+
+def to_table(check: Check) -> dict[str, Parameter]:
+    """The table that `from_tables` reads back as the same check; arguments that are not set are left out."""
+    name = check.id if check.family == "custom" else type(check).__name__
+    return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
+
+
+def load_policy(path: Path) -> list[Check]:
+    """The checks of a TOML file of [[check]] tables. Raises CheckError naming the file, the table and the key."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckError(f"{path}: there is no such policy file. Give the path of a TOML file.") from None
+    except UnicodeDecodeError as error:
+        raise CheckError(f"{path}: not UTF-8 (byte {error.start}). Save the policy as UTF-8.") from error
+    except OSError as error:
+        raise CheckError(f"{path}: the policy cannot be read: {error.strerror or error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise CheckError(f"{path}: not valid TOML: {error}.") from error
+    unknown = sorted(set(content) - {"check"})
+    if unknown:
+        raise CheckError(f"{path}: unknown key '{unknown[0]}'. A policy holds [[check]] tables only.")
+    if not content.get("check"):
+        raise CheckError(f'{path}: no [[check]] table. Write at least one, with name = "Agreement" and a threshold.')
+    return from_tables(content["check"], where=str(path))
+
+
+def _known() -> list[str]:
+    return checks.names()
+
+
+def _one(name: str, arguments: dict[str, Any], place: str) -> Check:
+    factory = checks.get(name)
+    known = tuple(factory.argument_names())
+    for key in arguments:
+        if key not in known:
+            raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, known)}")
+    try:
+        made = factory(**arguments)
+    except AuditError as error:
+        raise CheckError(f"{place}: {error}") from error
+    if not isinstance(made, Check):
+        raise CheckError(f"{place}: the registered check made a {type(made).__name__}, expected a Check.")
+    return made

@@ -1,0 +1,89 @@
+"""Measurements made by hand, with every column the built-in checks read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnaudit.instances import Instance
+from attnaudit.measurement.measurements import Measurements
+
+CURVE = ("0.01", "0.02", "0.05", "0.1", "0.2")
+IMPORTANCES = (
+    "gradient.meister.inputs",
+    "gradient.meister.hidden",
+    "gradient.jain_wallace.inputs",
+    "gradient.jain_wallace.hidden",
+    "input_x_gradient.inputs",
+    "leave_one_out.inputs",
+)
+
+
+def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int | None = None) -> Measurements:
+    """n instances of 3 to 8 tokens; values are random but fixed by `seed`."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(3, 9, n)
+    ids = [f"row-{i:04d}" for i in range(n)]
+    instances = [
+        Instance(id=ids[i], text="t", source=None if sources is None else f"source-{i % sources}") for i in range(n)
+    ]
+    attention = [random.dirichlet(np.ones(length)) for length in lengths]
+    labels = random.integers(0, 2, n)
+    predicted = np.where(random.random(n) < 0.8, labels, 1 - labels)
+    m = Measurements(
+        model="model",
+        data="data",
+        seed=seed,
+        classes=("negative", "positive"),
+        instances=instances,
+        tokens=[[f"w{j}" for j in range(length)] for length in lengths],
+        labels=(labels if labelled else np.full(n, -1)).astype(np.int64),
+        predicted=predicted.astype(np.int64),
+    )
+    m.vectors["attention"] = attention
+    m.per_token.add("attention")
+    m.scalars["attention.max"] = np.array([a.max() for a in attention])
+    for name in IMPORTANCES:
+        m.vectors[name] = [random.dirichlet(np.ones(length)) for length in lengths]
+        m.per_token.add(name)
+        for column in ("tau", "floor", "ceiling"):
+            m.scalars[f"agreement.{name}.{column}"] = random.uniform(-0.2, 0.8, n)
+        m.scalars[f"agreement.{name}.p_value"] = random.random(n)
+        m.scalars[f"agreement.{name}.near_ties"] = np.zeros(n)
+        m.scalars[f"entropy.{name}"] = random.beta(8, 2, n)
+    for column in ("entropy", "own_share", "rival_share"):
+        m.scalars[f"influence.hidden.{column}"] = random.beta(8, 2, n)
+    m.scalars["permutation.tvd"] = random.beta(1, 20, n)
+    m.vectors["permutation.predicted"] = [
+        np.where(random.random(20) < 0.9, p, 1 - p).astype(np.float64) for p in predicted
+    ]
+    m.scalars["uniform.tvd"] = random.beta(1, 20, n)
+    m.scalars["uniform.predicted"] = np.where(random.random(n) < 0.9, predicted, 1 - predicted).astype(np.float64)
+    for epsilon in CURVE:
+        jsd = random.uniform(0.4, 0.6, n)
+        m.scalars[f"adversarial.{epsilon}.jsd"] = jsd
+        m.scalars[f"adversarial.{epsilon}.upper"] = jsd
+        m.scalars[f"adversarial.{epsilon}.share"] = jsd / 0.65
+        m.scalars[f"adversarial.{epsilon}.tvd"] = np.full(n, float(epsilon))
+        m.vectors[f"adversarial.{epsilon}.attention"] = attention
+        m.per_token.add(f"adversarial.{epsilon}.attention")
+    m.facts["adversarial.method"] = "exact"
+    return m
+
+
+def reordered(m: Measurements, order: np.ndarray) -> Measurements:
+    """The same instances in another order."""
+    return Measurements(
+        model=m.model,
+        data=m.data,
+        seed=m.seed,
+        classes=m.classes,
+        instances=[m.instances[i] for i in order],
+        tokens=[m.tokens[i] for i in order],
+        labels=m.labels[order],
+        predicted=m.predicted[order],
+        scalars={name: column[order] for name, column in m.scalars.items()},
+        vectors={name: [column[i] for i in order] for name, column in m.vectors.items()},
+        per_token=set(m.per_token),
+        tables=m.tables,
+        facts=m.facts,
+    )
