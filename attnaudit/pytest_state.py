@@ -1,0 +1,184 @@
+"""What one pytest process knows of the audit: options as pytest gives them, the cases, the verdicts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from attnaudit.auditing import AuditOptions, AuditSession, Case, Ledger, RunFolder
+    from attnaudit.auditing.run_folder import PlannedCase
+    from attnaudit.records import RunRecord
+
+
+@dataclass
+class Imperative:
+    """A test over the fixture `measurements`: a model, a data set, and no verdict of ours."""
+
+    model: str
+    data: str
+    session: AuditSession
+
+    def __repr__(self) -> str:
+        return f"<measurements of {self.model} on {self.data}>"
+
+
+@dataclass
+class State:
+    """What one pytest process knows of the audit."""
+
+    options: AuditOptions
+    folder: RunFolder
+    session: AuditSession
+    ledger: Ledger
+    created: str
+    problems: dict[str, str] = field(default_factory=dict)
+    planned: list[PlannedCase] = field(default_factory=list)
+    finished: RunRecord | None = None
+    complaint: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+STATE = pytest.StashKey[State]()
+CASE = pytest.StashKey["Case | Imperative"]()
+
+#: For `pytest_runtest_logreport`, which is not given the config.
+current: dict[str, State] = {}
+
+
+def state_of(config: pytest.Config) -> State:
+    """Made at the first case, or by the controller of xdist, whose workers meet the cases."""
+    if STATE not in config.stash:
+        from attnaudit.auditing import AuditSession, Ledger, RunFolder, new_run_name
+        from attnaudit.auditing.finishing import now
+
+        options = _options(config)
+        carried: dict[str, Any] = getattr(config, "workerinput", {})
+        folder = RunFolder(options.reports, carried.get("attnaudit_run") or new_run_name())
+        session = AuditSession(
+            options,
+            folder,
+            worker=carried.get("workerid", "main"),
+            workers=int(carried.get("workercount", 1)),
+            progress=lambda: _progress(config),
+        )
+        state = State(options=options, folder=folder, session=session, ledger=Ledger(), created=now())
+        config.stash[STATE] = state
+        if not is_worker(config):
+            current["state"] = state
+    return config.stash[STATE]
+
+
+def _options(config: pytest.Config) -> AuditOptions:
+    from attnaudit.auditing import AuditOptions
+
+    base, root = config.invocation_params.dir, config.rootpath
+    policy, reports = config.getoption("--policy"), config.getoption("--audit-reports")
+    ini_policy = str(config.getini("audit_policy"))
+    limit = option_of(config, "--audit-max-instances", "audit_max_instances")
+    return AuditOptions(
+        models=tuple(option_of(config, "--model", "audit_model")),
+        data=tuple(option_of(config, "--data", "audit_data")),
+        base=base,
+        reports=base / reports if reports is not None else root / str(config.getini("audit_reports")),
+        policy=base / policy if policy is not None else (root / ini_policy if ini_policy else None),
+        device=str(option_of(config, "--audit-device", "audit_device")),
+        max_instances=None if limit == "" else _whole(limit, "audit_max_instances"),
+        seed=_whole(option_of(config, "--audit-seed", "audit_seed"), "audit_seed"),
+    )
+
+
+def option_of(config: pytest.Config, option: str, ini: str) -> Any:
+    value = config.getoption(option)
+    return value if value is not None else config.getini(ini)
+
+
+def _whole(value: Any, ini: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise pytest.UsageError(f"{ini} = {value} in the configuration file: expected a whole number.") from None
+
+
+def case_of(item: pytest.Item) -> Case | Imperative | None:
+    from attnaudit.auditing import Case
+
+    callspec = getattr(item, "callspec", None)
+    found = [v for v in callspec.params.values() if isinstance(v, (Case, Imperative))] if callspec else []
+    return found[0] if found else None
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def has_workers(config: pytest.Config) -> bool:
+    """Whether this process hands the cases to workers."""
+    return config.pluginmanager.hasplugin("dsession")
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    longrepr = report.longrepr
+    if isinstance(longrepr, tuple):
+        return longrepr[2].removeprefix("Skipped: ")
+    crash = getattr(longrepr, "reprcrash", None)
+    return str(getattr(crash, "message", longrepr) or report.outcome)
+
+
+def shown_path(path: Path, config: pytest.Config) -> str:
+    """A path as the user would type it: relative where that stays inside the folder they are in."""
+    try:
+        return str(path.relative_to(config.invocation_params.dir))
+    except ValueError:
+        return str(path)
+
+
+def command_of(config: pytest.Config, nodeid: str) -> str:
+    """The command that runs one case again, in the folder where this run was started."""
+    path, separator, rest = nodeid.rpartition("@")[0].partition("::") if _grouped(nodeid) else nodeid.partition("::")
+    words = ["pytest", f"{shown_path(config.rootpath / path, config)}{separator}{rest}"]
+    for option in ("--model", "--data"):
+        words += [word for value in config.getoption(option) or () for word in (option, value)]
+    for option in ("--policy", "--audit-device", "--audit-reports", "--audit-max-instances", "--audit-seed"):
+        value = config.getoption(option)
+        words += [] if value is None else [option, str(value)]
+    return " ".join(
+        f'"{w}"' if os.name == "nt" and " " in w else w if os.name == "nt" else shlex.quote(w) for w in words
+    )
+
+
+def _grouped(nodeid: str) -> bool:
+    """Whether xdist's loadgroup has added "@group" to the name."""
+    return "]@" in nodeid
+
+
+def _progress(config: pytest.Config) -> AbstractContextManager[Any]:
+    @contextmanager
+    def shown() -> Iterator[Any]:
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        capture = config.pluginmanager.getplugin("capturemanager")
+        if (
+            is_worker(config)
+            or reporter is None
+            or not reporter.isatty
+            or os.environ.get("CI")
+            or config.option.verbose < 0
+        ):
+            yield None
+            return
+        from attnaudit.auditing.terminal import progress_bar
+
+        with ExitStack() as stack:
+            if capture is not None:
+                stack.enter_context(capture.global_and_fixture_disabled())
+            yield stack.enter_context(progress_bar()) if sys.stderr.isatty() else None
+
+    return shown()
