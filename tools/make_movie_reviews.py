@@ -58,7 +58,7 @@ def derive(ratings: str) -> list[Sentence]:
     for number, line in enumerate(ratings.replace("\r\n", "\n").rstrip("\n").split("\n"), start=1):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise SystemExit(f"{RATINGS}:{number}: expected id, mean and text between tabs, found {len(fields)} fields.")
+            raise SystemExit(f"{RATINGS}:{number}: expected 3 fields (id, mean and text), found {len(fields)}.")
         identifier, mean, text = (field.strip() for field in fields)
         if abs(float(mean)) < SMALLEST_MEAN or text in seen:
             continue
@@ -106,11 +106,8 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 def download(folder: Path) -> Path:
     """Fetch the source package into `folder` with pip."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-        + ["--dest", str(folder), f"vaderSentiment=={VERSION}"],
-        check=True,
-    )
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    subprocess.run([*command, "--dest", str(folder), f"vaderSentiment=={VERSION}"], check=True)
     return next(folder.glob("vader*.tar.gz"))
 
 

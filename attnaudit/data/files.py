@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from attnaudit.data.rows import Column, Row, check_columns, shorten
-from attnaudit.errors import DataError
+from attnaudit.errors import DataError, nearest
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
 _LARGEST_FIELD: Final = 2**31 - 1  # the largest that the csv module takes on every platform
@@ -31,7 +31,7 @@ class Table:
 def read(path: Path) -> Table:
     """The rows of the file. Raises DataError that names file, row and mend."""
     if not path.exists():
-        raise DataError(f"{path}: there is no such file. Give a registered name or the path of a data file.")
+        raise DataError(f"{path}: there is no such file. {_near_files(path)}")
     if path.is_dir():
         raise DataError(f"{path}: this is a folder. Give the path of one {', '.join(SUFFIXES)} file.")
     suffix = path.suffix.lower()
@@ -50,6 +50,13 @@ def read(path: Path) -> Table:
         return _read_parquet(path, content)
     text = _decode(content, path)
     return _read_csv(text, path) if suffix == ".csv" else _read_jsonl(text, path)
+
+
+def _near_files(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"The folder {path.parent} does not exist either: correct the path."
+    known = [file.name for file in path.parent.iterdir() if file.suffix.lower() in SUFFIXES]
+    return nearest(path.name, known) if known else f"The folder {path.parent} holds no {', '.join(SUFFIXES)} file."
 
 
 def _decode(content: bytes, path: Path) -> str:
@@ -159,7 +166,7 @@ def _check_header(columns: list[str], where: str) -> None:
         for mark, name in ((";", "semicolons"), ("\t", "tabs")):
             if Column.TEXT in columns[0].split(mark) and mark in columns[0]:
                 raise DataError(f"{where}: the columns are separated by {name}. Expected commas: save it with commas.")
-    check_columns(columns, f"{where}: (the first row must be the header)")
+    check_columns(columns, where, hint=" The first row must be the header.")
 
 
 def _cell(column: str, value: str) -> str | None:

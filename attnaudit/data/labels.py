@@ -52,8 +52,8 @@ def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
             if one.label is None:
                 where = one.where or f"{dataset.name}, id {one.id!r}"
                 raise DataError(f"{where}: column 'label' is empty. Training needs a label in every row: add it.")
-    classes = {one.label for one in dataset.instances} - {None}
-    if len(classes) == 1 and len(set(dataset.classes) | classes) == 1:
+    classes = {*dataset.classes, *(one.label for one in dataset.instances)} - {None}  # a sample keeps the classes
+    if len(classes) == 1:
         other = "add rows of another class" if labelled else "add rows of another class, or drop the labels"
         raise DataError(
             f"{dataset.name} ({dataset.source}): column 'label': every label is '{classes.pop()}'. Expected at least "

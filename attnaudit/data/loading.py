@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnaudit.data.files import SUFFIXES, Table, read
-from attnaudit.data.rows import Column, check_columns, number_instances, ordered_classes, to_instances
+from attnaudit.data.rows import Column, check_columns, checked_instances, ordered_classes, shorten, to_instances
 from attnaudit.errors import AuditError, DataError, nearest
 from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets
@@ -40,7 +40,7 @@ def load(name_or_path: str | Path) -> Dataset:
 def load_file(path: Path) -> Dataset:
     """The rows of one file. Raises DataError as `load` does."""
     table = read(path)
-    instances = to_instances(table.rows, path.name, text_rules=table.text_rules)
+    instances = to_instances(table.rows, str(path), text_rules=table.text_rules)
     return Dataset(
         name=path.stem,
         source=str(path),
@@ -75,7 +75,7 @@ def _registered(name: str) -> Dataset:
                 "It must take no arguments and return a Dataset, or an iterable of Instance or of dict rows."
             ) from error
     if isinstance(produced, Dataset):
-        instances = number_instances(produced.instances, name)
+        instances = checked_instances(produced.instances, name)
         rows = produced.rows if produced.rows >= 0 else len(instances)
         classes = produced.classes or ordered_classes(instances)
         return dataclasses.replace(produced, name=name, instances=instances, classes=classes, rows=rows)
@@ -100,11 +100,11 @@ def _from_items(produced: object, name: str, thing: object) -> tuple[Instance, .
         raise DataError(f"data set '{name}': {_origin(thing)} gave {type(produced).__name__}. {expected}")
     instances = [item for item in produced if isinstance(item, Instance)]
     if len(instances) == len(produced):
-        return number_instances(instances, name)
+        return checked_instances(instances, name)
     rows: list[tuple[int, dict[str, object]]] = []
     for number, item in enumerate(produced, start=1):
-        if not isinstance(item, dict):
-            raise DataError(f"{name}:{number}: this item is of type {type(item).__name__}. {expected}")
+        if not isinstance(item, dict) or not all(isinstance(key, str) for key in item):
+            raise DataError(f"{name}:{number}: found {shorten(repr(item))}. {expected}")
         check_columns(item, f"{name}:{number}")
         rows.append((number, item))
     return to_instances(rows, name)

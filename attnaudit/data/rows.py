@@ -33,11 +33,11 @@ _FRACTION: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?
 _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
-def check_columns(columns: Iterable[str], where: str) -> None:
-    """Raise DataError when `text` is missing, or when a column is one of ours but for case or spaces."""
+def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
+    """Raise DataError when `text` is missing, or when another column is `label` or `query` but for case or spaces."""
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
-    for column in Column:
+    for column in (Column.LABEL, Column.QUERY):  # unread, these would silently change what is audited
         near = folded.get(column)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} is not read. Rename it to '{column}' (exactly, in lower case).")
@@ -49,7 +49,7 @@ def check_columns(columns: Iterable[str], where: str) -> None:
     shown = ", ".join(repr(shorten(name)) for name in names[:8]) + (", ..." if len(names) > 8 else "")
     raise DataError(
         f"{where}: column 'text' is missing. Expected columns text and, as wished, label, query, id, source; "
-        f"found {shown or 'none'}. {mend}."
+        f"found {shown or 'none'}. {mend}.{hint}"
     )
 
 
@@ -88,25 +88,36 @@ def to_instances(rows: Sequence[Row], name: str, *, text_rules: bool = False) ->
         )
     if has_id is not None and not has_id[1]:
         instances = _with_derived_ids(instances)
-    return number_instances(instances, name)
+    return checked_instances(instances, name)
 
 
-def number_instances(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
-    """The same instances, each knowing its place. Raises DataError on none at all, a blank text or an id given twice."""
+def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
+    """The same instances, each knowing its place, integer labels as text.
+
+    Raises DataError when there are none, and on a text, label or query that cannot be meant or an id given twice.
+    """
     if not instances:
         raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
     first: dict[str, str] = {}
     placed: list[Instance] = []
     for number, one in enumerate(instances, start=1):
         where = one.where or f"{name}:{number}"
-        _text(one.text, where)
+        one = dataclasses.replace(
+            one,
+            id=_identifier(one.id, where),
+            text=_text(one.text, where),
+            label=_label(one.label, where, text_rules=False),
+            query=_optional_text(one.query, where, Column.QUERY),
+            source=_optional_text(one.source, where, Column.SOURCE, integers=True),
+            where=where,
+        )
         if one.id in first:
             raise DataError(
                 f"{where}: column 'id': {one.id!r} was given before, in {first[one.id]}. Make the ids unique, or drop "
                 "them: ids are then derived from the content."
             )
         first[one.id] = where
-        placed.append(one if one.where else dataclasses.replace(one, where=where))
+        placed.append(one)
     return tuple(placed)
 
 

@@ -1,0 +1,389 @@
+"""Files of the user's own: what is read, and what each unusable file is told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from attnaudit.data import load
+from attnaudit.errors import DataError
+
+ROWS = [
+    {"text": "A fine, subtle film.", "label": "positive", "query": "Is it good?", "id": "a", "source": "x"},
+    {"text": 'He said "no"\nand left.', "label": "negative", "query": None, "id": "b", "source": "x"},
+    {"text": "Née à Zürich \u2028 naïve", "label": None, "query": None, "id": "c", "source": None},
+]
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8", newline="")
+    return path
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
+every_suffix = pytest.mark.parametrize("suffix", list(WRITERS))
+
+
+def cells(path: Path) -> list[dict[str, Any]]:
+    return [
+        {"text": one.text, "label": one.label, "query": one.query, "id": one.id, "source": one.source}
+        for one in load(path).instances
+    ]
+
+
+def refused(path: Path, *words: str) -> str:
+    """The message of the error; it names the file and holds all `words`."""
+    with pytest.raises(DataError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert str(path) in message
+    for word in words:
+        assert word in message
+    return message
+
+
+@every_suffix
+def test_all_columns_come_back(tmp_path: Path, suffix: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"reviews{suffix}", ROWS)
+    assert cells(path) == ROWS
+    dataset = load(str(path))
+    assert (dataset.name, dataset.rows, dataset.classes) == ("reviews", 3, ("negative", "positive"))
+    assert dataset.source == str(path)
+
+
+words = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12).filter(str.strip)
+# A label that reads as a fraction is a number in CSV, where every cell is text.
+names = words.filter(lambda one: not re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", one.strip()))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries(
+            {
+                "text": words,
+                "label": st.none() | names,
+                "query": st.none() | words,
+                "id": words,
+                "source": st.none() | words,
+            }
+        ),
+        min_size=1,
+        max_size=6,
+        unique_by=lambda row: row["id"],
+    )
+)
+@pytest.mark.parametrize("suffix", list(WRITERS))
+def test_what_is_written_is_read(tmp_path: Path, suffix: str, rows: list[dict[str, Any]]) -> None:
+    assert cells(WRITERS[suffix](tmp_path / f"rows{suffix}", rows)) == rows
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path, suffix: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", ROWS)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert cells(path) == ROWS
+
+
+def test_windows_line_ends_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": "one"}\r\n\r\n{"text": "two"}\r\n')
+    assert [(one.text, one.where) for one in load(path).instances] == [("one", f"{path}:1"), ("two", f"{path}:3")]
+
+
+def test_row_of_a_csv_is_the_line_it_starts_on(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('text,label\n"two\nlines",a\n\nlast,b\n')
+    assert [one.where for one in load(path).instances] == [f"{path}:2", f"{path}:5"]
+
+
+def test_large_csv_field(tmp_path: Path) -> None:
+    limit = csv.field_size_limit()
+    path = write_csv(tmp_path / "rows.csv", [{"text": "word " * 60_000}])
+    assert len(load(path).instances[0].text) == 300_000
+    assert csv.field_size_limit() == limit
+
+
+def test_suffix_in_capitals(tmp_path: Path) -> None:
+    assert load(write_csv(tmp_path / "ROWS.CSV", [{"text": "one"}])).name == "ROWS"
+
+
+def test_ignored_columns_are_said(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "rows.csv", [{"text": "one", "stars": "4"}])
+    assert "Ignored columns: 'stars'" in load(path).description
+
+
+def test_parquet_columns_do_not_come_from_folder_names(tmp_path: Path) -> None:
+    folder = tmp_path / "label=positive"
+    folder.mkdir()
+    assert load(write_parquet(folder / "rows.parquet", [{"text": "one"}])).instances[0].label is None
+
+
+def test_parquet_dictionary_and_large_strings(tmp_path: Path) -> None:
+    table = pa.table({"text": pa.array(["one", "two"], pa.large_string()), "label": pa.array(["a", "b"])})
+    pq.write_table(table.set_column(1, "label", table["label"].dictionary_encode()), tmp_path / "rows.parquet")
+    assert [one.label for one in load(tmp_path / "rows.parquet").instances] == ["a", "b"]
+
+
+# --- the file itself
+
+
+def test_missing_file_names_its_neighbour(tmp_path: Path) -> None:
+    write_csv(tmp_path / "reviews.csv", [{"text": "one"}])
+    refused(tmp_path / "review.csv", "no such file", "Did you mean 'reviews.csv'?")
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere" / "rows.csv", "folder", "does not exist")
+
+
+def test_folder_is_refused(tmp_path: Path) -> None:
+    refused(tmp_path, "this is a folder", ".parquet")
+
+
+def test_unknown_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text("text\none\n")
+    refused(path, "'.tsv'", ".jsonl, .csv, .parquet")
+
+
+@every_suffix
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
+def test_empty_file(tmp_path: Path, suffix: str, content: bytes) -> None:
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(content)
+    refused(path, "the file is empty")
+
+
+def test_header_only(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n")
+    refused(path, "no row below it")
+    table = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), table)
+    refused(table, "no rows")
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    ("suffix", "content"), [(".csv", b"text\ngood\ncaf\xe9\n"), (".jsonl", b'{"text":"good"}\n\n{"text":"caf\xe9"}\n')]
+)
+def test_bytes_that_are_not_utf8(tmp_path: Path, suffix: str, content: bytes, mark: bytes) -> None:
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(mark + content)
+    offset = (mark + content).index(b"\xe9")
+    refused(path, f"{path}:3:", "0xe9", f"offset {offset} ", "save it as UTF-8")
+
+
+def test_utf16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text\none\n", encoding="utf-16")
+    refused(path, "UTF-16", "Save it as UTF-8")
+
+
+# --- columns
+
+
+@every_suffix
+def test_missing_text_column_names_the_nearest(tmp_path: Path, suffix: str) -> None:
+    refused(WRITERS[suffix](tmp_path / f"a{suffix}", [{"texts": "one", "label": "x"}]), "Rename 'texts' to 'text'")
+    refused(WRITERS[suffix](tmp_path / f"b{suffix}", [{"Review": "one", "label": "x"}]), "Rename 'Review' to 'text'")
+    refused(WRITERS[suffix](tmp_path / f"c{suffix}", [{"zzz": "one"}]), "'text' is missing", "found 'zzz'")
+
+
+@every_suffix
+def test_label_column_in_capitals_is_not_silently_ignored(tmp_path: Path, suffix: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "Label": "x"}])
+    refused(path, "column 'Label' is not read", "Rename it to 'label'")
+
+
+def test_csv_without_header(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("A fine film.,positive\nA dull film.,negative\n")
+    refused(path, f"{path}:1:", "The first row must be the header")
+
+
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_csv_with_another_separator(tmp_path: Path, mark: str, name: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"text{mark}label\nfine{mark}positive\n")
+    refused(path, f"separated by {name}")
+
+
+def test_duplicate_columns(tmp_path: Path) -> None:
+    comma = tmp_path / "rows.csv"
+    comma.write_text("text,label,text\na,b,c\n")
+    refused(comma, f"{comma}:1:", "duplicate columns 'text'")
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text('{"text": "a"}\n{"text": "a", "label": "x", "label": "y"}\n')
+    refused(lines, f"{lines}:2:", "duplicate columns 'label'")
+    table = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), table)
+    refused(table, "duplicate columns 'text'")
+
+
+# --- rows
+
+
+@every_suffix
+@pytest.mark.parametrize("text", ["", "  \t"])
+def test_blank_text(tmp_path: Path, suffix: str, text: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "id": 1}, {"text": text, "id": 2}])
+    row = 3 if suffix == ".csv" else 2
+    refused(path, f"{path}:{row}:", "column 'text'", "a blank text")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(3, "int (3)"), (None, "null"), (["a"], "a list"), (True, "true or false")]
+)
+def test_text_that_is_not_text(tmp_path: Path, value: object, kind: str) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"text": "one"}, {"text": value}])
+    refused(path, f"{path}:2:", "column 'text'", f"found {kind}")
+
+
+def test_half_a_surrogate_pair(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "ab\\ud800"}\n')
+    refused(path, f"{path}:1:", "surrogate", "character 3")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{'text': 'one'}", "not JSON"),
+        ('{"text": "one"', "not JSON"),
+        ('["text", "one"]', "found a JSON list"),
+        ('"text"', "found a JSON str"),
+        ('{"text": "a"} {"text": "b"}', "Extra data"),
+        ("[" * 100_000, "this JSON cannot be read|not JSON"),
+        ('{"text": "a", "label": ' + "9" * 5000 + "}", "this JSON cannot be read"),
+    ],
+)
+def test_lines_that_are_no_json_object(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "good"}\n' + line + "\n")
+    assert re.search(says, refused(path, f"{path}:2:", "Expected one JSON object a line"))
+
+
+def test_json_array_over_many_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps([{"text": "one"}], indent=1))
+    refused(path, f"{path}:1:", "looks like one JSON array")
+
+
+@pytest.mark.parametrize(("line", "found"), [("a,b,c", 3), ("a", 1)])
+def test_ragged_csv_row(tmp_path: Path, line: str, found: int) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"text,label\none,x\n{line}\n")
+    refused(path, f"{path}:3:", f"found {found} fields, expected 2", "double quotes")
+
+
+def test_quote_that_never_closes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('text,label\none,x\n"two,y\nthree,z\n')
+    refused(path, f"{path}:3:", "not CSV")
+
+
+@every_suffix
+def test_duplicate_ids_name_both_rows(tmp_path: Path, suffix: str) -> None:
+    rows = [{"text": "one", "id": "7"}, {"text": "two", "id": "8"}, {"text": "three", "id": "7"}]
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", rows)
+    first = 2 if suffix == ".csv" else 1
+    refused(path, f"{path}:{first + 2}:", "column 'id'", "'7'", f"in {path}:{first}.")
+
+
+@every_suffix
+def test_row_without_its_id(tmp_path: Path, suffix: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "id": "7"}, {"text": "two", "id": None}])
+    refused(path, "column 'id'", "Give every row an id")
+
+
+def test_jsonl_with_ids_in_some_rows_only(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"text": "one", "id": "7"}, {"text": "two"}])
+    refused(path, f"{path}:2:", "missing here, unlike in", "Give every row an id")
+
+
+@pytest.mark.parametrize("label", [["a", "b"], {"a": 1}, []])
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_several_labels_are_refused(tmp_path: Path, suffix: str, label: object) -> None:
+    if suffix == ".parquet" and isinstance(label, list):
+        pq.write_table(
+            pa.table({"text": ["one"], "label": pa.array([label], pa.list_(pa.string()))}), tmp_path / "r.parquet"
+        )
+        path = tmp_path / "r.parquet"
+    else:
+        path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "label": label}])
+    refused(path, f"{path}:1:", "column 'label'", "Several labels for one text are not supported")
+
+
+@every_suffix
+@pytest.mark.parametrize("label", [0.5, 1.0, -2e-3])
+def test_fractions_as_labels_are_refused(tmp_path: Path, suffix: str, label: float) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "label": label}])
+    refused(path, "column 'label'", f"the number {label}", "Regression is not supported")
+
+
+def test_label_true_is_refused(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"text": "one", "label": True}])
+    refused(path, f"{path}:1:", "column 'label'", "true or false")
+
+
+@every_suffix
+def test_integer_labels_are_kept_as_text_and_sorted_as_numbers(tmp_path: Path, suffix: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "a", "label": 10}, {"text": "b", "label": 2}])
+    assert [one.label for one in load(path).instances] == ["10", "2"]
+    assert load(path).classes == ("2", "10")
+
+
+@every_suffix
+def test_labelled_and_unlabelled_rows_mix(tmp_path: Path, suffix: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "a", "label": "x"}, {"text": "b", "label": None}])
+    assert [one.label for one in load(path).instances] == ["x", None]
+
+
+# --- Parquet
+
+
+def test_unreadable_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1 this is not a table")
+    refused(path, "not a readable Parquet file")
+
+
+def test_truncated_parquet(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "rows.parquet", [{"text": "word " * 100}])
+    path.write_bytes(path.read_bytes()[:-40])
+    refused(path, "not a readable Parquet file")
+
+
+def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
+    broken = pa.array([b"good", b"caf\xe9"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": broken}), tmp_path / "rows.parquet")
+    refused(tmp_path / "rows.parquet", f"{tmp_path / 'rows.parquet'}:2:", "not UTF-8", "0xe9", "offset 3")
+
+
+def test_parquet_bytes_are_not_text(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "rows.parquet", [{"text": b"one"}])
+    refused(path, f"{path}:1:", "column 'text'", "bytes")

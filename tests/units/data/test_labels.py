@@ -1,0 +1,75 @@
+"""Labels against a model's classes."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnaudit.data import label_indices, require_two_classes, sample
+from attnaudit.data.rows import ordered_classes
+from attnaudit.errors import DataError
+from attnaudit.instances import Dataset, Instance
+
+
+def dataset(*labels: str | None) -> Dataset:
+    instances = tuple(
+        Instance(id=str(n), text="t", label=label, where=f"rows.csv:{n}") for n, label in enumerate(labels, start=2)
+    )
+    return Dataset(
+        name="rows", source="rows.csv", description="", instances=instances, classes=ordered_classes(instances)
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "indices"),
+    [
+        (("negative", "positive", None), ("negative", "positive"), [0, 1, -1]),
+        (("positive", "negative"), ("positive", "negative"), [0, 1]),
+        (("1", "0", None), ("negative", "positive"), [1, 0, -1]),
+        (("1", "negative"), ("negative", "positive"), [1, 0]),
+        (("1", "2"), ("1", "2"), [0, 1]),
+        (("2", "0"), ("0", "1", "2"), [2, 0]),
+        (("-1", "1"), ("-1", "1"), [0, 1]),
+    ],
+)
+def test_indices(labels: tuple[str | None, ...], classes: tuple[str, ...], indices: list[int]) -> None:
+    assert label_indices(dataset(*labels), classes) == indices
+
+
+@pytest.mark.parametrize(
+    ("label", "classes", "says"),
+    [
+        ("postive", ("negative", "positive"), "Did you mean 'positive'?"),
+        ("Positive", ("negative", "positive"), "Did you mean 'positive'?"),
+        ("2", ("negative", "positive"), r"\(0 'negative', 1 'positive'\)"),
+        ("-1", ("negative", "positive"), "leave it empty when the row is unlabelled"),
+        ("01", ("negative", "positive"), "none of the model's classes"),
+        ("0", ("1", "2"), r"\(0 '1', 1 '2'\)"),
+    ],
+)
+def test_unknown_label_names_row_and_classes(label: str, classes: tuple[str, ...], says: str) -> None:
+    with pytest.raises(DataError, match=says) as caught:
+        label_indices(dataset(classes[0], label), classes)
+    assert f"rows.csv:3: column 'label': '{label}'" in str(caught.value)
+
+
+def test_one_class_is_refused_with_the_mend() -> None:
+    with pytest.raises(DataError, match=r"rows\.csv.*every label is 'x'.*rows of another class, or drop the labels"):
+        require_two_classes(dataset("x", "x", None))
+
+
+@pytest.mark.parametrize("labels", [("x", "y"), ("x", "y", None), (None, None)])
+def test_two_classes_or_no_label_pass(labels: tuple[str | None, ...]) -> None:
+    assert require_two_classes(dataset(*labels)) is None
+
+
+def test_sample_with_one_class_of_two_passes() -> None:
+    drawn = sample(dataset("x", "y"), 1, 0)
+    assert len({one.label for one in drawn.instances}) == 1
+    assert require_two_classes(drawn) is None
+
+
+def test_training_needs_every_label() -> None:
+    with pytest.raises(DataError, match=r"rows\.csv:4: column 'label' is empty\. Training"):
+        require_two_classes(dataset("x", "y", None), labelled=True)
+    with pytest.raises(DataError, match="every label is 'x'"):
+        require_two_classes(dataset("x", "x"), labelled=True)
