@@ -13,7 +13,9 @@ from attnaudit.records import CheckRecord, MissingCase
 if TYPE_CHECKING:
     from rich.text import Text
 
-NARROWEST = 60
+NARROWEST = 70
+#: Characters that the columns beside the check's name take.
+OTHER_COLUMNS = 52
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
 
 
@@ -48,7 +50,9 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         legacy_windows=False,
         highlight=False,
     )
-    rows: list[tuple[tuple[str, str], list[Text]]] = [((r.model, r.data), _row(r)) for r in records]
+    rows: list[tuple[tuple[str, str], list[Text]]] = [
+        ((r.model, r.data), _row(r, console.width - OTHER_COLUMNS)) for r in records
+    ]
     rows += [((m.model, m.data), _missing_row(m)) for m in missing]
     order = list(dict.fromkeys(pair for pair, _ in rows))
     rows.sort(key=lambda row: order.index(row[0]))
@@ -69,21 +73,28 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _row(record: CheckRecord) -> list[Text]:
+def _row(record: CheckRecord, room: int) -> list[Text]:
     from rich.text import Text
 
     required = record.requirement
     sign = {"at_least": ">=", "at_most": "<="}
     name = record.check if record.severity == "gate" else f"{record.check} (report)"
+    verdict = record.verdict if required is not None else "reported"
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
-        Text(record.verdict, style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
-        Text(name),
+        Text(verdict, style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
+        Text(_broken(name, room)),
         Text("-" if record.value is None else f"{record.value:.3f}"),
         Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
         Text("-" if record.interval is None else f"[{record.interval.low:.3f}, {record.interval.high:.3f}]"),
         Text(n),
     ]
+
+
+def _broken(name: str, room: int) -> str:
+    """A long name on two lines, parted after a dot where that makes it fit."""
+    dot = name.rfind(".", 0, room)
+    return name if len(name) <= room or dot < 0 else f"{name[: dot + 1]}\n{name[dot + 1 :]}"
 
 
 def _missing_row(case: MissingCase) -> list[Text]:

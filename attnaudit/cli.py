@@ -1,0 +1,127 @@
+"""The command `attnaudit`: everything but the audit itself, which is `pytest audits/ --model ...`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from attnaudit import __version__
+from attnaudit.errors import AuditError, ReportError
+
+COMMANDS = "init, train, report, schema, list"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status: 0, 1 for an AuditError; argparse exits with 2 for bad usage."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser(training=words[:1] == ["train"])
+    options = parser.parse_args(words)
+    if options.run is None:
+        parser.print_help()
+        return 0
+    try:
+        status: int | None = options.run(options)
+    except AuditError as error:
+        print(f"attnaudit: {error}", file=sys.stderr)
+        return 1
+    return status or 0
+
+
+def _parser(*, training: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attnaudit",
+        description="Audits whether attention explains the predictions of a text classifier. "
+        "The audit itself is run by pytest: pytest audits/ --model demo",
+    )
+    parser.add_argument("--version", action="version", version=f"attnaudit {__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar=f"{{{COMMANDS}}}")
+
+    init = commands.add_parser("init", help="write an audits/ folder into a repository of your own")
+    init.add_argument("folder", nargs="?", default=".", metavar="DIR", help="the repository (default: this folder)")
+    init.set_defaults(run=_init)
+
+    train = commands.add_parser("train", help="train a reference model and write a checkpoint folder")
+    if training:  # only then: the options of the trainer are those of the zoo
+        from attnaudit.zoo import command
+
+        command.add_arguments(train)
+        train.set_defaults(run=command.run)
+
+    report = commands.add_parser("report", help="build report.html and summary.md of a run anew")
+    report.add_argument("folder", metavar="RUN_DIR", help="a run's folder, such as reports/<run>, or reports itself")
+    report.set_defaults(run=_report)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of audit.json")
+    schema.set_defaults(run=_schema)
+
+    listing = commands.add_parser("list", help="show the models, data sets, checks and measures that can be named")
+    listing.set_defaults(run=_list)
+    return parser
+
+
+def _init(options: argparse.Namespace) -> None:
+    root = Path(options.folder)
+    templates = files("attnaudit.auditing") / "templates"
+    wanted = {
+        root / "audits" / "test_attention_faithfulness.py": "test_attention_faithfulness.template",
+        root / "audits" / "conftest_example.py": "conftest.template",
+    }
+    for path in wanted:
+        if path.exists():
+            raise AuditError(f"{path}: exists already and is not overwritten. Remove it, or choose another folder.")
+    for path, template in wanted.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text((templates / template).read_text(encoding="utf-8"), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise AuditError(
+                f"{path}: cannot be written ({error.strerror}). Give a folder that you may write to."
+            ) from error
+        print(f"wrote {path}")
+    print("next:")
+    if root.resolve() != Path.cwd().resolve():
+        print(f"  cd {root}")
+    print("  pytest audits/ --model demo")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from attnaudit.report import build
+
+    folder = Path(options.folder)
+    newest = folder / "latest.txt"
+    if not (folder / "audit.json").is_file() and newest.is_file():
+        folder = folder / newest.read_text(encoding="utf-8").strip()
+    if not folder.is_dir():
+        raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    build(folder)
+    print(folder / "report.html")
+
+
+def _schema(options: argparse.Namespace) -> None:
+    import json
+
+    from attnaudit.report import audit_schema
+
+    print(json.dumps(audit_schema(), indent=2))
+
+
+def _list(options: argparse.Namespace) -> None:
+    from attnaudit import registry
+
+    for title, known in (
+        ("models (--model)", registry.models),
+        ("data sets (--data)", registry.datasets),
+        ("checks", registry.checks),
+        ("measures", registry.measures),
+    ):
+        print(f"{title}:")
+        for name in known.names():
+            print(f"  {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
