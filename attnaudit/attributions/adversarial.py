@@ -12,7 +12,7 @@ from torch import Tensor
 from attnaudit.errors import AdapterError, CheckError
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
 from attnaudit.measurement.passes import Passes, probabilities
-from attnaudit.measurement.seeding import keyed_generator
+from attnaudit.measurement.seeding import keyed_integer
 from attnaudit.metrics import (
     adversarial_upper_bound,
     exact_adversarial_attention,
@@ -26,7 +26,7 @@ from attnaudit.registry import measures
 #: How far above ε the model's own output may move when it is run with the attention found: rounding in float32.
 ROUNDING = 1e-5
 #: Of the search, where no exact form applies. Restart 0 starts at the model's own attention.
-RESTARTS, STEPS, LEARNING_RATE, SPREAD = 3, 200, 0.1, 3.0
+RESTARTS, STEPS, LEARNING_RATE = 3, 200, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,9 @@ class Adversarial(PerBatch):
             row = int(beyond.int().argmax())
             one = passes.instances[row]
             raise AdapterError(
-                f"{one.where or one.id}: adversarial attention found at ε={self.epsilon:g} moves the model's own output by "
-                f"{moved[row].item():.6f}. The decoder is not the function of weights and states it was said to be."
+                f"{one.where or one.id}: adversarial attention found at ε={self.epsilon:g} moves the model's own "
+                f"output by {moved[row].item():.6f}. The decoder is not the function of weights and states it was said "
+                "to be."
             )
         return Columns(
             scalars={
@@ -84,13 +85,6 @@ class Adversarial(PerBatch):
         return found, torch.full_like(passes.special_mass, torch.nan), "searched"
 
     def _search(self, passes: Passes) -> Tensor:
-        rows, width = passes.real.shape
-        noise = torch.zeros(rows, RESTARTS, width, dtype=torch.float64)
-        real = passes.real.cpu()
-        for b, one in enumerate(passes.instances):
-            draws = keyed_generator(passes.seed, self.name, one.id).standard_normal((RESTARTS, int(real[b].sum())))
-            noise[b][:, real[b]] = torch.from_numpy(draws) * SPREAD
-
         def decode(weights: Tensor) -> Tensor:
             return probabilities(passes.decode_differentiably(passes.full_weights(weights)))
 
@@ -99,9 +93,10 @@ class Adversarial(PerBatch):
             decode,
             self.epsilon,
             passes.real,
-            noise=noise.to(passes.device),
+            seeds=[keyed_integer(passes.seed, self.name, one.id) for one in passes.instances],
+            restarts=RESTARTS,
             steps=STEPS,
-            learning_rate=LEARNING_RATE,
+            lr=LEARNING_RATE,
         )
         return attention
 

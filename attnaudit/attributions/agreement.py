@@ -13,7 +13,7 @@ from attnaudit.errors import CheckError, nearest
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
 from attnaudit.measurement.passes import Passes
 from attnaudit.measurement.seeding import keyed_generator
-from attnaudit.metrics import kendall_p_value, kendall_tau_b, near_tied_pairs
+from attnaudit.metrics import kendall, kendall_tau_b, near_tied_pairs
 from attnaudit.registry import measures
 
 #: Scores closer than this may be tied or not by rounding in float32 alone.
@@ -41,10 +41,11 @@ class Agreement(PerBatch):
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         real = passes.real
         reading, scores, rival = passes.reading, columns.tokens[self.importance], columns.tokens[self.rival]
+        observed = kendall(reading, scores, real)
         return Columns(
             scalars={
-                f"{self.name}.tau": kendall_tau_b(reading, scores, real),
-                f"{self.name}.p_value": kendall_p_value(reading, scores, real),
+                f"{self.name}.tau": observed.tau,
+                f"{self.name}.p_value": observed.p_value,
                 f"{self.name}.floor": kendall_tau_b(shuffled(passes, reading, "floor"), scores, real),
                 f"{self.name}.ceiling": kendall_tau_b(scores, rival, real),
                 f"{self.name}.near_ties": near_tied_pairs(scores, real, tolerance=NEAR_TIE),
