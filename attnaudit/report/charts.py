@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from attnaudit.records import Chart, CheckRecord, Histogram
-from attnaudit.report.words import number, requirement
+from attnaudit.report.words import digits, judged, number, requirement
 
 WIDTH, HEIGHT = 420.0, 232.0
 LEFT, RIGHT, BOTTOM = 44.0, 14.0, 40.0
 LANE = 15.0
-CHARACTER = 5.7  # estimated width of one character at the charts' font size
+CHARACTER = 6.2  # estimated width of one character at the charts' font size
 SERIES_STYLES = 6
 
 
@@ -107,7 +107,8 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     step = min((b - a for a, b in pairwise(ticks)), default=1.0)
     if max(map(abs, ticks), default=0.0) >= 1e6 or step < 1e-4:
         return [f"{t:.2g}".replace("-", "−") for t in ticks]
-    decimals = next((d for d in range(5) if abs(round(step, d) - step) <= step * 1e-6), 4)
+    exact = (d for d in range(5) if all(abs(round(t, d) - t) <= step * 1e-6 for t in ticks))
+    decimals = next(exact, 4)
     return [f"{t:,.{decimals}f}".replace("-", "−") for t in ticks]
 
 
@@ -131,16 +132,38 @@ def _short(text: str, limit: int) -> str:
 
 
 def lanes(marks: Sequence[Mark], x: Scale) -> list[tuple[Mark, float, int]]:
-    """Where each mark's label goes: (mark, centre of the label, lane), so that no two labels overlap."""
-    ends: list[float] = []
-    placed = []
+    """Where each mark's label goes: (mark, centre of the label, lane); lane 0 is the topmost.
+
+    No two labels overlap, and where there is room no label is crossed by the line of a label above it: a label may
+    stand to the right or the left of its own line.
+    """
+    placed: list[tuple[Mark, float, int]] = []
+
+    def box(mark: Mark, centre: float) -> tuple[float, float]:
+        half = len(mark.text) * CHARACTER / 2
+        return centre - half - 3, centre + half + 3
+
+    def free(mark: Mark, centre: float, lane: int, *, crossing: bool) -> bool:
+        low, high = box(mark, centre)
+        for other, at, its in placed:
+            its_low, its_high = box(other, at)
+            if its == lane and low < its_high and its_low < high:
+                return False
+            if crossing and its < lane and low < x(other.value) < high:
+                return False
+            if crossing and its > lane and its_low < x(mark.value) < its_high:
+                return False
+        return True
+
     for mark in sorted(marks, key=lambda m: m.value):
         half = len(mark.text) * CHARACTER / 2
-        centre = min(max(x(mark.value), half + 2), WIDTH - half - 2)
-        lane = next((i for i, end in enumerate(ends) if end + 8 <= centre - half), len(ends))
-        if lane == len(ends):
-            ends.append(0.0)
-        ends[lane] = centre + half
+        centres = [
+            min(max(x(mark.value) + side * (half + 4), half + 2), max(WIDTH - half - 2, half + 2))
+            for side in (0, 1, -1)
+        ]
+        choices = [(c, lane, True) for lane in range(len(marks)) for c in centres]
+        choices += [(centres[0], lane, False) for lane in range(len(marks))]
+        centre, lane, _ = next(c for c in choices if free(mark, c[0], c[1], crossing=c[2]))
         placed.append((mark, centre, lane))
     return placed
 
@@ -151,7 +174,13 @@ def check_marks(check: CheckRecord, *, references: bool = True) -> list[Mark]:
     if check.requirement is not None:
         marks.append(Mark(value=check.requirement.value, text=requirement(check.requirement), css="threshold"))
     if check.value is not None:
-        marks.append(Mark(value=check.value, text=f"{_short(check.statistic, 24)} {number(check.value)}", css="value"))
+        marks.append(
+            Mark(
+                value=check.value,
+                text=f"{_short(check.statistic, 24)} {number(check.value, digits=digits(check))}",
+                css="value",
+            )
+        )
     if references:
         for one in check.references:
             if one.value is not None:
@@ -319,7 +348,7 @@ def strip(check: CheckRecord, span: tuple[float, float] | None) -> Drawing | Non
         shapes.append(
             Shape(
                 kind="rect",
-                css=f"interval {check.verdict}",
+                css=f"interval {judged(check)}",
                 x=left,
                 y=middle - 3.5,
                 width=max(right - left, 1.5),
@@ -331,7 +360,7 @@ def strip(check: CheckRecord, span: tuple[float, float] | None) -> Drawing | Non
         at = x(check.requirement.value)
         shapes.append(Shape(kind="line", css="mark threshold", x=at, y=middle - 10, x2=at, y2=middle + 10))
     if check.value is not None and math.isfinite(check.value):
-        shapes.append(Shape(kind="dot", css=f"point {check.verdict}", x=x(check.value), y=middle, width=4.5))
+        shapes.append(Shape(kind="dot", css=f"point {judged(check)}", x=x(check.value), y=middle, width=4.5))
         says.insert(0, f"value {number(check.value)}")
     for value, anchor, at in ((span[0], "start", 4.0), (span[1], "end", width - 4)):
         shapes.append(Shape(kind="text", css="end", x=at, y=height - 0.5, text=number(value, digits=2), anchor=anchor))

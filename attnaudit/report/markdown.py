@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.report.words import SYMBOLS, VERDICTS, number, outcome, requirement, visible
+from attnaudit.report.words import SYMBOLS, VERDICTS, digits, interval, judged, number, outcome, requirement, visible
 
 LONGEST = 160
 
@@ -50,13 +50,12 @@ def summary(run: RunRecord, *, report: str) -> str:
 
 def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
-    interval = f"{number(check.interval.low)} to {number(check.interval.high)}" if check.interval else "—"
     return [
-        f"{SYMBOLS[check.verdict]} {VERDICTS[check.verdict]}",
+        f"{SYMBOLS[judged(check)]} {VERDICTS[judged(check)]}",
         escape(check.check),
         *([model, escape(check.data)] if several else []),
-        number(check.value),
-        interval,
+        number(check.value, digits=digits(check)),
+        interval(check),
         requirement(check.requirement) if check.requirement else "—",
         f"{check.n:,}",
         f"{check.n - check.n_defined:,}",

@@ -25,6 +25,7 @@ class CaseView:
     anchor: str
     check: CheckRecord
     subject: str
+    state: str
     verdict: str
     symbol: str
     value: str
@@ -40,6 +41,7 @@ class CaseView:
     details: tuple[tuple[str, str], ...]
     heatmaps: tuple[Heatmap, ...]
     withheld: int
+    unfolded: int  # how many instances are shown without opening anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,6 @@ class Page:
     several: bool
     command: str
     measurements_absent: bool
-    open_instances: int = OPEN
 
     # The words that templates call.
     number = staticmethod(words.number)
@@ -150,7 +151,7 @@ def _subject(case: Case, name: str, views: Sequence[CheckView]) -> SubjectView:
     gated = [c for c in records if (c.model, c.data, c.seed) == case and c.severity == "gate"]
     passed = sum(c.verdict == "pass" for c in gated)
     blocked = any(c.blocks for c in gated)
-    says = f"{passed} of {words.plural(len(gated), 'gated check')} passed" if gated else "no gated check"
+    says = f"{passed} of {len(gated)} gated checks passed" if gated else "no gated check"
     state = "fail" if blocked else "pass" if gated else "undefined"
     seed = name.removeprefix(f"{case[0]} on {case[1]}")
     return SubjectView(name=name, model=case[0], data=case[1], seed=seed, says=says, state=state)
@@ -165,15 +166,16 @@ def _case(
     heatmaps: tuple[Heatmap, ...],
     withheld: int,
 ) -> CaseView:
-    interval = f"{words.number(one.interval.low)} to {words.number(one.interval.high)}" if one.interval else "—"
+    state = words.judged(one)
     return CaseView(
         anchor=anchor,
         check=one,
         subject=subject,
-        verdict=words.VERDICTS[one.verdict],
-        symbol=words.SYMBOLS[one.verdict],
-        value=words.number(one.value),
-        interval=interval,
+        state=state,
+        verdict=words.VERDICTS[state],
+        symbol=words.SYMBOLS[state],
+        value=words.number(one.value, digits=words.digits(one)),
+        interval=words.interval(one),
         required=words.requirement(one.requirement) if one.requirement else "—",
         references=tuple(
             (r.name, words.number(r.value), r.meaning, "" if r.n is None else f"{r.n:,}") for r in one.references
@@ -187,6 +189,7 @@ def _case(
         details=tuple((name, _plain(value)) for name, value in one.details.items()),
         heatmaps=heatmaps,
         withheld=withheld,
+        unfolded=0 if state in ("pass", "measured") else OPEN,
     )
 
 

@@ -10,8 +10,14 @@ from dataclasses import dataclass
 
 from attnaudit.records import CheckRecord, Requirement, RunRecord
 
-VERDICTS = {"pass": "Pass", "fail": "Fail", "inconclusive": "Inconclusive", "undefined": "Undefined"}
-SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅"}
+VERDICTS = {
+    "pass": "Pass",
+    "fail": "Fail",
+    "inconclusive": "Inconclusive",
+    "undefined": "Undefined",
+    "measured": "Measured",
+}
+SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "measured": "•"}
 
 READING = {
     "agreement": (
@@ -19,28 +25,28 @@ READING = {
         "−1 the opposite order. Attribution methods disagree among themselves, so read it between the floor "
         "(shuffled attention) and the ceiling (two importance measures against each other), not against 1."
     ),
-    "entropy": (
+    "influence": (
         "Normalised entropy runs from 0 (all influence comes from one token) to 1 (every token matters alike). "
-        "Near 1, weight on a hidden state says little about the token it is drawn under."
+        "The nearer it is to 1, the less a weight says about any single token."
     ),
-    "permutation": (
-        "Total variation distance runs from 0 (the output does not move when attention weights are shuffled) to 1. "
-        "Near 0, the model does not use which tokens are attended."
-    ),
-    "uniform": (
-        "Total variation distance runs from 0 (the output does not move when every token gets the same weight) to 1. "
+    "fragility": (
+        "Total variation distance runs from 0 (the output does not move when the weights are replaced) to 1. "
         "Near 0, the model does not use which tokens are attended."
     ),
     "adversarial": (
         "Jensen–Shannon divergence runs from 0 (no other attention gives the same output) to ln 2 ≈ 0.693 nats. "
-        "It depends on how peaked the attention is, so read it beside the share of the largest divergence possible "
-        "for that instance."
+        "It depends on how peaked the attention is, so read it beside the largest divergence possible."
     ),
-    "ranking": (
+    "information": (
         "The weighted τ runs from −1 to 1: 1 means that the ranks with more attention hold hidden states with more "
         "information about the output. Heavy first ranks dominate it; read the unweighted τ beside it."
     ),
 }
+
+F1_READING = (
+    "The drop is F1 with the model's own attention less F1 with the weights replaced. Near 0, the predictions are "
+    "as good without the weights; below 0, they are better without them."
+)
 
 GENERIC_READING = "The number is held against the threshold together with its confidence interval."
 
@@ -113,16 +119,42 @@ def column(name: str) -> str:
 
 def reading(check: CheckRecord) -> str:
     """How to read the number of a check of a known family."""
-    words = f"{check.family} {check.check}".lower()
-    return next((text for family, text in READING.items() if family in words), GENERIC_READING)
+    family = check.family.partition("_")[0]
+    if family == "fragility" and check.unit == "F1":
+        return F1_READING
+    return READING.get(family, GENERIC_READING)
+
+
+def judged(check: CheckRecord) -> str:
+    """The verdict, or "measured" where there is no threshold to judge by and nothing is blocked."""
+    free = check.requirement is None and check.verdict != "undefined" and not check.blocks
+    return "measured" if free else check.verdict
+
+
+def digits(check: CheckRecord) -> int:
+    """Three decimals, or as many (up to six) as keep a number from being rounded onto a threshold it misses."""
+    if check.requirement is None:
+        return 3
+    limit = check.requirement.value
+    ends = (check.interval.low, check.interval.high) if check.interval else ()
+    near = [v for v in (check.value, *ends) if v is not None and v != limit]
+    return next((d for d in range(3, 6) if all(f"{v:.{d}f}" != f"{limit:.{d}f}" for v in near)), 6)
+
+
+def interval(check: CheckRecord) -> str:
+    if check.interval is None:
+        return "—"
+    places = digits(check)
+    return f"{number(check.interval.low, digits=places)} to {number(check.interval.high, digits=places)}"
 
 
 def verdict_sentence(check: CheckRecord) -> str:
     """Why the verdict is what it is, from the numbers of the record."""
-    if check.verdict == "undefined":
-        return f"Only {check.n_defined:,} of {check.n:,} instances have a value: too few to judge."
+    if check.verdict == "undefined" and check.n_defined < 0.8 * check.n:
+        few = f"Only {check.n_defined:,}" if check.n_defined else "None"
+        return f"{few} of {plural(check.n, 'instance')} could be measured: too few to judge."
     if check.value is None:
-        return "There is no value to judge."
+        return "The statistic is undefined on this data."
     if check.requirement is None:
         return "There is no threshold: the value is shown for information."
     needed = "at least" if check.requirement.direction == "at_least" else "at most"
@@ -130,17 +162,14 @@ def verdict_sentence(check: CheckRecord) -> str:
     if check.interval is None:
         return f"The check asks for {needed}; the value comes without an interval."
     percent = f"{100 * check.interval.confidence:g}%"
-    span = f"{percent} interval [{number(check.interval.low)}, {number(check.interval.high)}]"
+    span = f"{percent} interval from {interval(check)}"
     if check.verdict == "pass":
         return f"The whole {span} meets the requirement of {needed}."
     if check.verdict == "fail":
         return f"The whole {span} misses the requirement of {needed}."
     if check.interval.low <= check.requirement.value <= check.interval.high:
         return f"The {span} reaches to both sides of the threshold; the check asks for {needed}."
-    return (
-        f"The check asks for {needed}; {plural(check.n_defined, 'instance')} with a value are too few "
-        f"to judge the {span}."
-    )
+    return f"The check asks for {needed}; {plural(check.n_defined, 'instance')} are too few to judge the {span}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +224,7 @@ def outcome(run: RunRecord) -> Outcome:
         sentence = f"None of {of} blocks this release; {_kinds(other)}, which by the check's own rule does not block."
     if run.exit_status and not blocking and not missing:
         notes.append(f"pytest ended with status {run.exit_status}: something beside these checks went wrong.")
-    counts: Counter[str] = Counter(c.verdict for c in run.checks)
+    counts = Counter(judged(c) for c in run.checks)
     listed = [(k, counts[k]) for k in VERDICTS if counts[k]] + ([("missing", missing)] if missing else [])
     return Outcome(sentence=sentence, state=state, notes=tuple(notes), counts=tuple(listed))
 

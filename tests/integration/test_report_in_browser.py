@@ -1,0 +1,160 @@
+"""The report in a real browser: nothing in the data acts, nothing is fetched, and the page fits and can be read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnaudit.report import build
+from tests.units.report.example_runs import hostile, realistic
+
+pytestmark = pytest.mark.browser
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+# The contrast of every piece of text with what is painted behind it (WCAG 2.1), the least first.
+CONTRAST = """() => {
+  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const over = (top, under) => { const a = top[3] === undefined ? 1 : top[3];
+    return [0, 1, 2].map(i => top[i] * a + under[i] * (1 - a)); };
+  const light = c => { const [r, g, b] = c.map(v => v / 255)
+    .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const behind = e => { const chain = [];
+    for (; e; e = e.parentElement) chain.unshift(parse(getComputedStyle(e).backgroundColor));
+    return chain.reduce((under, c) => over(c, under), [255, 255, 255]); };
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walk.nextNode()) {
+    const e = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || e.closest('svg') || e.tagName === 'TITLE') continue;
+    const back = behind(e);
+    const [a, b] = [light(over(parse(getComputedStyle(e).color), back)), light(back)];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    found.push([ratio, walk.currentNode.data.trim().slice(0, 40), e.className]);
+  }
+  return found.sort((p, q) => p[0] - q[0]).slice(0, 3);
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if BROWSER is None:
+        pytest.skip("no Chromium or Chrome on the path")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=BROWSER, args=list(QUIET))
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("reports")
+    folders = {
+        "one": realistic(root / "one"),
+        "two": realistic(root / "two", second_model=True),
+        "hostile": hostile(root / "hostile"),
+    }
+    for folder in folders.values():
+        build(folder)
+    return {name: folder / "report.html" for name, folder in folders.items()}
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    contexts = []
+
+    def open_page(path: Path, *, width: int = 1280, scheme: str = "light", watch: list[str] | None = None) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        if watch is not None:
+            page.on("console", lambda message: watch.append(f"console: {message.text}"))
+            page.on("pageerror", lambda error: watch.append(f"error: {error}"))
+            page.on("request", lambda request: watch.append(f"request: {request.url}"))
+            page.on("dialog", lambda dialog: (watch.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+            page.on("popup", lambda other: watch.append(f"popup: {other.url}"))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def test_nothing_in_hostile_text_runs_or_is_fetched(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
+    seen: list[str] = []
+    page = opened(reports["hostile"], watch=seen)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    for token in page.locator(".tokens span").all()[:20]:
+        token.hover(force=True, timeout=2000)
+    page.wait_for_timeout(300)
+    assert page.evaluate("typeof window.marker") == "undefined"
+    own = reports["hostile"].as_uri()
+    assert [what for what in seen if what not in (f"request: {own}", "request: data:,")] == []
+    assert page.locator("script, img, iframe, [onload], [onerror], [onmouseover]").count() == 0
+    assert page.locator("body").is_visible()
+    assert "<script>window.marker=1" in page.inner_text("body")
+
+
+def test_the_watch_would_see_a_page_that_acts(opened: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "bad.html").write_text("<script>window.marker=1;alert(1)</script><img src=x onerror='console.log(2)'>")
+    seen: list[str] = []
+    page = opened(tmp_path / "bad.html", watch=seen)
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.marker") == 1
+    assert {what.split(":")[0] for what in seen} >= {"dialog", "request", "console"}
+
+
+def test_the_policy_of_the_page_stops_scripts_even_if_one_got_in(
+    opened: Callable[..., Any], reports: dict[str, Path], tmp_path: Path
+) -> None:
+    source = reports["one"].read_text(encoding="utf-8")
+    bad = "<script>window.marker=1</script><img src='https://example.invalid/x.png'>"
+    (tmp_path / "bad.html").write_text(source.replace("</main>", f"{bad}</main>"), encoding="utf-8")
+    page = opened(tmp_path / "bad.html")
+    assert page.evaluate("typeof window.marker") == "undefined"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 768, 375])
+@pytest.mark.parametrize("name", ["one", "two", "hostile"])
+def test_the_page_fits_its_window(
+    opened: Callable[..., Any], reports: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    page = opened(reports[name], width=width, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(opened: Callable[..., Any], reports: dict[str, Path], scheme: str) -> None:
+    page = opened(reports["two"], scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    least = page.evaluate(CONTRAST)
+    assert least[0][0] >= 4.5, least
+
+
+def test_light_and_dark_differ(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    assert opened(reports["one"]).evaluate(paper) != opened(reports["one"], scheme="dark").evaluate(paper)
+
+
+def test_links_lead_to_the_section_they_name(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
+    page = opened(reports["two"])
+    for link in page.locator("a[href^='#']").all():
+        target = link.get_attribute("href")
+        assert page.locator(target).count() == 1, target

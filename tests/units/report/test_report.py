@@ -1,0 +1,261 @@
+"""The report of a run folder: what stands in it, and what a broken folder answers."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from attnaudit.errors import ReportError
+from attnaudit.records import MissingCase, Shown
+from attnaudit.report import audit_schema, build
+from attnaudit.report.heatmaps import WHOLE, WINDOW, columns_to_show, heatmap, positions
+from attnaudit.report.reading import ShownInstance
+from tests.units.report.example_runs import (
+    HOSTILE_TOKENS,
+    check_record,
+    hostile,
+    realistic,
+    run_record,
+    seven_checks,
+    token_rows,
+    write_run,
+)
+
+
+def page(folder: Path) -> str:
+    build(folder)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def text_of(source: str) -> str:
+    body = re.sub(r"<style>.*?</style>", "", source, flags=re.S)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def test_the_first_thing_said_is_the_outcome(tmp_path: Path) -> None:
+    said = text_of(page(realistic(tmp_path)))
+    assert said.index("this release is blocked") < said.index("Verdicts") < said.index("What it asks")
+
+
+def test_every_case_has_a_row_a_section_and_its_evidence(tmp_path: Path) -> None:
+    source = page(realistic(tmp_path))
+    said = text_of(source)
+    for check in seven_checks():
+        assert check.title in said
+        assert check.question in said
+    anchors = set(re.findall(r'id="([^"]+)"', source))
+    assert set(re.findall(r'href="#([^"]+)"', source)) <= anchors
+    for part in (
+        "0.199 to 0.226",
+        "≥ 0.30",
+        "fewer than two tokens",
+        "τ between gradient and leave-one-out",
+        "pytest audits/ --model demo",
+        "3f" * 32,
+        "a1" * 32,
+        "2.13.0",
+        "largest error 1.2e-7",
+        "1 min 11 s",
+    ):
+        assert part in said
+    assert "faithful" not in said
+
+
+def test_the_page_needs_nothing_but_itself(tmp_path: Path) -> None:
+    source = page(realistic(tmp_path))
+    assert "default-src 'none'" in source
+    assert "<script" not in source
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', source)
+
+
+def test_two_models_stand_side_by_side(tmp_path: Path) -> None:
+    source = page(realistic(tmp_path, second_model=True))
+    assert "Side by side" in source
+    assert source.count('class="finding') == 14
+    assert "Side by side" not in page(realistic(tmp_path / "one"))
+    ids = re.findall(r'id="([^"]+)"', source)
+    assert len(ids) == len(set(ids))
+
+
+def test_cases_without_a_verdict_come_before_the_verdicts(tmp_path: Path) -> None:
+    missing = [MissingCase(test="t.py::t[x]", model="demo", data="d", check="agreement.x", reason="worker gw1 crashed")]
+    said = text_of(page(realistic(tmp_path, missing=missing)))
+    assert said.index("worker gw1 crashed") < said.index("Verdicts")
+
+
+def test_a_run_without_any_check_still_has_a_report(tmp_path: Path) -> None:
+    said = text_of(page(write_run(tmp_path, run_record([], exit_status=5), [])))
+    assert "nothing was decided" in said
+
+
+def test_the_file_stays_small(tmp_path: Path) -> None:
+    checks = [
+        check_record(check=f"agreement.{i}", model=model, worst=[Shown(instance=f"r{j}", value=0.0) for j in range(50)])
+        for i in range(7)
+        for model in ("a", "b", "c")
+    ]
+    words = [f"token{i}" for i in range(2000)]
+    rows = [r for m in "abc" for j in range(50) for r in token_rows(check_record(model=m), f"r{j}", words[: 60 + j])]
+    build(write_run(tmp_path, run_record(checks), rows))
+    assert (tmp_path / "report.html").stat().st_size < 2_000_000
+    assert "named in audit.json" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_hostile_text_is_only_text(tmp_path: Path) -> None:
+    source = page(hostile(tmp_path))
+    for token in HOSTILE_TOKENS:
+        if "<" in token:
+            assert token not in source
+    assert "<img" not in source
+    assert "{{7*7}}" in source
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", source)
+
+
+def test_the_schema_validates_a_written_audit(tmp_path: Path) -> None:
+    realistic(tmp_path)
+    written = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
+    schema = audit_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(written)
+    written["checks"][0]["verdict"] = "faithful"
+    written["surprise"] = 1
+    assert {"faithful", "surprise"} == {
+        word for e in validator.iter_errors(written) for word in ("faithful", "surprise") if word in str(e.message)
+    }
+
+
+def test_no_torch_is_needed(tmp_path: Path) -> None:
+    realistic(tmp_path)
+    code = "import sys; from pathlib import Path; from attnaudit.report import build; build(Path(sys.argv[1]));"
+    code += "assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"audit\.json: not found.*give the folder"):
+        build(tmp_path)
+    (tmp_path / "latest.txt").write_text("x")
+    with pytest.raises(ReportError, match=r"latest\.txt names the newest run"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 1}', b'{"schema_version": "x"}']
+)
+def test_a_corrupt_audit_names_the_file_and_the_mend(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "audit.json").write_bytes(content)
+    with pytest.raises(ReportError, match=r"audit\.json: not a valid audit record: .*Run the audit again"):
+        build(tmp_path)
+
+
+def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "audit.json").write_text('{"schema_version": 99}')
+    with pytest.raises(ReportError, match="schema_version 99, expected 1"):
+        build(tmp_path)
+
+
+def test_missing_columns_are_named(tmp_path: Path) -> None:
+    realistic(tmp_path)
+    path = tmp_path / "measurements.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["tokens", "seed"]), path)
+    with pytest.raises(ReportError, match=r"measurements\.parquet: has no column 'seed', 'tokens'"):
+        build(tmp_path)
+
+
+def test_corrupt_measurements_are_refused(tmp_path: Path) -> None:
+    realistic(tmp_path)
+    (tmp_path / "measurements.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(ReportError, match=r"measurements\.parquet: cannot be read .*Run the audit again"):
+        build(tmp_path)
+
+
+def test_without_measurements_the_verdicts_are_still_shown(tmp_path: Path) -> None:
+    realistic(tmp_path)
+    (tmp_path / "measurements.parquet").unlink()
+    said = text_of(page(tmp_path))
+    assert "measurements.parquet is not in this folder" in said
+    assert "0.199 to 0.226" in said
+
+
+def test_dictionary_encoded_columns_are_read_alike(tmp_path: Path) -> None:
+    first = page(realistic(tmp_path))
+    path = tmp_path / "measurements.parquet"
+    table = pq.read_table(path)
+    for name in ("model", "data", "instance", "measure", "label"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table.column(name).dictionary_encode())
+    assert pa.types.is_dictionary(table.schema.field("measure").type)
+    pq.write_table(table, path)
+    assert page(tmp_path) == first
+
+
+def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
+    realistic(tmp_path)
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(ReportError, match=r"report\.html: cannot be written"):
+        build(tmp_path)
+
+
+def test_attention_stands_beside_gradient_leave_one_out_and_the_adversary() -> None:
+    check = check_record(token_columns=["attention"])
+    measured = ["attention", "gradient.meister.inputs", "leave_one_out.hidden", "adversarial.0.05.attention", "x"]
+    assert columns_to_show(check, measured) == measured[:4]
+    assert columns_to_show(check, ["attention"]) == ["attention", "gradient", "leave_one_out", "adversarial"]
+    named = check_record(token_columns=["attention", "gradient.jain_wallace.inputs"])
+    assert "gradient.meister.inputs" not in columns_to_show(named, measured)
+
+
+def test_a_line_that_cannot_be_drawn_says_why() -> None:
+    shown = ShownInstance(
+        label=None,
+        predicted="positive",
+        tokens=["good", "film"],
+        columns={"attention": [0.9, 0.1], "leave_one_out.inputs": None, "gradient.meister.inputs": [1.0]},
+    )
+    measured = ["attention", "leave_one_out.inputs", "gradient.meister.inputs"]
+    view = heatmap(check_record(token_columns=[]), "r0", 0.1, shown, measured, absent=False)
+    notes = {line.name: line.note for line in view.lines}
+    assert notes == {
+        "Attention": "",
+        "Gradient norm, at the inputs": "holds 1 numbers for 2 tokens",
+        "Leave-one-out, at the inputs": "undefined for this instance",
+        "Adversarial attention": "not measured in this run",
+    }
+    assert [(p.text, p.heat, p.number) for p in view.lines[0].pieces] == [("good", 1.0, "0.90"), ("film", 0.11, "0.10")]
+
+
+def test_of_a_long_text_the_heaviest_tokens_are_shown() -> None:
+    first, second = [0.0] * 2000, [0.0] * 2000
+    first[1500], second[3] = 0.9, 0.8
+    kept = positions([first, second], 2000)
+    assert {1500, 3} <= set(kept)
+    assert len(kept) <= WINDOW
+    assert kept == sorted(set(kept))
+    assert positions([first[:WHOLE]], WHOLE) == list(range(WHOLE))
+    assert positions([], 500)
+
+
+def test_no_token_is_lost_from_the_count_of_a_long_text(tmp_path: Path) -> None:
+    check = check_record(worst=[Shown(instance="r0", value=0.0)])
+    rows = token_rows(check, "r0", [f"w{i}" for i in range(700)])
+    source = page(write_run(tmp_path, run_record([check]), rows))
+    line = re.search(r'<p class="tokens" dir="ltr">(.*?)</p>', source, flags=re.S)
+    assert line is not None
+    skipped = sum(int(n) for n in re.findall(r"… ([\d,]+) tokens?", line[1]))
+    assert skipped + len(re.findall(r"<span ", line[1])) == 700
+
+
+def test_records_survive_the_round_trip_that_the_report_makes() -> None:
+    run = run_record(seven_checks())
+    assert msgspec.json.decode(msgspec.json.encode(run), type=type(run)) == run
