@@ -180,7 +180,7 @@ def _read_parquet(path: Path, content: bytes) -> Table:
 
     mend = "Write the file again, for example with pandas.DataFrame.to_parquet."
     try:
-        # From the bytes of this one file: from a path, Arrow would read columns out of folder names.
+        # Not read_table(path): that would also read columns out of folder names such as label=positive.
         file = pq.ParquetFile(io.BytesIO(content))
         names = [str(name) for name in file.schema_arrow.names]
         _reject_duplicates(names, str(path))
