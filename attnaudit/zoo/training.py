@@ -1,0 +1,289 @@
+"""Training with the papers' settings. The epoch is chosen on dev; test, where there is one, is read once at the end."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters.pooled import Encoding
+from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.instances import Dataset, Instance
+from attnaudit.metrics import f1
+from attnaudit.zoo.model import Architecture, PooledClassifier
+from attnaudit.zoo.text import PAD, Vocabulary
+
+#: (batches done, batches in all, what was last measured)
+Progress = Callable[[int, int, str], None]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a model is trained: Adam (amsgrad), no weight decay on the attention's parameters, positives weighted
+    N / N_pos - 1 where there are two classes (Jain & Wallace 2019). min_count, max_words: which training
+    words are known."""
+
+    seed: int = 0
+    epochs: int = 8
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-5
+    dropout: float = 0.0
+    word_dropout: float = 0.0
+    min_count: int = 2
+    max_words: int | None = None
+
+    def check(self) -> None:
+        """Raises AuditError naming the setting that cannot be meant."""
+        whole = {"epochs": self.epochs, "batch size": self.batch_size, "min count": self.min_count}
+        if self.max_words is not None:
+            whole["max words"] = self.max_words
+        for name, value in whole.items():
+            if value < 1:
+                raise AuditError(f"{name} is {value}: expected a whole number of at least 1.")
+        if not 0 < self.learning_rate < math.inf:
+            raise AuditError(f"learning rate is {self.learning_rate}: expected a positive number such as 0.001.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise AuditError(f"weight decay is {self.weight_decay}: expected 0 or more.")
+        for name, share in (("dropout", self.dropout), ("word dropout", self.word_dropout)):
+            if not 0 <= share < 1:
+                raise AuditError(f"{name} is {share}: expected at least 0 and less than 1.")
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """accuracy, and F1 of class 1 for two classes, macro otherwise (None where undefined); over n instances."""
+
+    accuracy: float
+    f1: float | None
+    n: int
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pass over the training data: mean loss, and the score on dev afterwards."""
+
+    number: int
+    loss: float
+    dev: Score
+
+
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """The chosen model (evaluation mode, on the CPU) and how it came about. chosen: the number of its epoch."""
+
+    model: PooledClassifier
+    vocabulary: Vocabulary
+    classes: tuple[str, ...]
+    history: tuple[Epoch, ...]
+    chosen: int
+    dev: Score
+    test: Score | None
+
+
+def train(
+    training: Dataset,
+    dev: Dataset,
+    *,
+    test: Dataset | None = None,
+    architecture: Architecture | None = None,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train on `training`; keep the epoch with the best F1 on `dev` (then accuracy, then the earliest).
+
+    The same arguments on the same machine and number of threads give the same model; the caller's random state is left
+    as it was. Raises DataError for data that cannot be trained on, ModelError for an unknown part or a loss that is
+    not finite.
+    """
+    architecture, settings = architecture or Architecture(), settings or Settings()
+    architecture.check()
+    settings.check()
+    classes = _classes(training)
+    vocabulary = Vocabulary.build(
+        (one.text for one in training.instances), min_count=settings.min_count, limit=settings.max_words
+    )
+    rows = _Rows(training, vocabulary, classes)
+    dev_rows = _Rows(dev, vocabulary, classes)
+    if len(set(dev_rows.labels)) < 2:
+        raise DataError(
+            f"{dev.source}: every label is {dev.instances[0].label!r}; no epoch can be chosen on one class. "
+            "Give dev data with rows of several classes."
+        )
+    test_rows = _Rows(test, vocabulary, classes) if test is not None else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        model = PooledClassifier(
+            architecture,
+            vocabulary_size=len(vocabulary),
+            classes=len(classes),
+            dropout=settings.dropout,
+            word_dropout=settings.word_dropout,
+        )
+        history, chosen = _fit(model, rows, dev_rows, settings, progress)
+    return Trained(
+        model=model,
+        vocabulary=vocabulary,
+        classes=classes,
+        history=history,
+        chosen=chosen,
+        dev=evaluate(model, dev_rows),
+        test=evaluate(model, test_rows) if test_rows is not None else None,
+    )
+
+
+def _classes(training: Dataset) -> tuple[str, ...]:
+    classes = tuple(sorted({one.label for one in training.instances if one.label is not None}))
+    if len(classes) < 2:
+        raise DataError(
+            f"{training.source}: {len(classes)} class{'' if len(classes) == 1 else 'es'} among the labels"
+            f"{' (' + repr(classes[0]) + ')' if classes else ''}; training needs at least two. "
+            "Add labelled rows of another class."
+        )
+    return classes
+
+
+class _Rows:
+    """A data set as ids and class indices. Raises DataError naming the first row that cannot be used."""
+
+    def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...]) -> None:
+        if not data.instances:
+            raise DataError(f"{data.source}: no row to train or evaluate on. Give a file with at least one row.")
+        self.classes = classes
+        self.encodings = [_encoding(one, vocabulary) for one in data.instances]
+        self.labels = [_label(one, classes) for one in data.instances]
+
+    def batch(self, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """ids, mask and special of these rows, padded on the right."""
+        longest = max(len(self.encodings[row].ids) for row in chosen)
+        ids = torch.full((len(chosen), longest), PAD)
+        mask = torch.zeros(len(chosen), longest, dtype=torch.bool)
+        special = torch.zeros(len(chosen), longest, dtype=torch.bool)
+        for place, row in enumerate(chosen):
+            encoding = self.encodings[row]
+            length = len(encoding.ids)
+            ids[place, :length] = torch.tensor(encoding.ids)
+            mask[place, :length] = True
+            special[place, :length] = torch.tensor(encoding.special)
+        return ids, mask, special
+
+    def by_length(self, rows: Sequence[int]) -> list[int]:
+        return sorted(rows, key=lambda row: len(self.encodings[row].ids))
+
+
+def _encoding(one: Instance, vocabulary: Vocabulary) -> Encoding:
+    encoding = vocabulary.encode(one.text)
+    if all(encoding.special or ()):
+        raise DataError(f"{one.where or one.id}: the text has no word and no punctuation mark. Remove the row.")
+    return encoding
+
+
+def _label(one: Instance, classes: tuple[str, ...]) -> int:
+    if one.label not in classes:
+        raise DataError(
+            f"{one.where or one.id}: label {one.label!r}; expected one of the training classes "
+            f"{', '.join(map(repr, classes))}. Label the row or remove it."
+        )
+    return classes.index(one.label)
+
+
+def _batches(rows: _Rows, size: int, generator: torch.Generator) -> Iterator[list[int]]:
+    """Shuffled batches of rows of similar length: sorted within pools of fifty batches, which are drawn at random."""
+    order = torch.randperm(len(rows.labels), generator=generator).tolist()
+    pool = 50 * size
+    sorted_pools = (rows.by_length(order[start : start + pool]) for start in range(0, len(order), pool))
+    batches = [one[start : start + size] for one in sorted_pools for start in range(0, len(one), size)]
+    for index in torch.randperm(len(batches), generator=generator).tolist():
+        yield batches[index]
+
+
+def _loss(labels: Sequence[int], classes: int) -> Callable[[Tensor, Tensor], Tensor]:
+    if classes > 2:
+        return nn.CrossEntropyLoss()
+    weight = len(labels) / sum(labels) - 1
+    positives = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(float(weight)))
+
+    def of_one_logit(logits: Tensor, target: Tensor) -> Tensor:
+        loss: Tensor = positives(logits.squeeze(-1), target.to(logits.dtype))
+        return loss
+
+    return of_one_logit
+
+
+def _optimizer(model: PooledClassifier, settings: Settings) -> torch.optim.Optimizer:
+    attention = {id(parameter) for parameter in model.attention.parameters()}
+    decayed = [parameter for parameter in model.parameters() if id(parameter) not in attention]
+    return torch.optim.Adam(
+        [
+            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": list(model.attention.parameters()), "weight_decay": 0.0},
+        ],
+        lr=settings.learning_rate,
+        amsgrad=True,
+    )
+
+
+def _fit(
+    model: PooledClassifier, rows: _Rows, dev: _Rows, settings: Settings, progress: Progress | None
+) -> tuple[tuple[Epoch, ...], int]:
+    """Train in place and leave the best epoch's parameters in `model`."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    loss_of, optimizer = _loss(rows.labels, len(rows.classes)), _optimizer(model, settings)
+    targets = torch.tensor(rows.labels)
+    total = settings.epochs * sum(1 for _ in _batches(rows, settings.batch_size, torch.Generator()))
+    history: list[Epoch] = []
+    best, best_state, best_number, done, note = (-1.0, -1.0), copy.deepcopy(model.state_dict()), 0, 0, ""
+    for number in range(1, settings.epochs + 1):
+        model.train()
+        summed = 0.0
+        for chosen in _batches(rows, settings.batch_size, generator):
+            loss = loss_of(model(*rows.batch(chosen)), targets[chosen])
+            if not torch.isfinite(loss):
+                raise ModelError(f"Epoch {number}: the loss is {loss.item()}. Train with a lower learning rate.")
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            summed += loss.item() * len(chosen)
+            done += 1
+            if progress is not None:
+                progress(done, total, note)
+        exact = _as_stored(model)
+        score = evaluate(model, dev)
+        history.append(Epoch(number=number, loss=summed / len(rows.labels), dev=score))
+        reached = (score.f1 or 0.0, score.accuracy)
+        note = (
+            f"epoch {number}: loss {summed / len(rows.labels):.3f}, dev F1 {reached[0]:.3f}, accuracy {reached[1]:.3f}"
+        )
+        if reached > best:
+            best, best_state, best_number = reached, copy.deepcopy(model.state_dict()), number
+        model.embedding.weight.data.copy_(exact)
+        if progress is not None:
+            progress(done, total, note)
+    model.load_state_dict(best_state)
+    model.eval()
+    return tuple(history), best_number
+
+
+def _as_stored(model: PooledClassifier) -> Tensor:
+    """Round the embedding to float16, as a checkpoint stores it, so that scores are those of the stored model.
+    Returns the exact values, for training to go on from."""
+    exact = model.embedding.weight.detach().clone()
+    model.embedding.weight.data.copy_(exact.half().float())
+    return exact
+
+
+@torch.no_grad()
+def evaluate(model: PooledClassifier, rows: _Rows, *, batch_size: int = 256) -> Score:
+    """Accuracy and F1, in evaluation mode."""
+    model.eval()
+    order = rows.by_length(range(len(rows.labels)))
+    predicted = [0] * len(order)
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        logits = model(*rows.batch(chosen))
+        answers = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)
+        for row, answer in zip(chosen, answers.tolist(), strict=True):
+            predicted[row] = answer
+    right = sum(a == b for a, b in zip(predicted, rows.labels, strict=True))
+    score = float(f1(rows.labels, predicted, len(rows.classes)))
+    return Score(accuracy=right / len(order), f1=None if math.isnan(score) else score, n=len(order))
