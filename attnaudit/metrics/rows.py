@@ -1,0 +1,83 @@
+"""Padded rows: how every metric reads its tensors, (..., T) values with a boolean mask of real tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+ELEMENTS_PER_CHUNK = 2**21  # float64 elements of one temporary: 16 MiB
+
+
+class Rows(NamedTuple):
+    """Float64 values, each (B, T), the mask (B, T) and the leading shape that results go back to."""
+
+    values: tuple[Tensor, ...]
+    mask: Tensor
+    leading: torch.Size
+
+
+def padded_rows(mask: Tensor | None, **values: Tensor) -> Rows:
+    """Flatten (..., T) tensors of one shape to float64 (B, T); `mask` may be any shape that broadcasts to theirs.
+
+    ValueError when shapes differ, a tensor has no dimension, or the mask is not boolean.
+    """
+    named = list(values.items())
+    first_name, first = named[0]
+    if first.dim() == 0:
+        raise ValueError(f"{first_name}: expected a tensor of shape (..., T) but got a single number")
+    for name, value in named[1:]:
+        if value.shape != first.shape:
+            raise ValueError(
+                f"{name}: expected the shape of {first_name}, {tuple(first.shape)}, but got {tuple(value.shape)}"
+            )
+    flat_mask = broadcast_mask(mask, first).reshape(-1, first.shape[-1])
+    flat = tuple(value.to(torch.float64).reshape(-1, first.shape[-1]) for value in values.values())
+    return Rows(flat, flat_mask, first.shape[:-1])
+
+
+def broadcast_mask(mask: Tensor | None, like: Tensor) -> Tensor:
+    """The mask expanded to the shape of `like`; every position is real where there is none."""
+    if mask is None:
+        return torch.ones(like.shape, dtype=torch.bool, device=like.device)
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask: expected a boolean tensor, True at real tokens, but got {mask.dtype}")
+    try:
+        return mask.to(like.device).expand(like.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"mask: expected a shape that broadcasts to {tuple(like.shape)} but got {tuple(mask.shape)}"
+        ) from None
+
+
+def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
+    """Zero outside the mask and normalise over it; rows without mass become NaN. ValueError for negative weights."""
+    inside = torch.where(mask, values, 0.0)
+    if bool((inside < 0).any()):
+        raise ValueError(f"{name}: expected weights of at least 0 but got {float(inside.min())}")
+    total = inside.sum(-1, keepdim=True)
+    return torch.where(total > 0, inside / total, torch.nan)
+
+
+def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Real tokens moved to the front, in their order: (positions (B, T), lengths (B,), moved values)."""
+    positions = torch.argsort((~mask).to(torch.uint8), dim=-1, stable=True)
+    return positions, mask.sum(-1), tuple(value.gather(-1, positions) for value in values)
+
+
+def length_chunks(lengths: Tensor, cost: Callable[[int], int]) -> Iterator[tuple[Tensor, int]]:
+    """Row indices in order of length, in chunks of at most ELEMENTS_PER_CHUNK by `cost(longest)`, with that length.
+
+    Rows of length 0 are left out: nothing is defined for them.
+    """
+    order = torch.argsort(lengths, stable=True)
+    ordered: list[int] = lengths[order].tolist()
+    start = next((i for i, length in enumerate(ordered) if length > 0), len(ordered))
+    while start < len(ordered):
+        end = start + 1
+        while end < len(ordered) and (end + 1 - start) * cost(ordered[end]) <= ELEMENTS_PER_CHUNK:
+            end += 1
+        yield order[start:end], ordered[end - 1]
+        start = end
