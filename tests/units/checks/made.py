@@ -84,6 +84,6 @@ def reordered(m: Measurements, order: np.ndarray) -> Measurements:
         scalars={name: column[order] for name, column in m.scalars.items()},
         vectors={name: [column[i] for i in order] for name, column in m.vectors.items()},
         per_token=set(m.per_token),
-        tables=m.tables,
+        tables=dict(m.tables),
         facts=m.facts,
     )

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnaudit import checks
+from attnaudit.checks import Agreement, check, from_tables, to_table
+from attnaudit.errors import AuditError, CheckError
+from tests.units.checks.made import measured
+
+
+@check(title="Peak", question="Is one token given everything?", low=0, high=1, worst="highest", unit="weight")
+def attention_peak_for_tests(measurements):
+    """Largest attention weight."""
+    return measurements.scalar("attention.max")
+
+
+@check(title="Median peak", question="?", statistic="median", needs=("agreement.gradient.meister.inputs",))
+def median_peak_for_tests(measurements):
+    return measurements.scalar("attention.max")
+
+
+@check(title="Peaked", question="?", statistic="proportion")
+def peaked_for_tests(measurements):
+    return np.where(measurements.scalar("attention.max") > 0.5, 1, 0)
+
+
+def test_a_decorated_function_is_a_check():
+    m = measured()
+    made = attention_peak_for_tests(at_most=0.99)
+    record = made.judge(m)
+    assert made.id == "attention_peak_for_tests"
+    assert attention_peak_for_tests.__doc__ == "Largest attention weight."
+    assert record.value == pytest.approx(m.scalars["attention.max"].mean())
+    assert record.verdict == "pass"
+    assert record.family == "custom"
+    assert record.worst[0].value == m.scalars["attention.max"].max()
+    assert record.message.startswith("mean weight 0.")
+
+
+def test_median_and_proportion():
+    m = measured()
+    peak = m.scalars["attention.max"]
+    assert median_peak_for_tests(severity="report").judge(m).value == np.median(peak)
+    assert peaked_for_tests(at_least=0.1).judge(m).value == np.mean(peak > 0.5)
+    assert median_peak_for_tests(severity="report").needs() == ("agreement.gradient.meister.inputs",)
+
+
+def test_policies_find_it_by_its_name():
+    made = attention_peak_for_tests(at_most=0.9, inconclusive="warn")
+    assert from_tables([to_table(made)], where="here") == [made]
+
+
+def function(values):
+    def bad_for_tests(measurements):
+        return values
+
+    return bad_for_tests
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([1.0, 2.0], "returned shape (2,), expected one number per instance, (40,)"),
+        (np.full(40, np.inf), "returned an infinite value; return NaN"),
+        (np.full(40, 2.0), "returned 2, expected values between 0 and 1"),
+        (["a"] * 40, "failed: ValueError: could not convert"),
+    ],
+)
+def test_what_a_function_must_return(values, words, monkeypatch):
+    monkeypatch.setattr("attnaudit.checks.custom.checks.register", lambda name: lambda thing: thing)
+    made = check(title="t", question="q", low=0, high=1)(function(values))(at_least=0.5)
+    with pytest.raises(CheckError) as caught:
+        made.judge(measured(40))
+    assert words in str(caught.value)
+
+
+def test_a_proportion_needs_zeros_and_ones(monkeypatch):
+    monkeypatch.setattr("attnaudit.checks.custom.checks.register", lambda name: lambda thing: thing)
+    made = check(title="t", question="q", statistic="proportion")(function(np.full(40, 0.5)))(at_least=0.5)
+    with pytest.raises(CheckError, match="a proportion needs 0 or 1 per instance"):
+        made.judge(measured(40))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"statistic": "meen"}, "unknown statistic 'meen'. Did you mean 'mean'"),
+        ({"worst": "low"}, "unknown worst 'low'. Did you mean 'lowest'?"),
+        ({"needs": "attention"}, "expected a tuple of names, such as ('attention',)"),
+    ],
+)
+def test_decorator_arguments(arguments, words):
+    with pytest.raises(CheckError) as caught:
+        check(title="t", question="q", **arguments)
+    assert words in str(caught.value)
+
+
+def test_call_arguments():
+    with pytest.raises(CheckError, match=r"unknown argument 'at_mots'. Did you mean 'at_most'"):
+        attention_peak_for_tests(at_mots=0.5)
+    with pytest.raises(CheckError, match="attention_peak_for_tests: a gate needs a threshold"):
+        attention_peak_for_tests()
+    with pytest.raises(CheckError, match="at_most=2 is impossible, expected a number between 0 and 1"):
+        attention_peak_for_tests(at_most=2)
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(AuditError, match="'Agreement' is registered twice"):
+        checks.check(title="t", question="q")(type("f", (), {"__name__": "Agreement", "__module__": "elsewhere"})())
+    assert from_tables([{"name": "Agreement", "at_least": 0.1}], where="here") == [Agreement(at_least=0.1)]

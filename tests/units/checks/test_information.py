@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnaudit.checks import InformationRanking
+from attnaudit.checks.information import corrected_information, weighted_tau
+from attnaudit.metrics import weighted_kendall_tau
+from attnaudit.metrics.information_ranking import information_ranking
+from attnaudit.metrics.mutual_information import mutual_information, shuffled_information
+from tests.units.checks.made import measured, reordered
+
+
+def with_ranks(n=200, ranks=3, *, told=(3.0, 1.0, 0.0), seed=0, short=0, sources=None):
+    """States of rank r hold the output with strength told[r]; the last `short` instances have too few tokens."""
+    random = np.random.default_rng(seed)
+    m = measured(n, seed=seed, sources=sources)
+    kept = np.arange(n - short)
+    output = random.normal(size=len(kept))
+    states = random.normal(size=(len(kept), ranks, 4)).astype(np.float32)
+    for r in range(ranks):
+        states[:, r, 0] += 3 * told[r] * output
+    m.tables["ranked_hidden.states"] = states
+    m.tables["ranked_hidden.weights"] = -np.sort(-random.dirichlet(np.ones(ranks), len(kept)), axis=1)
+    m.tables["ranked_hidden.instances"] = kept
+    m.tables["ranked_hidden.outputs"] = np.column_stack([-output, output])
+    m.facts["ranked_hidden.k_rule"] = "a rule"
+    return m
+
+
+CHECK = InformationRanking(at_least=0.5)
+
+
+def test_value_and_curve_are_those_of_the_metric():
+    m = with_ranks()
+    record = CHECK.judge(m)
+    tables = (m.tables[f"ranked_hidden.{name}"] for name in ("states", "weights", "outputs"))
+    expected = information_ranking(*tables, seed=m.seed, subsamples=0)
+    assert record.value == pytest.approx(expected.weighted_tau)
+    assert record.details["unweighted τ-b"] == pytest.approx(expected.tau_b)
+    assert record.details["clusters (N)"] == expected.clusters
+    assert record.charts[0].series[0].y == pytest.approx(expected.corrected.tolist())
+    assert record.charts[0].series[1].y == pytest.approx(expected.information.tolist())
+    assert record.charts[1].series[0].y == pytest.approx(expected.attention.tolist())
+
+
+def test_information_that_falls_with_rank_passes_and_the_reverse_fails():
+    assert CHECK.judge(with_ranks(300)).verdict == "pass"
+    assert CHECK.judge(with_ranks(300, told=(0.0, 1.0, 3.0))).verdict == "fail"
+
+
+def test_shorter_instances_are_counted():
+    record = CHECK.judge(with_ranks(short=12))
+    assert (record.n, record.n_defined, record.undefined) == (200, 188, {"fewer than 3 tokens": 12})
+
+
+def test_one_rank_is_undefined():
+    record = CHECK.judge(with_ranks(ranks=1, told=(1.0,)))
+    assert (record.verdict, record.value, record.blocks) == ("undefined", None, True)
+    assert "only one rank" in record.note
+
+
+def test_too_few_instances_are_undefined():
+    assert "fewer than 10 instances" in CHECK.judge(with_ranks(9)).note
+
+
+def test_references_name_floor_and_label_shuffle():
+    record = CHECK.judge(with_ranks())
+    floor, shuffle = record.references
+    assert (floor.name, shuffle.name) == ("floor", "label shuffle")
+    assert -1 <= floor.value < record.value
+    assert -1 <= shuffle.value <= 1
+
+
+def test_record_does_not_depend_on_the_order_of_instances():
+    m = with_ranks(80, short=5)
+    order = np.random.default_rng(3).permutation(80)
+    other = reordered(m, order)
+    kept = [row for row, before in enumerate(order) if before < 75]
+    for name in ("states", "weights", "outputs"):
+        other.tables[f"ranked_hidden.{name}"] = m.tables[f"ranked_hidden.{name}"][order[kept]]
+    other.tables["ranked_hidden.instances"] = np.array(kept)
+    assert CHECK.judge(m) == CHECK.judge(other)
+
+
+def test_shared_sources_are_subsampled_together():
+    record = CHECK.judge(with_ranks(sources=3))
+    assert record.interval is None
+    assert record.verdict == "inconclusive"
+
+
+def test_fast_correction_is_that_of_the_metric():
+    random = np.random.default_rng(0)
+    outputs = random.integers(0, 5, 400)
+    labels = np.stack([np.where(random.random(400) < p, outputs, random.integers(0, 20, 400)) for p in (0.8, 0.3, 0)])
+    found = corrected_information(labels, outputs, 300, np.random.default_rng(1))
+    expected = [
+        mutual_information(rank, outputs) - shuffled_information(rank, outputs, shuffles=300, seed=2).mean()
+        for rank in labels
+    ]
+    assert found == pytest.approx(expected, abs=2e-3)
+
+
+@settings(deadline=None)
+@given(
+    pairs=st.lists(
+        st.tuples(st.sampled_from([-0.1, 0.0, 0.1, 0.3]), st.sampled_from([0.0, 0.1, 0.2, 0.7])), min_size=2, max_size=8
+    )
+)
+def test_weighted_tau_is_the_metric_with_ties_and_zero_weights(pairs):
+    information, attention = np.array(pairs).T
+    expected = weighted_kendall_tau(*(torch.from_numpy(x.copy()) for x in (information, attention, attention)))
+    assert weighted_tau(information, attention) == pytest.approx(float(expected), nan_ok=True)

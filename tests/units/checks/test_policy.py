@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from attnaudit import checks
+from attnaudit.checks import from_tables, load_policy, to_table
+from attnaudit.errors import CheckError
+
+EVERY = [
+    checks.Agreement(at_least=0.3, confidence=0.9, inconclusive="warn"),
+    checks.Agreement(at_least=0.3, preset="jain_wallace", at="hidden"),
+    checks.Agreement(importance="leave_one_out", at_least=0.2),
+    checks.InfluenceEntropy(of="hidden", at_most=0.8),
+    checks.PermutationFragility(at_least=0.05),
+    checks.UniformFragility(measure="f1_drop", at_least=0.05),
+    checks.AdversarialDivergence(tvd=0.05, severity="report"),
+    checks.InformationRanking(at_least=0.5),
+]
+
+
+def test_tables_and_back():
+    assert from_tables([to_table(one) for one in EVERY], where="here") == EVERY
+
+
+def test_a_file_gives_the_same_checks_as_python(tmp_path):
+    path = tmp_path / "strict.toml"
+    path.write_text(
+        '[[check]]\nname = "Agreement"\nimportance = "leave_one_out"\nat_least = 0.2\n\n'
+        '[[check]]\nname = "AdversarialDivergence"\ntvd = 0.05\nseverity = "report"\n'
+    )
+    assert load_policy(path) == [EVERY[2], EVERY[6]]
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ([{"at_least": 0.3}], "p.toml: [[check]] number 1: no key 'name'"),
+        (
+            [{"name": "Agrement"}],
+            "p.toml: [[check]] number 1: unknown check name 'Agrement'. Did you mean 'Agreement'?",
+        ),
+        ([{"name": 3}], "unknown check name 3"),
+        (
+            [{"name": "Agreement", "at_least": 0.1}, {"name": "Agreement", "at_leats": 0.3}],
+            "p.toml: [[check]] number 2 (Agreement): unknown key 'at_leats'. Did you mean 'at_least'",
+        ),
+        ([{"name": "Agreement", "at_least": 3}], "number 1 (Agreement): Agreement: at_least=3 is impossible"),
+        ([{"name": "Agreement", "at_least": "0.3"}], "at_least is '0.3', expected a number"),
+        ([{"name": "Agreement", "at_least": 0.1, "at": ["inputs"]}], "unknown at ['inputs']"),
+        (
+            [{"name": "Agreement", "at_least": 0.1}, {"name": "Agreement", "at_least": 0.2}],
+            "number 1 and number 2 are the same check 'agreement.gradient.meister.inputs': keep one",
+        ),
+        (["Agreement"], "number 1: expected a table, but got str"),
+        ({"name": "Agreement"}, "expected a list of [[check]] tables, but got dict"),
+    ],
+)
+def test_tables_that_cannot_be_meant(tables, words):
+    with pytest.raises(CheckError) as caught:
+        from_tables(tables, where="p.toml")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no [[check]] table"),
+        (b"check = [", "not valid TOML"),
+        (b"[[checks]]\nname = 'Agreement'\n", "unknown key 'checks'. A policy holds [[check]] tables only"),
+        (b"[check]\nname = 'Agreement'\n", "expected a list of [[check]] tables, but got dict"),
+        (b"# \xff\n", "not UTF-8 (byte 2)"),
+    ],
+)
+def test_files_that_cannot_be_meant(tmp_path, content, words):
+    path = tmp_path / "p.toml"
+    path.write_bytes(content)
+    with pytest.raises(CheckError) as caught:
+        load_policy(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(CheckError, match="there is no such policy file"):
+        load_policy(tmp_path / "none.toml")
+    with pytest.raises(CheckError, match="the policy cannot be read"):
+        load_policy(tmp_path)
