@@ -1,0 +1,285 @@
+"""What each check makes of measurements."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import f1_score
+
+from attnaudit import checks
+from attnaudit.errors import CheckError
+from attnaudit.records import CheckRecord
+from tests.units.checks.made import measured, reordered
+
+EVERY = [
+    checks.Agreement(at_least=0.3),
+    checks.Agreement(at_least=0.3, importance="leave_one_out"),
+    checks.Agreement(at_least=0.3, preset="jain_wallace", at="hidden"),
+    checks.Agreement(at_least=0.3, importance="input_x_gradient"),
+    checks.InfluenceEntropy(at_most=0.8),
+    checks.InfluenceEntropy(at_most=0.8, of="gradient"),
+    checks.InfluenceEntropy(at_most=0.8, of="leave_one_out"),
+    checks.PermutationFragility(at_least=0.05),
+    checks.PermutationFragility(at_least=0.05, measure="f1_drop"),
+    checks.UniformFragility(at_least=0.05),
+    checks.UniformFragility(at_least=0.05, measure="f1_drop"),
+    checks.AdversarialDivergence(severity="report"),
+    checks.AdversarialDivergence(at_most=0.5, tvd=0.05),
+]
+each = pytest.mark.parametrize("check", EVERY, ids=[one.id for one in EVERY])
+BUILTINS = (str, int, float, bool, type(None), list, dict)
+
+
+def parts(value):
+    yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, msgspec.Struct):
+        inner = [getattr(value, name) for name in value.__struct_fields__]
+    for one in inner:
+        yield from parts(one)
+
+
+@each
+def test_a_record_holds_builtins_only_and_survives_the_way_to_another_process(check):
+    record = check.judge(measured())
+    assert {type(part) for part in parts(record) if not isinstance(part, msgspec.Struct)} <= set(BUILTINS)
+    plain = msgspec.to_builtins(record)
+    json.dumps(plain, allow_nan=False)
+    assert msgspec.convert(plain, CheckRecord) == record
+
+
+@each
+def test_a_record_says_what_it_is(check):
+    m = measured()
+    record = check.judge(m)
+    assert record.check == check.id
+    assert (record.model, record.data, record.seed, record.n) == ("model", "data", 0, len(m))
+    assert record.needs == list(check.needs())
+    assert record.parameters["at_least"] == check.at_least
+    assert all((record.title, record.question, record.why, record.unit, record.statistic))
+    assert record.question.endswith("?")
+    assert record.token_columns[0] == "attention"
+    assert set(record.token_columns) <= m.per_token
+    assert record.interval.low <= record.value <= record.interval.high
+    assert len(record.worst) == 10
+    assert sum(record.distribution.counts) == record.n_defined
+    assert f"n={record.n_defined}" in record.message.splitlines()[0]
+
+
+@each
+def test_a_record_depends_neither_on_order_nor_on_the_call_nor_on_other_columns(check):
+    m = measured(90, sources=40)
+    record = check.judge(m)
+    m.scalars["another.column"] = np.zeros(90)
+    assert check.judge(m) == record
+    other = check.judge(reordered(m, np.random.default_rng(5).permutation(90)))
+    assert (other.verdict, other.interval, other.worst) == (record.verdict, record.interval, record.worst)
+    assert other.value == pytest.approx(record.value, abs=1e-12)
+
+
+@each
+def test_intervals_of_other_checks_and_seeds_use_other_random_numbers(check):
+    m = measured(60)
+    assert not np.array_equal(
+        check.generator(m, "interval").random(3),
+        checks.InformationRanking(at_least=0).generator(m, "interval").random(3),
+    )
+    first = check.generator(m, "interval").random(3)
+    m.seed = 1
+    assert not np.array_equal(first, check.generator(m, "interval").random(3))
+
+
+@each
+def test_undefined_everywhere_is_told_and_blocks_a_gate(check):
+    m = measured(40)
+    for column in m.scalars.values():
+        column[:] = np.nan
+    for name, column in m.vectors.items():
+        if name != "attention":
+            m.vectors[name] = [np.full(len(row), np.nan) for row in column]
+    record = check.judge(m)
+    assert (record.verdict, record.value, record.interval, record.n_defined) == ("undefined", None, None, 0)
+    assert record.blocks is (check.severity == "gate")
+    assert sum(record.undefined.values()) == 40
+    assert "undefined" in record.message.splitlines()[0]
+    assert "n=0 (40 undefined)" in record.message.splitlines()[0]
+
+
+@each
+def test_no_instance_is_undefined(check):
+    assert check.judge(measured(0)).verdict == "undefined"
+
+
+def test_agreement_is_the_mean_tau_with_details_floor_and_ceiling():
+    m = measured()
+    name = "agreement.gradient.meister.inputs"
+    m.scalars[f"{name}.tau"][:4] = np.nan
+    m.scalars[f"{name}.ceiling"][:7] = np.nan
+    tau, p = m.scalars[f"{name}.tau"][4:], m.scalars[f"{name}.p_value"][4:]
+    record = checks.Agreement(at_least=0.0).judge(m)
+    assert record.value == pytest.approx(tau.mean())
+    assert record.verdict == "pass"
+    assert (record.n, record.n_defined) == (120, 116)
+    assert record.details["standard deviation"] == pytest.approx(tau.std(ddof=1))
+    assert record.details["share with p ≤ .05 (mostly a matter of length)"] == np.mean(p <= 0.05)
+    means = [tau[m.predicted[4:] == c].mean() for c in (0, 1)]
+    assert record.details["mean where 'positive' is predicted"] == pytest.approx(means[1])
+    floor, ceiling = record.references
+    assert floor.value == pytest.approx(m.scalars[f"{name}.floor"].mean())
+    assert (ceiling.value, ceiling.n) == (pytest.approx(m.scalars[f"{name}.ceiling"][7:].mean()), 113)
+    low, high = stats.t.interval(0.95, 115, tau.mean(), stats.sem(tau))
+    assert (record.interval.low, record.interval.high) == pytest.approx((low, high), abs=0.1 * (high - low))
+    assert record.worst[0].value == tau.min()
+
+
+def test_agreement_tells_why_instances_are_undefined():
+    m = measured(50)
+    tau = m.scalars["agreement.gradient.meister.inputs.tau"]
+    tau[:3] = np.nan
+    m.tokens[0], m.vectors["attention"][0] = ["one"], np.array([1.0])
+    m.vectors["attention"][1] = np.full(4, 0.25)
+    assert checks.Agreement(at_least=0.3).judge(m).undefined == {
+        "a single token": 1,
+        "every attention weight is tied": 1,
+        "the gradient is zero or tied on every token": 1,
+    }
+
+
+def test_detached_gradient_times_input_at_hidden_states_is_labelled():
+    record = checks.Agreement(at_least=0.3, preset="jain_wallace", at="hidden").judge(measured())
+    assert "contains attention as a factor" in record.note
+    assert record.note in record.message
+
+
+def test_influence_shows_the_share_of_the_own_token_and_its_rival():
+    m = measured()
+    record = checks.InfluenceEntropy(at_most=0.8).judge(m)
+    assert record.details["mean share of a state's own token"] == pytest.approx(
+        m.scalars["influence.hidden.own_share"].mean()
+    )
+    assert record.details["mean share of its largest rival"] == pytest.approx(
+        m.scalars["influence.hidden.rival_share"].mean()
+    )
+    assert record.worst[0].value == m.scalars["influence.hidden.entropy"].max()
+
+
+def test_permutation_f1_drop_is_the_mean_drop_over_permutations():
+    m = measured()
+    record = checks.PermutationFragility(at_least=0.0, measure="f1_drop").judge(m)
+    permuted = np.stack(m.vectors["permutation.predicted"]).astype(int)
+    expected = f1_score(m.labels, m.predicted) - np.mean([f1_score(m.labels, column) for column in permuted.T])
+    assert record.value == pytest.approx(expected)
+    assert record.references[0].value == pytest.approx(f1_score(m.labels, m.predicted))
+    assert record.details["share of decisions changed"] == pytest.approx((permuted != m.predicted[:, None]).mean())
+
+
+def test_f1_drop_without_labels_is_undefined_and_tvd_is_not():
+    m = measured(labelled=False)
+    record = checks.UniformFragility(at_least=0.05, measure="f1_drop").judge(m)
+    assert (record.verdict, record.undefined) == ("undefined", {"no label": 120})
+    assert "add a label column" in record.note
+    other = checks.UniformFragility(at_least=0.01).judge(m)
+    assert other.value == pytest.approx(m.scalars["uniform.tvd"].mean())
+    assert other.details["drop in F1"] is None
+
+
+def test_fragility_chart_has_the_median_by_largest_weight_and_class():
+    m = measured(400)
+    (chart,) = checks.PermutationFragility(at_least=0.05).judge(m).charts
+    peak, tvd = m.scalars["attention.max"], m.scalars["permutation.tvd"]
+    inside = (peak >= 0.5) & (peak < 0.75) & (m.predicted == 1)
+    assert chart.series[1].name == "predicted positive"
+    assert chart.series[1].x == [0.125, 0.375, 0.625, 0.875]
+    assert chart.series[1].y[2] == pytest.approx(np.median(tvd[inside]))
+
+
+def test_single_tokens_are_not_shown_as_the_worst_of_fragility():
+    m = measured(50)
+    m.scalars["uniform.tvd"][7] = 0.0
+    m.tokens[7] = ["one"]
+    assert "row-0007" not in [one.instance for one in checks.UniformFragility(at_least=0.05).judge(m).worst]
+
+
+def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_as_a_curve():
+    m = measured()
+    record = checks.AdversarialDivergence(severity="report").judge(m)
+    jsd = m.scalars["adversarial.0.01.jsd"]
+    assert record.value == pytest.approx(jsd.mean())
+    assert record.details["mean JSD / ln 2"] == pytest.approx(jsd.mean() / math.log(2))
+    assert record.details["mean share of the unconstrained maximum"] == pytest.approx(jsd.mean() / 0.65)
+    assert record.details["method"] == "exact"
+    assert record.references[0].value == pytest.approx(0.65)
+    (line,) = record.charts[0].series
+    assert line.x == [0.01, 0.02, 0.05, 0.1, 0.2]
+    assert line.y == pytest.approx([m.scalars[f"adversarial.{e:g}.jsd"].mean() for e in line.x])
+    assert record.token_columns[1] == "adversarial.0.01.attention"
+    assert (record.requirement, record.verdict, record.blocks) == (None, "inconclusive", False)
+    assert "nothing required" in record.message
+
+
+def test_a_bracketed_divergence_passes_only_below_its_upper_bound():
+    m = measured(300)
+    for epsilon in ("0.01", "0.02", "0.05", "0.1", "0.2"):
+        m.scalars[f"adversarial.{epsilon}.upper"] = m.scalars[f"adversarial.{epsilon}.jsd"] + 0.05
+    m.facts["adversarial.method"] = "bracketed"
+    record = checks.AdversarialDivergence(at_most=0.53).judge(m)
+    assert record.verdict == "inconclusive"
+    assert record.interval.high == pytest.approx(m.scalars["adversarial.0.01.upper"].mean(), abs=0.02)
+    assert record.interval.low == pytest.approx(m.scalars["adversarial.0.01.jsd"].mean(), abs=0.02)
+    assert [line.name for line in record.charts[0].series] == ["mean JSD", "upper bound"]
+    m.facts["adversarial.method"] = "exact"
+    assert checks.AdversarialDivergence(at_most=0.53).judge(m).verdict == "pass"
+
+
+def test_a_searched_divergence_says_that_a_pass_is_not_certified():
+    m = measured()
+    m.facts["adversarial.method"] = "searched"
+    assert "a pass is not certified" in checks.AdversarialDivergence(at_most=0.6).judge(m).message
+
+
+def test_equal_values_pass_or_fail_without_an_error():
+    m = measured(40)
+    m.scalars["uniform.tvd"][:] = 0.25
+    assert checks.UniformFragility(at_least=0.25).judge(m).verdict == "pass"
+    record = checks.UniformFragility(at_least=0.26).judge(m)
+    assert record.message.startswith("mean TVD 0.250 [0.250, 0.250], required at least 0.260, n=40")
+    assert record.verdict == "fail"
+    assert record.distribution.counts.count(0) == len(record.distribution.counts) - 1
+
+
+def test_tokens_of_the_data_cannot_write_to_the_terminal():
+    m = measured(40)
+    for i in range(40):
+        m.tokens[i] = ["\x1b[2J"] * len(m.tokens[i])
+    assert "\x1b" not in checks.Agreement(at_least=0.3).judge(m).message
+
+
+def test_a_measure_that_was_not_taken_is_named():
+    m = measured()
+    del m.scalars["uniform.tvd"]
+    with pytest.raises(CheckError, match=r"No measured number 'uniform.tvd'"):
+        checks.UniformFragility(at_least=0.05).judge(m)
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(0, 60), missing=st.integers(0, 60), threshold=st.floats(-1, 1), seed=st.integers(0, 9))
+def test_pass_means_that_enough_is_defined_and_all_of_the_interval_is_above(n, missing, threshold, seed):
+    m = measured(n, seed=seed)
+    m.scalars["agreement.gradient.meister.inputs.tau"][:missing] = np.nan
+    record = checks.Agreement(at_least=threshold).judge(m)
+    if record.verdict == "pass":
+        assert record.n_defined >= max(30, 0.8 * n)
+        assert record.interval.low >= threshold
+    if record.verdict == "fail":
+        assert record.interval.high < threshold
+    lax = dataclasses.replace(checks.Agreement(at_least=threshold), at_least=max(-1.0, threshold - 0.1)).judge(m)
+    assert lax.interval == record.interval
+    assert not (record.verdict == "pass" and lax.verdict != "pass")
