@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -92,9 +93,11 @@ def _row(record: CheckRecord, room: int) -> list[Text]:
 
 
 def _broken(name: str, room: int) -> str:
-    """A long name on two lines, parted after a dot where that makes it fit."""
-    dot = name.rfind(".", 0, room)
-    return name if len(name) <= room or dot < 0 else f"{name[: dot + 1]}\n{name[dot + 1 :]}"
+    """A long name on two lines, parted before a word where the first part then fits."""
+    if len(name) <= room:
+        return name
+    starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= room]
+    return f"{name[: starts[-1]].rstrip()}\n{name[starts[-1] :]}" if starts else name
 
 
 def _missing_row(case: MissingCase) -> list[Text]:

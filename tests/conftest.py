@@ -1,0 +1,94 @@
+"""What tests of every room share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT_CONFTEST = """
+import attnaudit
+from attnaudit.instances import Dataset, Instance
+
+WORDS = "film plot good bad dull bright actor scene joke story".split()
+
+
+@attnaudit.register_model("tiny")
+def tiny():
+    import torch
+    from torch import nn
+    from attnaudit.adapters import Encoding, PooledAttentionAdapter
+
+    torch.manual_seed(0)
+    embedding, score, decoder = nn.Embedding(12, 4), nn.Linear(4, 1), nn.Linear(4, 2)
+
+    def tokenize(text):
+        tokens = text.split()
+        return Encoding([WORDS.index(t) + 1 if t in WORDS else 11 for t in tokens], tokens)
+
+    return PooledAttentionAdapter(
+        embedding=embedding,
+        encoder=lambda embeddings, mask: embeddings,
+        attention=lambda states, allowed: torch.softmax(score(states)[..., 0].masked_fill(~allowed, -torch.inf), -1),
+        decoder=decoder,
+        tokenize=tokenize,
+        classes=("negative", "positive"),
+        modules=(embedding, score, decoder),
+    )
+
+
+@attnaudit.register_dataset("rows")
+def rows():
+    texts = [" ".join(WORDS[(i * k) % 10] for k in range(1, 3 + i % 6)) for i in range(40)]
+    found = tuple(
+        Instance(id=f"r{i}", text=text, label=("negative", "positive")[i % 2]) for i, text in enumerate(texts)
+    )
+    return Dataset(name="rows", source="generated", description="", instances=found, classes=("negative", "positive"))
+
+
+@attnaudit.checks.check(title="Peak", question="How large is the largest weight?", low=0, high=1)
+def attention_peak(measurements):
+    return measurements.scalar("attention.max")
+
+
+@attnaudit.checks.check(title="Length", question="How many tokens are there?")
+def token_count(measurements):
+    return measurements.lengths
+"""
+
+#: One passes, one fails, one only reports.
+PROJECT_TEST = """
+from attnaudit import audit, checks
+from attnaudit.registry import checks as known
+
+@audit(
+    known.get("attention_peak")(at_most=0.99),
+    known.get("token_count")(at_least=50),
+    checks.UniformFragility(severity="report"),
+)
+def test_faithful(check):
+    check.enforce()
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A repository of a user's own: a model `tiny`, data `rows`, three checks, of which one fails."""
+    pytester.makeini("[pytest]\naudit_data = rows\n")
+    pytester.makeconftest(PROJECT_CONFTEST)
+    pytester.makepyfile(test_audit=PROJECT_TEST)
+    return pytester
+
+
+def newest_run(root: Path, reports: str = "reports") -> Path:
+    """The run folder that latest.txt names."""
+    folder = root / reports
+    return folder / (folder / "latest.txt").read_text(encoding="utf-8").strip()
+
+
+def newest_audit(root: Path) -> dict[str, Any]:
+    """audit.json of the newest run."""
+    audit: dict[str, Any] = json.loads((newest_run(root) / "audit.json").read_text(encoding="utf-8"))
+    return audit

@@ -1,0 +1,80 @@
+"""The command `attnaudit`, in a folder that is not this repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+
+from attnaudit.report import audit_schema
+
+ROOT = Path(__file__).parents[2]
+
+
+def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "attnaudit.cli", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_init_writes_an_audit_that_collects_anywhere(tmp_path: Path) -> None:
+    done = attnaudit("init", folder=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].strip() == "pytest audits/ --model demo"
+    written = tmp_path / "audits" / "test_attention_faithfulness.py"
+    assert written.read_text(encoding="utf-8") == (ROOT / "audits" / written.name).read_text(encoding="utf-8")
+    collect = [sys.executable, "-m", "pytest", "audits/", "--model", "demo", "--collect-only", "-q"]
+    collected = subprocess.run(collect, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert collected.returncode == 0
+    cases = [line for line in collected.stdout.splitlines() if "::" in line]
+    assert any("test_attention_is_faithful[demo-movie-reviews-agreement.gradient.meister.inputs]" in c for c in cases)
+
+
+def test_the_conftest_that_init_writes_is_valid_and_out_of_the_way(tmp_path: Path) -> None:
+    attnaudit("init", "mine", folder=tmp_path)
+    example = tmp_path / "mine" / "audits" / "conftest_example.py"
+    compile(example.read_text(encoding="utf-8"), str(example), "exec")
+    assert not (tmp_path / "mine" / "audits" / "conftest.py").exists()
+
+
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    written = tmp_path / "audits" / "test_attention_faithfulness.py"
+    written.parent.mkdir()
+    written.write_text("mine")
+    done = attnaudit("init", folder=tmp_path)
+    assert done.returncode == 1
+    assert "exists already and is not overwritten" in done.stderr
+    assert written.read_text() == "mine"
+    assert list(written.parent.iterdir()) == [written]
+
+
+def test_help_imports_no_torch(tmp_path: Path) -> None:
+    code = "import sys; from attnaudit import cli; cli.main([]); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert "pytest audits/ --model demo" in done.stdout
+
+
+def test_schema_prints_the_schema_that_audits_are_validated_with(tmp_path: Path) -> None:
+    printed = json.loads(attnaudit("schema", folder=tmp_path).stdout)
+    jsonschema.Draft202012Validator.check_schema(printed)
+    assert printed == audit_schema()
+
+
+def test_list_names_what_can_be_audited(tmp_path: Path) -> None:
+    lines = attnaudit("list", folder=tmp_path).stdout.splitlines()
+    assert "  demo" in lines
+    assert "  movie-reviews" in lines
+    assert "  Agreement" in lines
+    assert "  leave_one_out" in lines
+
+
+def test_report_of_a_folder_that_is_no_run_names_it(tmp_path: Path) -> None:
+    done = attnaudit("report", "reports/none", folder=tmp_path)
+    assert done.returncode == 1
+    assert "no such folder" in done.stderr
+    assert "Traceback" not in done.stderr

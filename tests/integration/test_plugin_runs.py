@@ -1,0 +1,280 @@
+"""A run of the audit from the outside: cases, verdicts, files, with and without workers."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import jsonschema
+import pyarrow.parquet as pq
+import pytest
+import torch  # noqa: F401  (in-process runs must find it loaded: it cannot be imported twice)
+
+from attnaudit.report import audit_schema
+from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
+
+PASSING = "test_faithful[[]tiny-rows-attention_peak[]]"
+
+
+def comparable(audit: dict[str, Any]) -> dict[str, Any]:
+    """Without what may differ between runs: times, names, processes."""
+    dropped = {"run", "created", "finished", "command", "measured", "environment"}
+    kept = {key: value for key, value in audit.items() if key not in dropped}
+    kept["checks"] = [{**one, "test": one["test"].partition("@")[0]} for one in audit["checks"]]
+    return kept
+
+
+def test_a_failure_says_what_was_observed_and_how_to_run_it_again(project: pytest.Pytester) -> None:
+    result = project.runpytest("--model", "tiny")
+    result.assert_outcomes(passed=2, failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "attnaudit 0.1.0: tiny on rows, seed 0, device cpu",
+            "mean token_count * [[]*, *[]], required at least 50.000, n=40",
+            "run again: pytest 'test_audit.py::test_faithful[[]tiny-rows-token_count[]]' --model tiny",
+            "*attention audit*",
+            "tiny on rows",
+            "pass*attention_peak*<= 0.99*40",
+            "fail*token_count*>= 50*40",
+            "reported*uniform_fragility*",
+            "report: reports*report.html",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*check.enforce()*")
+
+
+def test_a_run_leaves_a_valid_record_the_numbers_and_a_report(project: pytest.Pytester) -> None:
+    project.runpytest("--model", "tiny")
+    folder = newest_run(project.path)
+    audit = newest_audit(project.path)
+    jsonschema.validate(audit, audit_schema())
+    assert [one["check"] for one in audit["checks"]] == ["attention_peak", "token_count", "uniform_fragility.tvd"]
+    assert [one["verdict"] for one in audit["checks"]][:2] == ["pass", "fail"]
+    assert (audit["exit_status"], audit["missing"]) == (1, [])
+    assert audit["data"][0]["audited"] == audit["data"][0]["labelled"] == 40
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "audit.json",
+        "measurements.parquet",
+        "report.html",
+        "summary.md",
+    ]
+    table = pq.read_table(folder / "measurements.parquet").to_pylist()
+    peaks = {row["instance"]: row["value"] for row in table if row["measure"] == "attention.max"}
+    weights = {row["instance"]: row for row in table if row["measure"] == "attention"}
+    assert len(peaks) == len(weights) == 40
+    for name, row in weights.items():
+        assert len(row["tokens"]) == len(row["values"])
+        assert sum(row["values"]) == pytest.approx(1)
+        assert max(row["values"]) == pytest.approx(peaks[name])
+
+
+def test_verdicts_and_files_are_the_same_with_and_without_workers(project: pytest.Pytester) -> None:
+    found, numbers = [], []
+    for mode in ([], ["-n0"], ["-n2"], ["-n2", "--dist", "loadgroup"]):
+        result = project.runpytest_subprocess("--model", "tiny", *mode)
+        result.assert_outcomes(passed=2, failed=1)
+        found.append(comparable(newest_audit(project.path)))
+        numbers.append(pq.read_table(newest_run(project.path) / "measurements.parquet").to_pylist())
+    assert found[1:] == [found[0]] * 3
+    assert numbers[1:] == [numbers[0]] * 3
+
+
+def test_cases_of_a_crashed_worker_are_missing_and_the_others_are_kept(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        PROJECT_CONFTEST
+        + """
+import os
+
+def pytest_runtest_call(item):
+    if "token_count" in item.nodeid:
+        os._exit(1)
+"""
+    )
+    result = project.runpytest_subprocess("--model", "tiny", "-n2")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    audit = newest_audit(project.path)
+    assert {one["check"] for one in audit["checks"]} == {"attention_peak", "uniform_fragility.tvd"}
+    (missing,) = audit["missing"]
+    assert (missing["model"], missing["data"], missing["check"]) == ("tiny", "rows", "token_count")
+    assert "crashed" in missing["reason"]
+    result.stdout.fnmatch_lines(["missing*token_count*"])
+
+
+def test_k_runs_one_case_with_the_verdict_it_has_among_all(project: pytest.Pytester) -> None:
+    project.runpytest("--model", "tiny")
+    (among_all,) = [one for one in newest_audit(project.path)["checks"] if one["check"] == "token_count"]
+    result = project.runpytest("--model", "tiny", "-k", "token_count")
+    result.assert_outcomes(failed=1, deselected=2)
+    alone = newest_audit(project.path)
+    assert alone["checks"] == [among_all]
+    assert alone["missing"] == []
+
+
+def test_x_stops_and_lists_what_never_ran(project: pytest.Pytester) -> None:
+    result = project.runpytest("--model", "tiny", "-x")
+    result.assert_outcomes(passed=1, failed=1)
+    audit = newest_audit(project.path)
+    assert [(one["check"], one["reason"]) for one in audit["missing"]] == [("uniform_fragility.tvd", "not run")]
+
+
+def test_junitxml_holds_the_first_line_of_the_failure(project: pytest.Pytester) -> None:
+    project.runpytest("--model", "tiny", "--junitxml", "out.xml")
+    (failure,) = ElementTree.parse(project.path / "out.xml").iter("failure")
+    assert failure.attrib["message"].startswith("mean token_count")
+    assert "\n" not in failure.attrib["message"]
+
+
+def test_without_the_plugin_its_options_are_unknown_and_other_tests_run(project: pytest.Pytester) -> None:
+    project.makepyfile(test_other="def test_other(): pass")
+    project.makeini("[pytest]")
+    project.makeconftest("")
+    assert project.runpytest("-p", "no:attnaudit", "test_other.py").ret == pytest.ExitCode.OK
+    refused = project.runpytest("-p", "no:attnaudit", "--model", "tiny", "test_other.py")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize("mode", [[], ["-n2"]])
+def test_a_run_without_cases_is_left_alone(pytester: pytest.Pytester, mode: list[str]) -> None:
+    pytester.makepyfile("def test_other(): pass")
+    result = pytester.runpytest_subprocess(*mode)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.no_fnmatch_line("*attnaudit 0*")
+    result.stdout.no_fnmatch_line("*audit*report*")
+    assert not (pytester.path / "reports").exists()
+
+
+def test_a_model_without_any_case_does_not_exit_zero(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_other(): pass")
+    result = pytester.runpytest("--model", "demo")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["attnaudit: --model was given, but no case*"])
+
+
+@pytest.mark.parametrize("mode", [[], ["-n2"]])
+def test_skipping_every_case_does_not_exit_zero(project: pytest.Pytester, mode: list[str]) -> None:
+    project.makepyfile(
+        test_audit="""
+        import pytest
+        from attnaudit import audit, checks
+
+        @pytest.mark.skip(reason="on holiday")
+        @audit(checks.UniformFragility(at_least=0.1))
+        def test_faithful(check):
+            check.enforce()
+        """
+    )
+    result = project.runpytest_subprocess("--model", "tiny", *mode)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["attnaudit: every case of the audit was skipped*"])
+    assert [one["reason"] for one in newest_audit(project.path)["missing"]] == ["skipped: on holiday"]
+
+
+def test_a_case_that_never_judges_is_missing(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit, checks
+
+        @audit(checks.UniformFragility(at_least=0.1))
+        def test_faithful(check):
+            pass
+        """
+    )
+    project.runpytest("--model", "tiny")
+    (missing,) = newest_audit(project.path)["missing"]
+    assert missing["reason"].startswith("ended without a verdict")
+
+
+def test_imperative_tests_get_the_same_numbers(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit="""
+        import pytest
+
+        def test_plain(measurements):
+            assert len(measurements) == 40
+            assert "attention.max" in measurements.columns
+
+        @pytest.mark.attnaudit(needs=["uniform"])
+        def test_needs(measurements):
+            assert measurements.scalar("uniform.tvd").max() <= 1
+        """
+    )
+    result = project.runpytest("--model", "tiny", "-v")
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*test_plain[[]tiny-rows[]] PASSED*"])
+
+
+def test_a_pair_is_measured_once_for_all_its_cases(project: pytest.Pytester) -> None:
+    project.runpytest("--model", "tiny")
+    (measured,) = newest_audit(project.path)["measured"]
+    assert measured["instances"] == 40
+    assert measured["needs"] == ["uniform"]
+
+
+def test_inconclusive_warns_where_it_was_declared_to(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit
+        from attnaudit.registry import checks
+
+        @audit(checks.get("token_count")(at_least=4.45, inconclusive="warn"))
+        def test_faithful(check):
+            assert check.judge().verdict == "inconclusive"
+            check.enforce()
+        """
+    )
+    result = project.runpytest("--model", "tiny")
+    result.assert_outcomes(passed=1, warnings=1)
+
+
+def test_a_policy_file_replaces_the_checks(project: pytest.Pytester) -> None:
+    project.makefile(".toml", strict='[[check]]\nname = "attention_peak"\nat_most = 0.1\n')
+    result = project.runpytest("--model", "tiny", "--policy", "strict.toml")
+    result.assert_outcomes(failed=1)
+    audit = newest_audit(project.path)
+    assert [(one["check"], one["verdict"]) for one in audit["checks"]] == [("attention_peak", "fail")]
+    assert audit["policy"].startswith("strict.toml (sha256 ")
+
+
+def test_a_sample_is_the_same_whatever_the_order_of_the_file(project: pytest.Pytester) -> None:
+    lines = [
+        f'{{"id": "{i}", "text": "good film {i}", "label": "{("negative", "positive")[i % 2]}"}}' for i in range(90)
+    ]
+    hashes = set()
+    for name, order in (("one", lines), ("two", list(reversed(lines)))):
+        (project.path / f"{name}.jsonl").write_text("\n".join(order), encoding="utf-8")
+        project.runpytest("--model", "tiny", "--data", f"{name}.jsonl", "--audit-max-instances", "50")
+        (data,) = newest_audit(project.path)["data"]
+        assert (data["name"], data["rows"], data["audited"], data["sample_seed"]) == (name, 90, 50, 0)
+        hashes.add((data["sha256"], data["sample_sha256"]))
+    assert len(hashes) == 1
+
+
+def test_models_and_data_multiply(project: pytest.Pytester) -> None:
+    (project.path / "more.csv").write_text("text,label\n" + "good film,positive\nbad plot,negative\n" * 20)
+    result = project.runpytest("--model", "tiny", "--data", "rows", "--data", "more.csv", "-k", "attention_peak", "-v")
+    result.assert_outcomes(passed=2, deselected=4)
+    result.stdout.fnmatch_lines(["*tiny-rows-attention_peak*PASSED*", "*tiny-more-attention_peak*PASSED*"])
+
+
+def test_a_wrong_row_is_told_without_a_traceback_once_per_case(project: pytest.Pytester) -> None:
+    rows = ["text,label", *["good film,positive", "bad plot,negative"] * 20, "good film,postive"]
+    (project.path / "typo.csv").write_text("\n".join(rows))
+    result = project.runpytest("--model", "tiny", "--data", "typo.csv")
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["*typo.csv:42: column 'label': 'postive' is none of the model's classes*positive*"])
+    result.stdout.no_fnmatch_line("*session.py*")
+    audit = newest_audit(project.path)
+    assert len(audit["missing"]) == 3
+    assert all("typo.csv:42" in one["reason"] for one in audit["missing"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the terminal width is set by an environment variable of POSIX systems")
+def test_the_table_fits_80_columns(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = project.runpytest("--model", "tiny")
+    table = result.stdout.str().partition("attention audit")[2].splitlines()[1:]
+    assert table
+    assert max(map(len, table)) <= 80

@@ -1,0 +1,141 @@
+"""What cannot be meant is refused before anything is loaded, with the mend; collecting is cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch  # noqa: F401  (in-process runs must find it loaded: it cannot be imported twice)
+
+PROBES = """
+def pytest_unconfigure(config):
+    import sys
+    print("LOADED", sorted({"torch", "sklearn", "scipy"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "*No model to audit. Name one: --model demo*"),
+        (["--model", "tinny"], "*--model tinny: unknown model. Did you mean 'tiny'?*"),
+        (["--model", "test_audit.py"], "*--model test_audit.py: is a file; expected a checkpoint folder*"),
+        (["--model", "nowhere.models:make"], "*no module 'nowhere' to import*"),
+        (["--model", "tiny", "--data", "rowz"], "*--data rowz: no such file*Did you mean 'rows'?*"),
+        (["--model", "tiny", "--data", "test_audit.py"], "*cannot tell the format from '.py'*.jsonl*"),
+        (["--model", "tiny", "--audit-device", "gpu"], "*--audit-device gpu: expected cpu, cuda, cuda:N or mps*"),
+        (["--model", "tiny", "--audit-max-instances", "0"], "*--audit-max-instances 0: expected 1 or more*"),
+        (["--model", "tiny", "--audit-seed", "-1"], "*--audit-seed -1: expected 0 or a positive whole number*"),
+        (["--model", "tiny", "--policy", "none.toml"], "*none.toml: there is no such policy file*"),
+        (
+            ["--model", "tiny", "--policy", "bad.toml"],
+            "*bad.toml: [[][[]check[]][]] number 1*Did you mean 'at_least'?*",
+        ),
+        (
+            ["--model", "tiny", "--audit-reports", "test_audit.py"],
+            "*--audit-reports *test_audit.py: cannot be written*",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_a_usage_error(
+    project: pytest.Pytester, arguments: Sequence[str], message: str
+) -> None:
+    project.makefile(".toml", bad='[[check]]\nname = "UniformFragility"\nat_leest = 0.1\n')
+    result = project.runpytest(*arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert not (project.path / "reports").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--model", "tinny"]])
+def test_workers_pass_a_usage_error_on(project: pytest.Pytester, arguments: list[str]) -> None:
+    result = project.runpytest_subprocess("-n2", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.stdout.str().count("ERROR: ") == 1
+    result.stdout.fnmatch_lines(["ERROR: *odel*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_no_model_is_no_error_when_the_audit_is_deselected(project: pytest.Pytester) -> None:
+    project.makepyfile(test_other="def test_other(): pass")
+    result = project.runpytest("-m", "not attnaudit")
+    result.assert_outcomes(passed=1, deselected=1)
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_a_function_without_the_argument_check_is_refused(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit, checks
+
+        @audit(checks.UniformFragility(at_least=0.1))
+        def test_faithful():
+            pass
+        """
+    )
+    result = project.runpytest("--model", "tiny")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_faithful*takes no argument `check`*"])
+
+
+def test_the_same_check_with_two_thresholds_is_refused(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit, checks
+
+        @audit(checks.UniformFragility(at_least=0.1))
+        def test_one(check):
+            check.enforce()
+
+        @audit(checks.UniformFragility(at_least=0.2))
+        def test_two(check):
+            check.enforce()
+        """
+    )
+    result = project.runpytest("--model", "tiny")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_two*test_one*same check with other arguments*"])
+
+
+def test_collecting_loads_no_torch_and_writes_nothing(project: pytest.Pytester) -> None:
+    conftest = project.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + PROBES)
+    result = project.runpytest_subprocess("--model", "tiny", "--collect-only", "-q")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*test_faithful[[]tiny-rows-attention_peak[]]", "LOADED [[][]]"])
+    assert not (project.path / "reports").exists()
+
+
+def test_an_unknown_model_is_refused_before_torch_is_loaded(project: pytest.Pytester) -> None:
+    conftest = project.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + PROBES)
+    result = project.runpytest_subprocess("--model", "tinny")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["LOADED [[][]]"])
+
+
+def test_models_and_data_sets_of_installed_packages_are_found(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = project.mkdir("installed")
+    (installed / "their_package.py").write_text(project.path.joinpath("conftest.py").read_text())
+    info = installed / "their_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[attnaudit.models]\ntheir-model = their_package:tiny\n[attnaudit.datasets]\ntheir-data = their_package:rows\n"
+    )
+    project.makeconftest("")
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit, checks
+
+        @audit(checks.UniformFragility(severity="report"))
+        def test_faithful(check):
+            check.enforce()
+        """
+    )
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    result = project.runpytest_subprocess("--model", "their-model", "--data", "their-data", "-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*their-model-their-data-uniform_fragility.tvd*PASSED*"])

@@ -1,0 +1,58 @@
+"""From what the user types to models and data sets, without loading anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnaudit.auditing.names import resolve_datasets, resolve_models
+from attnaudit.errors import DataError, ModelError
+
+
+def test_a_registered_name_a_folder_and_a_factory_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "mine.py").touch()
+    found = resolve_models(["demo", "best", "mine:make"], base=tmp_path)
+    assert [one.id for one in found] == ["demo", "best", "mine.make"]
+    assert [one.target for one in found] == ["demo", str(tmp_path.resolve() / "best"), "mine:make"]
+
+
+def test_folders_that_share_a_name_take_as_many_parents_as_tell_them_apart(tmp_path: Path) -> None:
+    for name in ("a/run/best", "b/run/best", "c/other/best"):
+        (tmp_path / name).mkdir(parents=True)
+    found = resolve_models(["a/run/best", "b/run/best", "c/other/best"], base=tmp_path)
+    assert [one.id for one in found] == ["a/run/best", "b/run/best", "other/best"]
+
+
+def test_the_same_folder_twice_is_one_model(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    assert len(resolve_models(["best", "best/", "./best"], base=tmp_path)) == 1
+
+
+def test_a_folder_named_like_a_registered_model_needs_its_path(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    named, folder = resolve_models(["demo", "./demo"], base=tmp_path)
+    assert named.target == "demo"
+    assert Path(folder.target) == tmp_path.resolve() / "demo"
+    assert named.id != folder.id
+
+
+def test_near_folders_are_named(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "best").mkdir(parents=True)
+    with pytest.raises(ModelError, match=r"Did you mean '.*best'\?"):
+        resolve_models(["runs/bset"], base=tmp_path)
+
+
+def test_files_of_one_stem_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a/reviews.csv", "b/reviews.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    found = resolve_datasets(["movie-reviews", "a/reviews.csv", "b/reviews.jsonl"], base=tmp_path)
+    assert [one.id for one in found] == ["movie-reviews", "a/reviews", "b/reviews"]
+
+
+def test_a_folder_is_no_data_set(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    with pytest.raises(DataError, match="is a folder; expected one file"):
+        resolve_datasets(["texts"], base=tmp_path)

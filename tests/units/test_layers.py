@@ -1,0 +1,128 @@
+"""Nothing imports upward, nothing heavy is imported early, no module is far too long."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "attnaudit"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FLOORS = {
+    "errors": 0,
+    "records": 0,
+    "registry": 0,
+    "instances": 0,
+    "metrics": 1,
+    "adapters": 2,
+    "data": 2,
+    "zoo": 2,
+    "measurement": 3,
+    "attributions": 4,
+    "checks": 5,
+    "report": 6,
+    "auditing": 7,
+    "pytest_state": 8,
+    "pytest_plugin": 8,
+    "cli": 8,
+}
+#: Rooms on the side: found through registries and by the outermost floors, never imported by the core.
+SIDE_ROOMS = {"data", "zoo"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """(dotted name, whether at module level outside TYPE_CHECKING) of every import."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    early = {id(node) for node in _run_at_import(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in early) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from ((f"{node.module}.{alias.name}", id(node) in early) for alias in node.names)
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from _run_at_import(child)
+
+
+INNER = [path for path in MODULES if path != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", INNER, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_imports_upward(path: Path) -> None:
+    here = room(path)
+    for name, _ in imports(path):
+        if not name.startswith("attnaudit"):
+            continue
+        other = name.split(".")[1] if "." in name else ""
+        if other == "__version__":
+            assert FLOORS[here] >= 7, f"{path} reads the version from the package root"
+            continue
+        assert other in FLOORS, f"{path} imports {name}: the package root, or a room that has no floor"
+        assert FLOORS[other] <= FLOORS[here], f"{path} (floor {FLOORS[here]}) imports {name} (floor {FLOORS[other]})"
+        if other in SIDE_ROOMS and here not in SIDE_ROOMS:
+            assert FLOORS[here] >= 7, f"{path} imports {name}: the core must find data and models by registry"
+
+
+def test_the_report_reads_records_only() -> None:
+    allowed = {"errors", "records", "report"}
+    for path in (PACKAGE / "report").rglob("*.py"):
+        for name, _ in imports(path):
+            assert not name.startswith("torch"), path
+            assert not name.startswith("attnaudit") or name.split(".")[1] in allowed, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("folder", ["checks", "report", "auditing", "data"])
+def test_torch_is_not_imported_when_cases_are_collected(folder: str) -> None:
+    for path in (PACKAGE / folder).rglob("*.py"):
+        early = [name for name, at_import in imports(path) if at_import and name.split(".")[0] == "torch"]
+        assert not early, f"{path} imports {early}"
+
+
+@pytest.mark.parametrize(
+    "module", ["attnaudit", "attnaudit.pytest_plugin", "attnaudit.cli", "attnaudit.checks", "attnaudit.auditing"]
+)
+def test_importing_is_cheap(module: str, tmp_path: Path) -> None:
+    code = f"import sys, {module}; print(sorted(set(sys.modules) & {{'torch', 'sklearn', 'scipy', 'rich', 'jinja2'}}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_plugin_alone_loads_nothing_else_of_the_package(tmp_path: Path) -> None:
+    code = "import sys, attnaudit.pytest_plugin; print(*sorted(m for m in sys.modules if m.startswith('attnaudit')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    expected = {"attnaudit", "attnaudit.errors", "attnaudit.pytest_plugin", "attnaudit.pytest_state"}
+    assert set(done.stdout.split()) == expected
+
+
+def test_public_names_are_the_things_themselves() -> None:
+    import attnaudit
+    from attnaudit import checks, registry
+
+    assert attnaudit.audit is checks.audit
+    assert attnaudit.checks is checks
+    assert attnaudit.register_model == registry.models.register
+    assert attnaudit.register_dataset == registry.datasets.register
+    assert set(attnaudit.__all__) <= set(dir(attnaudit))
+    with pytest.raises(AttributeError, match="no attribute 'cheks'"):
+        attnaudit.cheks  # noqa: B018
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_file_is_far_over_400_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 440
