@@ -283,7 +283,7 @@ def _bars(
     shapes = []
     for at, value in points:
         left = x(at) - width * of / 2 + index * width
-        says = f"{number(at)}: {number(value)}"
+        says = f"{at:g}: {number(value)}"
         top, base = min(y(value), y(0.0)), max(y(value), y(0.0))
         shapes.append(
             Shape(
@@ -304,7 +304,7 @@ def _line(points: list[tuple[float, float | None]], x: Scale, y: Scale, *, css: 
         steps.append(f"{pen}{x(at):.1f} {y(value):.1f}")
         pen = "L"
         if len(points) <= 40:
-            says = f"{number(at)}: {number(value)}"
+            says = f"{at:g}: {number(value)}"
             shapes.append(Shape(kind="dot", css=f"fill {css}", x=x(at), y=y(value), width=3, text=says))
     return [Shape(kind="path", css=f"stroke {css}", text=" ".join(steps)), *shapes]
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import words
 from attnaudit.report.charts import Drawing, chart, histogram, strip, strip_span
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
@@ -75,6 +75,8 @@ class Page:
     several: bool
     command: str
     measurements_absent: bool
+    missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]  # reason, its cases
+    title: str
 
     # The words that templates call.
     number = staticmethod(words.number)
@@ -122,7 +124,16 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
         several=len(cases) > 1,
         command=shlex.join(run.command),
         measurements_absent=measurements.measured is None,
+        missing=_by_reason(run.missing),
+        title=", ".join(one.name for one in run.models) or "no model was measured",
     )
+
+
+def _by_reason(missing: Sequence[MissingCase]) -> tuple[tuple[str, tuple[MissingCase, ...]], ...]:
+    grouped: dict[str, list[MissingCase]] = {}
+    for one in missing:
+        grouped.setdefault(one.reason, []).append(one)
+    return tuple((reason, tuple(cases)) for reason, cases in grouped.items())
 
 
 class _Anchors:
@@ -180,12 +191,12 @@ def _case(
         references=tuple(
             (r.name, words.number(r.value), r.meaning, "" if r.n is None else f"{r.n:,}") for r in one.references
         ),
-        why_verdict=words.verdict_sentence(one),
+        why_verdict=f"{words.verdict_sentence(one)} {words.how_many_defined(one)}".strip(),
         strip=picture,
         distribution=histogram(one, one.distribution) if one.distribution else None,
         charts=tuple((c.title, chart(c)) for c in one.charts),
         undefined=tuple(sorted(one.undefined.items(), key=lambda pair: -pair[1])),
-        parameters=tuple((name, _plain(value)) for name, value in one.parameters.items()),
+        parameters=tuple((name, _plain(value)) for name, value in one.parameters.items() if value is not None),
         details=tuple((name, _plain(value)) for name, value in one.details.items()),
         heatmaps=heatmaps,
         withheld=withheld,

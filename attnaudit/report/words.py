@@ -66,7 +66,7 @@ def number(value: float | int | None, *, digits: int = 3) -> str:
         return "—"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if isinstance(value, int) or (abs(value) >= 1 and float(value).is_integer()):
+    if isinstance(value, int):
         text = f"{int(value):,}"
     elif abs(value) >= 1000:
         text = f"{value:,.0f}"
@@ -170,6 +170,13 @@ def verdict_sentence(check: CheckRecord) -> str:
     if check.interval.low <= check.requirement.value <= check.interval.high:
         return f"The {span} reaches to both sides of the threshold; the check asks for {needed}."
     return f"The check asks for {needed}; {plural(check.n_defined, 'instance')} are too few to judge the {span}."
+
+
+def how_many_defined(check: CheckRecord) -> str:
+    if check.n_defined == check.n:
+        return f"All {plural(check.n, 'instance')} have a value." if check.n > 1 else ""
+    has = "has" if check.n_defined == 1 else "have"
+    return f"{check.n_defined:,} of {plural(check.n, 'instance')} {has} a value."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,13 @@ def test_cases_without_a_verdict_come_before_the_verdicts(tmp_path: Path) -> Non
     assert said.index("worker gw1 crashed") < said.index("Verdicts")
 
 
+def test_cases_that_share_a_reason_are_told_together(tmp_path: Path) -> None:
+    missing = [MissingCase(test=f"t[{c}]", model="demo", data="d", check=c, reason="no checkpoint") for c in "abc"]
+    said = text_of(page(write_run(tmp_path, run_record([], missing=missing, models=[]), [])))
+    assert said.count("no checkpoint") == 1
+    assert "no checkpoint a demo on d b demo on d c demo on d" in said
+
+
 def test_a_run_without_any_check_still_has_a_report(tmp_path: Path) -> None:
     said = text_of(page(write_run(tmp_path, run_record([], exit_status=5), [])))
     assert "nothing was decided" in said

@@ -28,7 +28,8 @@ from tests.units.report.example_runs import HOSTILE, check_record, run_record, s
         (3e-7, "3.0e−07"),
         (12345, "12,345"),
         (12345.6, "12,346"),
-        (2.0, "2"),
+        (2.0, "2.000"),
+        (2, "2"),
     ],
 )
 def test_numbers_for_people(value: float | None, text: str) -> None:
