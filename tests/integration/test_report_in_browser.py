@@ -153,6 +153,17 @@ def test_light_and_dark_differ(opened: Callable[..., Any], reports: dict[str, Pa
     assert opened(reports["one"]).evaluate(paper) != opened(reports["one"], scheme="dark").evaluate(paper)
 
 
+@pytest.mark.parametrize("width", [1280, 375])
+def test_no_number_is_broken_over_two_lines(opened: Callable[..., Any], reports: dict[str, Path], width: int) -> None:
+    page = opened(reports["two"], width=width)
+    lines = """cells => cells.map(cell => {
+      const range = document.createRange(); range.selectNodeContents(cell);
+      return [cell.textContent, new Set([...range.getClientRects()].map(r => r.bottom)).size]; })"""
+    cells = page.locator(".facts .right").evaluate_all(lines)
+    assert len(cells) > 20
+    assert [text for text, count in cells if count != 1] == []
+
+
 def test_links_lead_to_the_section_they_name(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
     page = opened(reports["two"])
     for link in page.locator("a[href^='#']").all():
