@@ -21,7 +21,7 @@ def build(folder: Path) -> None:
     run = read_run(folder)
     html = render(assemble(run, MeasurementsFile(folder)))
     _write(folder / "report.html", html)
-    _write(folder / "summary.md", summary(run, report=(folder / "report.html").as_posix()))
+    _write(folder / "summary.md", summary(run, report=_from_here(folder / "report.html")))
 
 
 def render(page: Page) -> str:
@@ -40,6 +40,12 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template("report.html.j2").render(page=page)
+
+
+def _from_here(path: Path) -> str:
+    """The path as it is typed in the working directory, where the file lies below it."""
+    here, there = Path.cwd().resolve(), path.resolve()
+    return (there.relative_to(here) if there.is_relative_to(here) else path).as_posix()
 
 
 def _write(path: Path, text: str) -> None:

@@ -207,6 +207,15 @@ def test_dictionary_encoded_columns_are_read_alike(tmp_path: Path) -> None:
     assert page(tmp_path) == first
 
 
+def test_the_summary_names_the_report_as_seen_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = realistic(tmp_path / "reports" / "one")
+    monkeypatch.chdir(tmp_path)
+    build(folder)
+    assert "Report: reports/one/report.html" in (folder / "summary.md").read_text(encoding="utf-8")
+
+
 def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
     realistic(tmp_path)
     (tmp_path / "report.html").mkdir()
