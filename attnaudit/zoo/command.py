@@ -190,12 +190,10 @@ def _shown() -> Iterator[Progress]:
 def _account(arguments: argparse.Namespace, trained: Trained, parts: dict[str, Dataset | None]) -> dict[str, Any]:
     """How the model came about, for `attnaudit.json`."""
     import msgspec
-    import torch
 
     return {
         "command": command(arguments),
         "versions": {name: _version(name) for name in ("attnaudit", "torch", "entmax")},
-        "threads": torch.get_num_threads(),
         "settings": {name: getattr(arguments, name) for name, *_ in _SETTINGS},
         "data": {
             part: {"name": one.name, "source": one.source, "rows": len(one.instances), "sha256": one.sha256()}

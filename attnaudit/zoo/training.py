@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -92,9 +93,8 @@ def train(
 ) -> Trained:
     """Train on `training`; keep the epoch with the best F1 on `dev` (then accuracy, then the earliest).
 
-    The same arguments on the same machine and number of threads give the same model; the caller's random state is left
-    as it was. Raises DataError for data that cannot be trained on, ModelError for an unknown part or a loss that is
-    not finite.
+    The same arguments give the same model on the same machine; the caller's random state is left as it was.
+    Raises DataError for data that cannot be trained on, ModelError for an unknown part or a loss that is not finite.
     """
     architecture, settings = architecture or Architecture(), settings or Settings()
     architecture.check()
@@ -111,7 +111,7 @@ def train(
             "Give dev data with rows of several classes."
         )
     test_rows = _Rows(test, vocabulary, classes) if test is not None else None
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(settings.seed)
         model = PooledClassifier(
             architecture,
@@ -121,15 +121,26 @@ def train(
             word_dropout=settings.word_dropout,
         )
         history, chosen = _fit(model, rows, dev_rows, settings, progress)
-    return Trained(
-        model=model,
-        vocabulary=vocabulary,
-        classes=classes,
-        history=history,
-        chosen=chosen,
-        dev=evaluate(model, dev_rows),
-        test=evaluate(model, test_rows) if test_rows is not None else None,
-    )
+        return Trained(
+            model=model,
+            vocabulary=vocabulary,
+            classes=classes,
+            history=history,
+            chosen=chosen,
+            dev=evaluate(model, dev_rows),
+            test=evaluate(model, test_rows) if test_rows is not None else None,
+        )
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums then do not depend on the number of cores, and batches this small gain nothing from more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _classes(training: Dataset) -> tuple[str, ...]:

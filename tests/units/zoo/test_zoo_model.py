@@ -82,7 +82,7 @@ def test_bilstm_equals_the_bidirectional_layer_of_torch_on_each_row_alone() -> N
     torch.manual_seed(0)
     ours = BiLSTM(4, 3)
     reference = torch.nn.LSTM(4, 3, batch_first=True, bidirectional=True)
-    state = {name: value for name, value in ours.forwards.state_dict().items()}
+    state = dict(ours.forwards.state_dict())
     state |= {f"{name}_reverse": value for name, value in ours.backwards.state_dict().items()}
     reference.load_state_dict(state)
     embeddings = torch.randn(2, 6, 4)
