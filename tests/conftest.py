@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +75,18 @@ def test_faithful(check):
 """
 
 
+@pytest.fixture(scope="session")
+def everything_imported() -> None:
+    """pytester forgets what a run in this process imports; torch cannot be imported again, nor should a registry."""
+    import attnaudit
+
+    ours = [module.name for module in pkgutil.walk_packages(attnaudit.__path__, "attnaudit.")]
+    for name in (*ours, "jinja2", "numpy.fft", "pyarrow.dataset", "rich.table", "scipy.stats", "sklearn.cluster"):
+        importlib.import_module(name)
+
+
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(everything_imported: None, pytester: pytest.Pytester) -> pytest.Pytester:
     """A repository of a user's own: a model `tiny`, data `rows`, three checks, of which one fails."""
     pytester.makeini("[pytest]\naudit_data = rows\n")
     pytester.makeconftest(PROJECT_CONFTEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -69,8 +70,8 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         for _, cells in group:
             table.add_row(*cells)
         console.print(table)
-    for case in missing:
-        console.print(Text(f"missing {case.check}: {case.reason.splitlines()[0] if case.reason else 'not run'}"))
+    for reason, count in Counter(case.reason.partition("\n")[0] for case in missing).items():
+        console.print(Text(f"missing ({count}): {reason}"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

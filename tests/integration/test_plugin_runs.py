@@ -9,12 +9,9 @@ from typing import Any
 import jsonschema
 import pyarrow.parquet as pq
 import pytest
-import torch  # noqa: F401  (in-process runs must find it loaded: it cannot be imported twice)
 
 from attnaudit.report import audit_schema
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
-
-PASSING = "test_faithful[[]tiny-rows-attention_peak[]]"
 
 
 def comparable(audit: dict[str, Any]) -> dict[str, Any]:
@@ -73,8 +70,8 @@ def test_a_run_leaves_a_valid_record_the_numbers_and_a_report(project: pytest.Py
 def test_verdicts_and_files_are_the_same_with_and_without_workers(project: pytest.Pytester) -> None:
     found, numbers = [], []
     for mode in ([], ["-n0"], ["-n2"], ["-n2", "--dist", "loadgroup"]):
-        result = project.runpytest_subprocess("--model", "tiny", *mode)
-        result.assert_outcomes(passed=2, failed=1)
+        run = project.runpytest_subprocess if "-n2" in mode else project.runpytest
+        run("--model", "tiny", *mode).assert_outcomes(passed=2, failed=1)
         found.append(comparable(newest_audit(project.path)))
         numbers.append(pq.read_table(newest_run(project.path) / "measurements.parquet").to_pylist())
     assert found[1:] == [found[0]] * 3
@@ -226,7 +223,8 @@ def test_inconclusive_warns_where_it_was_declared_to(project: pytest.Pytester) -
         """
     )
     result = project.runpytest("--model", "tiny")
-    result.assert_outcomes(passed=1, warnings=1)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*InconclusiveWarning: token_count: inconclusive: mean token_count*required at least*"])
 
 
 def test_a_policy_file_replaces_the_checks(project: pytest.Pytester) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-import torch  # noqa: F401  (in-process runs must find it loaded: it cannot be imported twice)
 
 PROBES = """
 def pytest_unconfigure(config):
