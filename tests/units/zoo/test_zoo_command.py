@@ -112,7 +112,7 @@ def test_nothing_is_left_and_nothing_is_lost_when_training_fails(
     files: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     words = ["--data", files[0], "--dev", files[1], *SIZES]
-    with pytest.raises(AuditError, match="Unknown encoder 'bilstn'.*'bilstm'"):
+    with pytest.raises(AuditError, match=r"Unknown encoder 'bilstn'.*'bilstm'"):
         run(*words, "--out", tmp_path / "a" / "b", "--encoder", "bilstn")
     assert not (tmp_path / "a").exists()
     out = tmp_path / "model"
@@ -131,7 +131,7 @@ def test_an_out_that_is_a_file_or_lies_in_one_is_refused(files: tuple[Path, Path
 
 
 def test_a_file_without_dev_is_refused(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no --dev is given.*Give --dev FILE"):
+    with pytest.raises(DataError, match=r"no --dev is given.*Give --dev FILE"):
         run("--data", files[0], "--out", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -142,7 +142,7 @@ def test_parts_that_hold_the_same_rows_are_refused(files: tuple[Path, Path, Path
 
 
 def test_an_unknown_data_set_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'movie-review'.*'movie-reviews'"):
+    with pytest.raises(DataError, match=r"'movie-review'.*'movie-reviews'"):
         run("--data", "movie-review", "--out", tmp_path / "model")
 
 
