@@ -136,7 +136,8 @@ def _slab(p: Tensor, q: Tensor, epsilon: Tensor, offset: Tensor, logit: Tensor) 
     """Bounds on w·α̃ (bias not included) from log-odds log(p/q) with p and q each within epsilon; inf where open."""
     lower = torch.where(p > epsilon, ((p - epsilon) / (q + epsilon)).log() - offset, -torch.inf)
     upper = torch.where(q > epsilon, ((p + epsilon) / (q - epsilon)).log() - offset, torch.inf)
-    # Rounding must not exclude the original attention, also where p or q has rounded to 0.
+    # Rounding must not exclude the original attention, also where p or q has rounded to 0; NaN stays NaN.
+    logit = torch.where(p.isnan() | q.isnan(), torch.nan, logit)
     return torch.minimum(lower, logit), torch.maximum(upper, logit)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -201,13 +202,20 @@ def _pairwise(x: Tensor, y: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return tau, torch.where(defined, p_value, torch.nan)
 
 
-@cache
 def _exact_p_value(length: int, inversions: int) -> float:
     """Twice the chance that a random permutation has at most that many inversions, at most 1."""
-    counts = [1]  # permutations of 1, 2, ... items by inversions, no further than needed
+    if length > EXACT_LIMIT:  # at most one inversion: the identity, and the exchanges of two neighbours
+        permutations = 1 if inversions == 0 else length
+    else:
+        permutations = _permutations_up_to(length)[inversions]
+    return min(1.0, 2 * permutations / math.factorial(length))
+
+
+@cache
+def _permutations_up_to(length: int) -> list[int]:
+    """For each number of inversions how many permutations of `length` items have at most that many."""
+    counts = [1]
     for size in range(2, length + 1):
-        highest = min(inversions, size * (size - 1) // 2)
+        highest = size * (size - 1) // 2
         counts = [sum(counts[max(0, c - size + 1) : c + 1]) for c in range(highest + 1)]
-    favourable = 2 * sum(counts)
-    permutations = math.factorial(length)
-    return min(1.0, favourable / permutations)
+    return list(accumulate(counts))

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+
+from attnaudit.metrics import jensen_shannon, largest_jensen_shannon, total_variation
+
+weight = st.one_of(st.just(0.0), st.floats(1e-6, 1))
+pair = st.integers(1, 8).flatmap(
+    lambda n: st.tuples(*[st.lists(weight, min_size=n, max_size=n).filter(any) for _ in range(2)])
+)
+quick = settings(deadline=None, max_examples=60)
+
+
+def padded(rows: list[list[float]], extra: int, fill: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, rows)) + extra
+    values = torch.tensor([row + [fill] * (width - len(row)) for row in rows], dtype=torch.float64)
+    return values, torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+
+
+@quick
+@given(st.lists(pair, min_size=1, max_size=4), st.integers(0, 3))
+def test_jsd_is_the_square_of_scipys_distance_on_ragged_rows_with_zeros(rows, extra: int) -> None:
+    p, mask = padded([a for a, _ in rows], extra)
+    q, _ = padded([b for _, b in rows], extra, fill=float("nan"))
+    expected = [jensenshannon(a, b) ** 2 for a, b in rows]
+    found = jensen_shannon(p, q, mask)
+    np.testing.assert_allclose(found.numpy(), np.nan_to_num(expected), atol=1e-9)
+    order = torch.randperm(p.shape[1], generator=torch.Generator().manual_seed(extra))
+    torch.testing.assert_close(jensen_shannon(p[:, order], q[:, order], mask[:, order]), found, atol=1e-12, rtol=0)
+    torch.testing.assert_close(jensen_shannon(p[:1], q[:1], mask[:1]), found[:1], atol=1e-12, rtol=0)
+
+
+@quick
+@given(pair)
+def test_jsd_is_symmetric_bounded_by_ln_2_and_zero_for_equal_rows(row) -> None:
+    p, q = (torch.tensor(side, dtype=torch.float64) for side in row)
+    assert torch.isclose(jensen_shannon(p, q), jensen_shannon(q, p), atol=1e-15)
+    assert 0 <= jensen_shannon(p, q) <= math.log(2)
+    assert jensen_shannon(p, p) == 0
+
+
+def test_jsd_has_a_finite_gradient_at_zero_weights() -> None:
+    p = torch.tensor([[0.5, 0.5, 0.0]], requires_grad=True)
+    jensen_shannon(p, torch.tensor([[0.0, 0.2, 0.8]])).sum().backward()
+    assert p.grad is not None
+    assert p.grad.isfinite().all()
+
+
+def test_rows_without_tokens_or_mass_are_undefined() -> None:
+    p = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [float("nan"), 1.0]])
+    q = torch.full((4, 2), 0.5)
+    mask = torch.tensor([[False, False], [True, True], [True, False], [True, True]])
+    assert jensen_shannon(p, q, mask).isnan().tolist() == [True, True, False, True]
+    assert largest_jensen_shannon(p, mask).isnan().tolist() == [True, True, False, True]
+
+
+def test_negative_weights_and_other_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"q: expected weights of at least 0 but got -1\.0"):
+        jensen_shannon(torch.ones(1, 2), torch.tensor([[2.0, -1.0]]))
+    with pytest.raises(ValueError, match=r"q: expected the shape of p, \(1, 2\), but got \(1, 3\)"):
+        jensen_shannon(torch.ones(1, 2), torch.ones(1, 3))
+    with pytest.raises(ValueError, match=r"q: expected the classes of p, \(1, 2\), but got \(1, 3\)"):
+        total_variation(torch.ones(1, 2), torch.ones(1, 3))
+    with pytest.raises(ValueError, match="q: expected a shape that broadcasts"):
+        total_variation(torch.ones(2, 2), torch.ones(3, 2))
+
+
+@quick
+@given(pair)
+def test_total_variation_is_the_largest_difference_of_any_event(row) -> None:
+    p, q = (np.array(side) / sum(side) for side in row)
+    events = [[bool(e >> i & 1) for i in range(len(p))] for e in range(2 ** len(p))]
+    expected = max(abs(p[event].sum() - q[event].sum()) for event in events)
+    found = total_variation(torch.from_numpy(p), torch.from_numpy(q))
+    assert found.item() == pytest.approx(expected, abs=1e-12)
+    assert torch.equal(found, total_variation(torch.from_numpy(q), torch.from_numpy(p)))
+
+
+def test_total_variation_broadcasts_over_alternatives() -> None:
+    alternatives = torch.tensor([[[0.7, 0.3], [0.5, 0.5]]])
+    torch.testing.assert_close(
+        total_variation(alternatives, torch.tensor([[[0.5, 0.5]]])), torch.tensor([[0.2, 0.0]]).double()
+    )
+
+
+@quick
+@given(pair, st.integers(0, 3))
+def test_the_largest_jsd_is_that_of_the_best_one_hot_and_no_row_exceeds_it(row, extra: int) -> None:
+    attention, mask = padded([row[0]], extra)
+    n = len(row[0])
+    corners = jensen_shannon(torch.eye(n, dtype=torch.float64), attention[:, :n].expand(n, n))
+    largest = largest_jensen_shannon(attention, mask)
+    assert largest.item() == pytest.approx(corners.max().item(), abs=1e-12)
+    assert jensen_shannon(torch.tensor([row[1]]), attention[:, :n]).item() <= largest.item() + 1e-12
