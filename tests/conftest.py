@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Small tensors gain nothing from threads and lose much where several processes share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 PROJECT_CONFTEST = """
 import attnaudit

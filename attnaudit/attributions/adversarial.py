@@ -25,8 +25,6 @@ from attnaudit.registry import measures
 
 #: How far above ε the model's own output may move when it is run with the attention found: rounding in float32.
 ROUNDING = 1e-5
-#: Of the search, where no exact form applies. Restart 0 starts at the model's own attention.
-RESTARTS, STEPS, LEARNING_RATE = 3, 200, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +92,6 @@ class Adversarial(PerBatch):
             self.epsilon,
             passes.real,
             seeds=[keyed_integer(passes.seed, self.name, one.id) for one in passes.instances],
-            restarts=RESTARTS,
-            steps=STEPS,
-            lr=LEARNING_RATE,
         )
         return attention
 
