@@ -234,7 +234,9 @@ def check_gradients(e: Examples) -> str:
             raise BrokenContractError(f"no gradient reaches the embeddings. {mend}")
         (at_inputs,) = torch.autograd.grad(output[:, -1].sum(), leaves[TEXT], allow_unused=True)
         replaced = e.adapter.run(e.inputs, embeddings=leaves, intervene=watch).logits
-        at_weights = torch.autograd.grad(replaced.sum(), live, allow_unused=True) if live and replaced.requires_grad else (None,)
+        at_weights = (
+            torch.autograd.grad(replaced.sum(), live, allow_unused=True) if live and replaced.requires_grad else (None,)
+        )
     if at_inputs is None or not bool(at_inputs.isfinite().all()):
         raise BrokenContractError(
             f"the gradient at the embeddings is {'missing' if at_inputs is None else 'not finite'}. {mend}"
@@ -288,9 +290,40 @@ def check_deletion(e: Examples) -> str:
             "a variant from delete() and the shorter input differ",
             "Pad variants as collate does, and let special flags and masks move with their tokens.",
         )
+    wanted = torch.ones((len(chosen), e.inputs.ids[TEXT].shape[1]), dtype=torch.bool, device=logits.device)
+    wanted[range(len(chosen)), chosen] = False
+    kept_rows = torch.full((len(chosen),), row, device=logits.device)
+    _require_close(
+        e.run(e.adapter.keep(e.inputs, TEXT, kept_rows, wanted)).logits,
+        logits,
+        "keep() of all positions but one and delete() of that one differ",
+        "Leave in keep() what delete() leaves: the marked positions in their order.",
+    )
     if bool((variants.special[TEXT] & ~variants.mask[TEXT]).any()):
         raise BrokenContractError("delete() marks padding as special. Move the special flags with their tokens.")
     return f"deletion equals encoding the shorter input ({len(chosen)} positions)"
+
+
+def check_substitution(e: Examples) -> str:
+    if not e.adapter.capabilities.mask:
+        return "no mask token declared"
+    real, device = e.inputs.real(), e.inputs.ids[TEXT].device
+    rows = torch.arange(len(real), device=device)
+    first = torch.zeros_like(real)
+    first[rows, real.int().argmax(1)] = True
+    masked = e.adapter.substitute(e.inputs, TEXT, rows, first)
+    before, after = e.inputs.ids[TEXT], masked.ids[TEXT]
+    if before.shape != after.shape or not torch.equal(masked.mask[TEXT], e.inputs.mask[TEXT]):
+        raise BrokenContractError(
+            "substitute() changes length or padding. Put the mask id in place of the token and move nothing."
+        )
+    if bool((before != after)[~first].any()):
+        raise BrokenContractError("substitute() changes ids at other positions than those marked.")
+    if bool((after[first] != after[first][0]).any()):
+        raise BrokenContractError("substitute() puts different ids at marked positions. Put one id, that of the mask.")
+    if not bool(e.run(masked).logits.isfinite().all()):
+        raise BrokenContractError("a variant from substitute() has logits that are not finite.")
+    return f"marked positions hold id {int(after[first][0])}, others are untouched"
 
 
 def check_decode(e: Examples) -> str:
@@ -331,6 +364,7 @@ CHECKS: tuple[Callable[[Examples], str], ...] = (
     check_batch_mates,
     check_gradients,
     check_deletion,
+    check_substitution,
 )
 
 

@@ -26,29 +26,47 @@ def pad(rows: Sequence[Sequence[int | bool]], *, value: int | bool, device: torc
 
 
 def delete_positions(inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]], *, pad_id: int) -> Inputs:
-    """One variant per (row, position): the row without that position, the rest moved up by one, padded on the right.
-
-    Tokens (strings) are not carried: variants are run, not shown. Padding on either side of the source is fine.
-    """
+    """One variant per (row, position): the row without that position, as `keep_positions`."""
     device = inputs.ids[stream].device
     rows = torch.tensor([r for r, _ in drop], dtype=torch.long, device=device)
     gone = torch.tensor([p for _, p in drop], dtype=torch.long, device=device)
-    mask = inputs.mask[stream][rows]
-    keep = mask.clone()
+    keep = torch.ones((len(drop), inputs.ids[stream].shape[1]), dtype=torch.bool, device=device)
     keep[torch.arange(len(drop), device=device), gone] = False
+    return keep_positions(inputs, stream, rows, keep, pad_id=pad_id)
+
+
+def keep_positions(inputs: Inputs, stream: str, rows: Tensor, keep: Tensor, *, pad_id: int) -> Inputs:
+    """One variant per entry of rows (V,): that row with only the positions that keep (V, T) marks, moved up in their
+    order and padded on the right.
+
+    Tokens (strings) are not carried: variants are run, not shown. Padding on either side of the source is fine.
+    """
+    keep = keep & inputs.mask[stream][rows]
     # Stable sort brings kept positions to the front in their order.
     order = (~keep).to(torch.uint8).sort(dim=1, stable=True).indices
-    width = max(1, int(keep.sum(1).max())) if len(drop) else 1
+    width = max(1, int(keep.sum(1).max())) if len(rows) else 1
     order, kept = order[:, :width], keep.gather(1, order)[:, :width]
     ids = inputs.ids[stream][rows].gather(1, order).masked_fill(~kept, pad_id)
     special = inputs.special[stream][rows].gather(1, order) & kept
 
+    return _variants(inputs, stream, rows, ids, kept, special)
+
+
+def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, *, mask_id: int) -> Inputs:
+    """One variant per entry of rows (V,): that row with `mask_id` at the positions that replaced (V, T) marks; nothing
+    moves. Padding is left alone, strings are not carried."""
+    mask, special = inputs.mask[stream][rows], inputs.special[stream][rows]
+    ids = inputs.ids[stream][rows].masked_fill(replaced & mask, mask_id)
+    return _variants(inputs, stream, rows, ids, mask, special)
+
+
+def _variants(inputs: Inputs, stream: str, rows: Tensor, ids: Tensor, mask: Tensor, special: Tensor) -> Inputs:
     def rest(values: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: value[rows] for name, value in values.items() if name != stream}
 
     return Inputs(
         ids={stream: ids, **rest(dict(inputs.ids))},
-        mask={stream: kept, **rest(dict(inputs.mask))},
+        mask={stream: mask, **rest(dict(inputs.mask))},
         special={stream: special, **rest(dict(inputs.special))},
         extra=rest(dict(inputs.extra)),
     )

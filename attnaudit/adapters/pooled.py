@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.padding import delete_positions, pad
+from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
@@ -40,6 +40,8 @@ class PooledAttentionAdapter:
     tokenize: text -> Encoding.
     classes: names in the order of the logits.
     modules: what holds the parameters; by default those of the four parts that are modules.
+    mask_id: what stands for a token that is taken away without moving the others: the mask or the unknown word. None:
+    the model has none, and mask substitution is not measured.
     attend_special: whether special tokens may be attended to.
     max_tokens: longer inputs are refused.
     """
@@ -55,6 +57,7 @@ class PooledAttentionAdapter:
         classes: Sequence[str],
         modules: Sequence[nn.Module] | None = None,
         pad_id: int = 0,
+        mask_id: int | None = None,
         attend_special: bool = False,
         max_tokens: int | None = None,
         description: str = "",
@@ -64,6 +67,7 @@ class PooledAttentionAdapter:
         self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
         self.tokenize = tokenize
         self.pad_id = pad_id
+        self.mask_id = mask_id
         self.attend_special = attend_special
         self.description = description
         parts = (embedding, encoder, attention, decoder)
@@ -76,6 +80,7 @@ class PooledAttentionAdapter:
         self._capabilities = Capabilities(
             classes=tuple(classes),
             decodes=True,
+            mask=mask_id is not None,
             linear_decoder=isinstance(decoder, nn.Linear),
             max_tokens=max_tokens,
         )
@@ -168,6 +173,16 @@ class PooledAttentionAdapter:
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         return delete_positions(inputs, stream, drop, pad_id=self.pad_id)
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id)
+
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        if self.mask_id is None:
+            raise AdapterError(
+                "substitute: the adapter has no mask token. Give mask_id, the id of the mask or unknown word."
+            )
+        return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
 
     def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
         logits = self.decoder(weights @ hidden)

@@ -28,7 +28,8 @@ class Capabilities:
     decodes: `decode(hidden, weights)` gives the logits of a context without encoding again.
     linear_decoder: `decoder_weights()` gives (W, b) with logits = W·(weights·hidden) + b.
     differentiable: gradients reach embeddings and replaced weights.
-    deletion: `delete` works. query: instances carry a query. max_tokens: longest input, None if unlimited.
+    deletion: `delete` and `keep` work. mask: `substitute` works. query: instances carry a query. max_tokens: longest
+    input, None if unlimited.
     """
 
     classes: tuple[str, ...]
@@ -37,6 +38,7 @@ class Capabilities:
     linear_decoder: bool = False
     differentiable: bool = True
     deletion: bool = True
+    mask: bool = False
     query: bool = False
     max_tokens: int | None = None
 
@@ -88,7 +90,8 @@ Intervention = Callable[[Site, Tensor, Tensor], Tensor | None]
 
 @runtime_checkable
 class ModelAdapter(Protocol):
-    """Makes one model auditable. `decode` and `decoder_weights` are used only if capabilities say so."""
+    """Makes one model auditable. `delete`, `keep`, `substitute`, `decode` and `decoder_weights` are used only if
+    capabilities say so."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -120,6 +123,16 @@ class ModelAdapter(Protocol):
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         """One variant per (row, position) in `drop`: that row without the token at that position, on ids (never by
         decoding and tokenising again), padded anew. Extra entries travel with their row."""
+        ...
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        """One variant per entry of rows (V,): that row with only the positions that keep (V, T) marks, as `delete`
+        would leave them after taking all others away."""
+        ...
+
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        """One variant per entry of rows (V,): that row with the model's mask (or unknown-word) id at the positions that
+        replaced (V, T) marks; length and positions stay."""
         ...
 
     def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:

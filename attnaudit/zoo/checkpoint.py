@@ -17,7 +17,7 @@ from torch import Tensor
 from attnaudit.adapters.pooled import PooledAttentionAdapter
 from attnaudit.errors import ModelError, nearest
 from attnaudit.zoo.model import Architecture, PooledClassifier
-from attnaudit.zoo.text import Vocabulary
+from attnaudit.zoo.text import UNKNOWN, Vocabulary
 
 FORMAT = "attnaudit pooled classifier"
 VERSION = 1
@@ -105,6 +105,7 @@ def load(folder: Path) -> PooledAttentionAdapter:
         tokenize=vocabulary.encode,
         classes=card.classes,
         modules=(model,),
+        mask_id=UNKNOWN,
         description=card.description,
     )
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.small_models import adapter, dataset, parts, tokenize_with_ends
 from torch import Tensor, nn
 
 from attnaudit.adapters import Capabilities, Inputs, PooledAttentionAdapter, Trace
 from attnaudit.adapters.conformance import CHECKS, quick
 from attnaudit.errors import AdapterError
+from tests.small_models import adapter, dataset, parts, tokenize_with_ends
 
 INSTANCES = dataset().instances
 
@@ -21,7 +21,7 @@ INSTANCES = dataset().instances
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 @pytest.mark.parametrize("tokenized", ["plain", "with special tokens"])
 def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> None:
-    changes = {"tokenize": tokenize_with_ends} if tokenized != "plain" else {}
+    changes = {"tokenize": tokenize_with_ends, "mask_id": 1} if tokenized != "plain" else {}
     results = quick(adapter(outputs, **changes), INSTANCES)
     assert [r.check for r in results] == [c.__name__.removeprefix("check_") for c in CHECKS]
     assert {r.outcome for r in results} == {"pass"}
@@ -64,6 +64,16 @@ class DeletesTheNext(PooledAttentionAdapter):
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         last = inputs.mask[stream].sum(1) - 1
         return super().delete(inputs, stream, [(r, min(p + 1, int(last[r]))) for r, p in drop])
+
+
+class KeepsOneTooFew(PooledAttentionAdapter):
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        return super().keep(inputs, stream, rows, keep & keep.roll(1, 1))
+
+
+class SubstitutesTheNext(PooledAttentionAdapter):
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        return super().substitute(inputs, stream, rows, replaced.roll(1, 1))
 
 
 class WrongDecoderWeights(PooledAttentionAdapter):
@@ -144,6 +154,8 @@ BROKEN = {
     "batch_mates": lambda: built(PooledAttentionAdapter, encoder=AveragesWithBatchMates(parts()["encoder"])),
     "gradients": lambda: built(DetachesEmbeddings),
     "deletion": lambda: built(DeletesTheNext),
+    "deletion (several)": lambda: built(KeepsOneTooFew),
+    "substitution": lambda: built(SubstitutesTheNext, mask_id=1),
 }
 
 

@@ -60,6 +60,41 @@ def test_deletion_equals_encoding_the_shorter_text(text: str, data: st.DataObjec
     torch.testing.assert_close(variant, expected, atol=1e-5, rtol=0)
 
 
+@given(sentences, st.data())
+@settings(max_examples=40, deadline=None)
+def test_keeping_some_tokens_equals_encoding_them_alone(text: str, data: st.DataObject) -> None:
+    words = text.split()
+    kept = data.draw(st.lists(st.booleans(), min_size=len(words), max_size=len(words)).filter(any))
+    model = adapter(tokenize=tokenize_with_ends)
+    inputs = model.collate([Instance(id="a", text="good bad very dull good film a"), Instance(id="b", text=text)])
+    keep = torch.zeros((1, inputs.ids["text"].shape[1]), dtype=torch.bool)
+    keep[0, : len(words) + 2] = torch.tensor([True, *kept, True])
+    variant = model.run(model.keep(inputs, "text", torch.tensor([1]), keep)).logits
+    shorter = " ".join(word for word, stays in zip(words, kept, strict=True) if stays)
+    expected = model.run(model.collate([Instance(id="c", text=shorter)])).logits
+    torch.testing.assert_close(variant, expected, atol=1e-5, rtol=0)
+
+
+def test_substitution_equals_encoding_an_unknown_word_and_leaves_padding_alone() -> None:
+    model = adapter(tokenize=tokenize_with_ends, mask_id=1)
+    inputs = model.collate([Instance(id="a", text="good bad very dull"), Instance(id="b", text="dull film")])
+    replaced = torch.zeros((1, inputs.ids["text"].shape[1]), dtype=torch.bool)
+    replaced[0, 1] = replaced[0, -1] = True
+    variant = model.substitute(inputs, "text", torch.tensor([1]), replaced)
+    assert variant.mask["text"].tolist() == inputs.mask["text"][1:].tolist()
+    expected = model.run(model.collate([Instance(id="c", text="unheard film")])).logits
+    torch.testing.assert_close(model.run(variant).logits, expected, atol=1e-5, rtol=0)
+
+
+def test_without_a_mask_token_nothing_is_substituted() -> None:
+    model = adapter()
+    assert not model.capabilities.mask
+    assert adapter(mask_id=1).capabilities.mask
+    inputs = model.collate(dataset().instances)
+    with pytest.raises(AdapterError, match=r"no mask token\. Give mask_id"):
+        model.substitute(inputs, "text", torch.tensor([0]), inputs.mask["text"][:1])
+
+
 def test_padding_marks_what_is_real() -> None:
     padded, mask = pad([[4, 5, 6], [], [7]], value=0, device=torch.device("cpu"))
     assert padded.tolist() == [[4, 5, 6], [0, 0, 0], [7, 0, 0]]
@@ -112,7 +147,7 @@ def test_wrong_shapes_are_named() -> None:
 
 
 def test_a_non_linear_decoder_has_no_weights() -> None:
-    with pytest.raises(AdapterError, match="not an nn.Linear"):
+    with pytest.raises(AdapterError, match=r"not an nn\.Linear"):
         adapter(decoder=nn.Sequential(nn.Linear(10, 1))).decoder_weights()
 
 
@@ -123,5 +158,5 @@ def test_a_decoder_without_bias_has_a_zero_bias() -> None:
 
 def test_all_parts_are_hashed_and_moved() -> None:
     made = parts()
-    assert list(adapter().modules)[0].weight.shape == made["embedding"].weight.shape  # type: ignore[attr-defined]
+    assert next(iter(adapter().modules)).weight.shape == made["embedding"].weight.shape  # type: ignore[attr-defined]
     assert len(adapter().modules) == 4
