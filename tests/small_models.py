@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from attnaudit.adapters import Encoding, PooledAttentionAdapter
 from attnaudit.instances import Dataset, Instance
 
-WORDS = "pad the film is not good bad very a dull bright story and ends well badly".split()
+TEXT = "pad the film is not good bad very a dull bright story and ends well badly"
+WORDS = TEXT.split()
 
 
 class Encoder(nn.Module):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-TEXTS = ["a fine film", "a dull , long story", "not bad at all", "bad from the first scene to the last", "bright and funny"]
+TEXTS = ["a fine film", "a dull , long story", "not bad at all", "bad from first to last", "bright and funny"]
 
 
 def example() -> str:

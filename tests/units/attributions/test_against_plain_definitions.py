@@ -203,9 +203,7 @@ def test_permutation_median_lies_where_all_orders_put_it(model: PooledAttentionA
     """For three tokens the six orders can be listed: 100 draws must give a median near that of the six."""
     from itertools import permutations
 
-    rows = replace(
-        dataset(), instances=tuple(Instance(id=f"{i:03d}", text=t) for i, t in enumerate(["good bad very", "dull film"]))
-    )
+    rows = dataset(["good bad very", "dull film"])
     found = measure(model, rows, ["permutation"], model="lstm", seed=0)[0]
     for i, one in enumerate(rows.instances):
         plain = Plain(model, one)

@@ -182,7 +182,8 @@ def test_unlabelled_rows_are_minus_one_and_labels_follow_their_rows() -> None:
 
 
 def test_special_tokens_enter_no_statistic() -> None:
-    found = measured(adapter(tokenize=tokenize_with_ends, attend_special=True), needs=["agreement.leave_one_out.inputs"])
+    model = adapter(tokenize=tokenize_with_ends, attend_special=True)
+    found = measured(model, needs=["agreement.leave_one_out.inputs"])
     assert [len(v) for v in found.vector("attention")] == [len(t.split()) for t in TEXTS]
     assert [list(t) for t in found.tokens] == [t.split() for t in TEXTS]
     np.testing.assert_allclose([v.sum() for v in found.vector("attention")], 1)
@@ -236,7 +237,7 @@ def test_an_empty_data_set_is_refused() -> None:
 def test_a_query_for_a_model_of_single_texts_is_refused() -> None:
     rows = dataset()
     asked = Instance(id="q", text="good", query="which?", where="pairs.csv:2")
-    with pytest.raises(DataError, match="pairs.csv:2: the row has a query"):
+    with pytest.raises(DataError, match=r"pairs\.csv:2: the row has a query"):
         measured(adapter(), replace(rows, instances=(asked,)))
 
 
