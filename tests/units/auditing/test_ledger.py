@@ -1,0 +1,40 @@
+"""What became of every case, from test reports alone."""
+
+from __future__ import annotations
+
+from attnaudit.auditing.ledger import Ledger
+from attnaudit.auditing.run_folder import PlannedCase
+
+PLANNED = [PlannedCase(test=f"t[{name}]", model="m", data="d", check=name) for name in ("one", "two", "three")]
+
+
+def reasons(ledger: Ledger) -> dict[str, str]:
+    return {case.check: case.reason for case in ledger.missing(PLANNED)}
+
+
+def test_a_case_without_a_report_was_not_run() -> None:
+    assert reasons(Ledger()) == {"one": "not run", "two": "not run", "three": "not run"}
+
+
+def test_each_way_of_ending_without_a_verdict_has_its_reason() -> None:
+    ledger = Ledger()
+    ledger.add("t[one]", when="setup", outcome="skipped", reason="no data", record=None)
+    ledger.add("t[two]", when="setup", outcome="failed", reason="boom", record=None)
+    ledger.add("t[three]", when="???", outcome="failed", reason="worker 'gw0' crashed", record=None)
+    assert reasons(ledger) == {
+        "one": "skipped: no data",
+        "two": "error in setup: boom",
+        "three": "worker 'gw0' crashed",
+    }
+    assert not ledger.ran
+
+
+def test_a_case_that_passed_without_judging_is_told_apart() -> None:
+    ledger = Ledger()
+    ledger.add("t[one]", when="call", outcome="passed", reason="", record=None)
+    assert reasons(ledger)["one"].startswith("ended without a verdict")
+    assert ledger.ran == {"t[one]"}
+
+
+def test_imperative_cases_have_no_verdict_to_miss() -> None:
+    assert Ledger().missing([PlannedCase(test="t", model="m", data="d", check="")]) == []
