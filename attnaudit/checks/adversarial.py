@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import LN2, Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.checks.intervals import Groups, Spread, bracket, mean_interval
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
-from attnaudit.records import Chart, Direction, Interval, Reference, Series
+from attnaudit.records import Chart, Direction, Reference, Series
 
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2)
 
@@ -126,10 +126,10 @@ class AdversarialDivergence(Check):
         upper: Floats,
         missing: NDArray[np.bool_],
         method: str,
-    ) -> Interval | None:
+    ) -> Spread | None:
         groups = Groups.of(measurements.instances, ~missing)
 
-        def interval(values: Floats) -> Interval | None:
+        def interval(values: Floats) -> Spread | None:
             return mean_interval(
                 values,
                 groups,
@@ -142,16 +142,7 @@ class AdversarialDivergence(Check):
         if method != "bracketed" or below is None:
             return below
         above = interval(np.fmax(jsd, upper))
-        return (
-            None
-            if above is None
-            else Interval(
-                low=below.low,
-                high=above.high,
-                confidence=self.confidence,
-                method=f"{below.method}, from the found to the upper bound",
-            )
-        )
+        return None if above is None else bracket(below, above)
 
     def _chart(self, measurements: Measurements, method: str) -> Chart:
         names = [("mean JSD", "jsd")] + ([("upper bound", "upper")] if method == "bracketed" else [])

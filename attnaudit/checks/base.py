@@ -119,7 +119,7 @@ class Check:
         """The whole record of this check on what was measured. Raises CheckError where a measure was not taken."""
         found, said = self.evidence(measurements), self.description
         n, n_defined, lowest = len(measurements), int(found.defined.sum()), said.worst == "lowest"
-        interval = found.interval if found.value is not None else None
+        interval = None if found.value is None or found.interval is None else found.interval.at(self.confidence)
         verdict, reason = verdicts.decide(
             value=found.value, interval=interval, requirement=self.requirement, n=n, n_defined=n_defined
         )

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike
 
 from attnaudit.checks.base import TOKEN_COLUMNS, Check, Description, Parameter
 from attnaudit.checks.evidence import Evidence, mean_of, reasons
-from attnaudit.checks.intervals import Groups, mean_interval, median_interval, proportion_interval
+from attnaudit.checks.intervals import Groups, Spread, mean_interval, median_interval, proportion_interval
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measurement.measurements import Floats, Measurements
-from attnaudit.records import Interval
 from attnaudit.registry import checks
 
 Measure = Callable[[Measurements], ArrayLike]
@@ -75,7 +74,7 @@ class CustomCheck(Check):
             values_label=f"{self.definition.name} per instance",
         )
 
-    def _interval(self, measurements: Measurements, values: Floats, groups: Groups) -> Interval | None:
+    def _interval(self, measurements: Measurements, values: Floats, groups: Groups) -> Spread | None:
         generator = self.generator(measurements, "interval")
         if self.definition.statistic == "median":
             return median_interval(values, groups, confidence=self.confidence, generator=generator)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.checks.intervals import Spread
 from attnaudit.measurement.measurements import Floats, Measurements
-from attnaudit.records import Chart, Histogram, Interval, Reference, Shown
+from attnaudit.records import Chart, Histogram, Reference, Shown
 
 Detail = str | float | int | None
 SHOWN = 10
@@ -21,7 +22,7 @@ class Evidence:
     how many instances. ranked: (n,) which instances may be shown as the worst; all defined ones by default."""
 
     value: float | None
-    interval: Interval | None
+    interval: Spread | None
     defined: NDArray[np.bool_]
     undefined: dict[str, int] = field(default_factory=dict)
     values: Floats | None = None

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnaudit.checks.intervals import Groups, bca_interval
+from attnaudit.checks.intervals import Groups, Spread, bca_interval
 from attnaudit.measurement.measurements import Floats, Measurements
-from attnaudit.records import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class F1Drop:
         scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
         return float(scores[0]), float(scores[1:].mean()), float(scores[0] - scores[1:].mean())
 
-    def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> Interval | None:
+    def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> Spread | None:
         return bca_interval(
             self.drop, groups.sums(self.columns), confidence=confidence, generator=generator, bounds=(-1.0, 1.0)
         )

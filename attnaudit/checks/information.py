@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence
-from attnaudit.checks.intervals import Groups, subsampling_interval
+from attnaudit.checks.intervals import Groups, Spread, subsampling_interval
 from attnaudit.measurement.measurements import Floats, Measurements, Table
 from attnaudit.records import Chart, Reference, Series
+
+if TYPE_CHECKING:
+    from attnaudit.metrics.information_ranking import InformationRanking as Ranking
 
 FEWEST = 10
 SHUFFLES = 100
@@ -81,84 +85,59 @@ class InformationRanking(Check):
         return self._ranked(measurements, found)
 
     def _ranked(self, measurements: Measurements, found: Evidence) -> Evidence:
-        from attnaudit.metrics.information_ranking import default_clusters, quantise, quantise_outputs
-        from attnaudit.metrics.mutual_information import mutual_information, shuffled_information
+        from attnaudit.metrics.information_ranking import information_ranking
 
         groups = Groups.of(measurements.instances, found.defined)
         # k-means depends on the order of its rows, so they are put in an order of their own.
         place = np.full(len(measurements), -1)
         place[measurements.table("ranked_hidden.instances").astype(np.int64)] = np.arange(len(groups.rows))
-        rows, seed = place[groups.rows], int(measurements.seed)
+        rows = place[groups.rows]
         states = measurements.table("ranked_hidden.states")
         weights = np.asarray(measurements.table("ranked_hidden.weights"), dtype=np.float64)[rows]
-        outputs = quantise_outputs(measurements.table("ranked_hidden.outputs")[rows], seed=seed)
-        clusters = default_clusters(len(rows))
-        labels = np.stack([quantise(states[rows, r], clusters, seed=seed) for r in range(states.shape[1])])
-        attention = weights.mean(0)
-
-        raw = np.array([mutual_information(rank, outputs) for rank in labels])
-        null = [shuffled_information(rank, outputs, shuffles=SHUFFLES, seed=seed).mean() for rank in labels]
-        information = raw - np.array(null)
-        value = weighted_tau(information, attention)
-        spot = np.full(len(measurements), -1)
-        spot[groups.rows] = np.arange(len(groups.rows))
-
-        generator = self.generator(measurements, "null")
-
-        def again(chosen: NDArray[np.int64]) -> float:
-            part = spot[chosen]
-            few = corrected_information(labels[:, part], outputs[part], SUBSAMPLE_SHUFFLES, generator)
-            return weighted_tau(few, weights[part].mean(0))
-
+        outputs = measurements.table("ranked_hidden.outputs")[rows]
+        ranking = information_ranking(states[rows], weights, outputs, seed=int(measurements.seed), shuffles=SHUFFLES)
+        value, attention = ranking.weighted_tau, ranking.attention
         known = not np.isnan(value)
         details: dict[str, Detail] = {
             **found.details,
-            "clusters (N)": int(clusters),
+            "clusters (N)": ranking.clusters,
             "weight of the first rank": float(attention[0] / attention.sum()),
-            "unweighted τ-b": _tau_b(information, attention),
+            "unweighted τ-b": _or_none(ranking.tau_b),
         }
         return replace(
             found,
             value=value if known else None,
-            interval=subsampling_interval(
-                again,
+            interval=ranking_interval(
+                ranking,
+                weights,
                 groups,
-                observed=value,
                 confidence=self.confidence,
                 generator=self.generator(measurements, "interval"),
-                bounds=(-1.0, 1.0),
+                null=self.generator(measurements, "null"),
             )
             if known
             else None,
             details=details,
             references=(
-                self._floor(measurements, states, rows, attention, outputs, clusters),
-                self._label_shuffle(measurements, labels, outputs, attention),
+                self._floor(measurements, states, rows, ranking),
+                self._label_shuffle(measurements, ranking),
             ),
-            charts=_charts(raw, information, attention),
+            charts=_charts(ranking.information, ranking.corrected, attention),
             note="" if known else "undefined: all ranks hold the same information",
         )
 
-    def _floor(
-        self,
-        measurements: Measurements,
-        states: Table,
-        rows: Labels,
-        attention: Floats,
-        outputs: Labels,
-        clusters: int,
-    ) -> Reference:
+    def _floor(self, measurements: Measurements, states: Table, rows: Labels, ranking: Ranking) -> Reference:
         from attnaudit.metrics.information_ranking import quantise
 
         ranks, width = states.shape[1:]
-        value = None
+        clusters, value = ranking.clusters or 1, None
         if len(rows) * ranks * width * clusters <= FLOOR_COST:
             generator = self.generator(measurements, "floor")
             order = generator.permuted(np.tile(np.arange(ranks), (len(rows), 1)), axis=1)
             labels = np.stack(
                 [quantise(states[rows, order[:, r]], clusters, seed=int(measurements.seed)) for r in range(ranks)]
             )
-            value = _or_none(weighted_tau(corrected_information(labels, outputs, SHUFFLES, generator), attention))
+            value = _or_none(_subsampled(labels, ranking.outputs, ranking.attention, SHUFFLES, generator))
         return Reference(
             name="floor",
             value=value,
@@ -167,15 +146,16 @@ class InformationRanking(Check):
             n=len(rows),
         )
 
-    def _label_shuffle(
-        self, measurements: Measurements, labels: Labels, outputs: Labels, attention: Floats
-    ) -> Reference:
+    def _label_shuffle(self, measurements: Measurements, ranking: Ranking) -> Reference:
         generator = self.generator(measurements, "label shuffle")
         taus = np.array(
             [
-                weighted_tau(
-                    corrected_information(labels, generator.permutation(outputs), SUBSAMPLE_SHUFFLES, generator),
-                    attention,
+                _subsampled(
+                    ranking.labels,
+                    generator.permutation(ranking.outputs),
+                    ranking.attention,
+                    SUBSAMPLE_SHUFFLES,
+                    generator,
                 )
                 for _ in range(REFERENCE_SHUFFLES)
             ]
@@ -186,47 +166,46 @@ class InformationRanking(Check):
             value=float(np.quantile(taus, 0.95)) if len(taus) else None,
             meaning=f"95th percentile of the weighted τ over {REFERENCE_SHUFFLES} shuffles of the outputs: "
             "what chance alone reaches",
-            n=len(outputs),
+            n=ranking.n,
         )
 
 
-def corrected_information(labels: Labels, outputs: Labels, shuffles: int, generator: np.random.Generator) -> Floats:
-    """(k,) plug-in MI (nats) of each row of labels (k, n) with outputs (n,), minus its mean over shuffled outputs.
+def ranking_interval(
+    ranking: Ranking,
+    weights: Floats,
+    groups: Groups,
+    *,
+    confidence: float,
+    generator: np.random.Generator,
+    null: np.random.Generator,
+) -> Spread | None:
+    """Interval of the weighted τ by subsampling half of the sources, the clusters kept.
 
-    The entropies of the two sequences cancel in the difference, so only joint counts are needed, all shuffles at once.
+    weights: (n, k), their rows and those of the ranking in the order of groups.rows. null: for the shuffles.
     """
-    n, width = len(outputs), int(outputs.max()) + 1
-    counts = np.arange(n + 1, dtype=np.float64)
-    weigh = counts * np.log(np.maximum(counts, 1.0))
+    spot = np.full(int(groups.rows.max(initial=-1)) + 1, -1)
+    spot[groups.rows] = np.arange(len(groups.rows))
+
+    def again(chosen: NDArray[np.int64]) -> float:
+        part = spot[chosen]
+        return _subsampled(
+            ranking.labels[:, part], ranking.outputs[part], weights[part].mean(0), SUBSAMPLE_SHUFFLES, null
+        )
+
+    return subsampling_interval(
+        again, groups, observed=ranking.weighted_tau, confidence=confidence, generator=generator, bounds=(-1.0, 1.0)
+    )
+
+
+def _subsampled(
+    labels: Labels, outputs: Labels, attention: Floats, shuffles: int, generator: np.random.Generator
+) -> float:
+    """The weighted τ of labels (k, n) that are clustered already, with a null of its own."""
+    from attnaudit.metrics.information_ranking import information_by_rank, ranking_agreement
+
     shuffled = generator.permuted(np.tile(outputs, (shuffles, 1)), axis=1)
-    rows = np.concatenate([outputs[None], shuffled])
-    found = np.empty(len(labels))
-    for r, rank in enumerate(labels):
-        cells = (int(rank.max()) + 1) * width
-        joint = rank * width + rows + cells * np.arange(shuffles + 1)[:, None]
-        tables = np.bincount(joint.ravel(), minlength=cells * (shuffles + 1)).reshape(shuffles + 1, cells)
-        sums = weigh[tables].sum(1) / n
-        found[r] = sums[0] - sums[1:].mean()
-    return found
-
-
-def weighted_tau(information: Floats, attention: Floats) -> float:
-    """Shieh's weighted τ of two (k,) sequences with the attention as weights: ties count 0; NaN if all are tied.
-
-    Σ_{i<j} w_i w_j sgn(m_i - m_j) sgn(a_i - a_j) / Σ_{i<j} w_i w_j, with w = a.
-    """
-    first, second = np.triu_indices(len(attention), 1)
-    m, a = np.sign(information[first] - information[second]), np.sign(attention[first] - attention[second])
-    pair = attention[first] * attention[second]
-    if not (pair * np.abs(m)).any() or not (pair * np.abs(a)).any():
-        return float("nan")
-    return float((pair * m * a).sum() / pair.sum())
-
-
-def _tau_b(information: Floats, attention: Floats) -> float | None:
-    from scipy.stats import kendalltau
-
-    return _or_none(float(kendalltau(information, attention).statistic))
+    information, null = information_by_rank(labels, outputs, shuffled)
+    return ranking_agreement(information - null, attention)[0]
 
 
 def _or_none(x: float) -> float | None:

@@ -1,18 +1,19 @@
 """Does attention rank hidden states by what they tell of the output? The mutual-information ranking.
 
-Source: Wen, Subbalakshmi & Yang 2022, §3.2, with a null correction, a rule for the number of clusters and an interval.
-Instances are compared rank by rank: the hidden state with the largest attention of every instance, then the second, ...
+Source: Wen, Subbalakshmi & Yang 2022, §3.2, with a null correction and a rule for the number of clusters. Instances are
+compared rank by rank: the hidden state with the largest attention of every instance, then the second, ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnaudit.metrics.mutual_information import mutual_information, shuffled_information
+from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
 
 FLOOR_WEIGHT = 1e-5
 OUTPUT_CLUSTERS = 5
@@ -28,8 +29,8 @@ class InformationRanking:
 
     information, null, corrected: (k,) plug-in MI in nats, the mean of its label-shuffle null, and their difference m_r.
     attention: (k,) mean attention by rank, the weights. weighted_tau, tau_b: agreement of `corrected` with `attention`.
-    interval: subsampling interval of weighted_tau at the asked confidence, NaN where undefined. clusters: N, or None
-    where the preset's rule failed and everything else is undefined. n: instances.
+    clusters: N, or None where the preset's rule failed and everything else is undefined. n: instances.
+    labels: (k, n) and outputs: (n,) the clusters of the states and of the outputs, for subsamples of the instances.
     """
 
     information: NDArray[np.float64]
@@ -38,9 +39,10 @@ class InformationRanking:
     attention: NDArray[np.float64]
     weighted_tau: float
     tau_b: float
-    interval: tuple[float, float]
     clusters: int | None
     n: int
+    labels: Labels
+    outputs: Labels
 
 
 def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
@@ -152,28 +154,23 @@ def information_ranking(
     clusters: int | None = None,
     preset: str | None = None,
     shuffles: int = 100,
-    subsamples: int = 200,
-    confidence: float = 0.95,
 ) -> InformationRanking:
     """Agreement of attention with the information that hidden states of each attention rank hold about the output.
 
     m_r = MI(cluster of the rank-r state; cluster of the output) - mean over label shuffles of the same, in nats. The
     statistic is Shieh's weighted tau between m and the mean attention by rank, weighted by that attention; since the
-    first rank often carries nearly all the weight, tau-b is given beside it.
-    Interval: half of the instances drawn without replacement, `subsamples` times, with k-means fitted once on all of
-    them (duplicates of a bootstrap would inflate the information). The deviations from the full value are rescaled by
-    sqrt(b / (n - b)) and taken on both sides, and the interval is cut to [-1, 1].
+    first rank often carries nearly all the weight, tau-b is given beside it. k-means depends on the order of the rows.
 
     Shapes: states (n, k, m) by rank of attention, weights (n, k) from the largest, logits (n, C). `clusters` is N;
     by default `default_clusters(n)`, or `wen_clusters` with preset="wen".
     Undefined (NaN) with fewer than two ranks, no two ranks of different information, or no N under the preset.
-    Raises ValueError for shapes that differ, another preset, or a confidence outside (0, 1).
+    Raises ValueError for shapes that differ, or another preset.
 
     >>> rng = np.random.default_rng(0)
     >>> output = rng.integers(0, 3, 300)
     >>> told, noise = output + 0.01 * rng.normal(size=300), rng.normal(size=300)
     >>> states, weights = np.stack([told, noise], 1)[:, :, None], np.tile([0.8, 0.2], (300, 1))
-    >>> information_ranking(states, weights, np.eye(3)[output], seed=0, subsamples=20).weighted_tau
+    >>> information_ranking(states, weights, np.eye(3)[output], seed=0).weighted_tau
     1.0
     """
     _require_states(states)
@@ -184,27 +181,16 @@ def information_ranking(
         raise ValueError(f"logits: expected {n} rows but got {len(logits)}")
     if preset not in (None, "wen"):
         raise ValueError(f"preset: expected None or 'wen' but got {preset!r}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected a number between 0 and 1 but got {confidence}")
     attention = np.asarray(weights, dtype=np.float64).mean(0)
+    outputs = quantise_outputs(logits, seed=seed)
     number = clusters or (wen_clusters(states, seed=seed) if preset == "wen" else default_clusters(n))
     if number is None:
-        undefined = np.full(ranks, np.nan)
-        return InformationRanking(
-            information=undefined,
-            null=undefined,
-            corrected=undefined,
-            attention=attention,
-            weighted_tau=np.nan,
-            tau_b=np.nan,
-            interval=(np.nan, np.nan),
-            clusters=None,
-            n=n,
-        )
-    labels = np.stack([quantise(states[:, rank], number, seed=seed) for rank in range(ranks)])
-    outputs = quantise_outputs(logits, seed=seed)
-    information, null = _information_by_rank(labels, outputs, shuffles, seed)
-    statistic, tau_b = _agreement(information - null, attention)
+        information = null = np.full(ranks, np.nan)
+        labels = np.zeros((ranks, 0), dtype=np.int64)
+    else:
+        labels = np.stack([quantise(states[:, rank], number, seed=seed) for rank in range(ranks)])
+        information, null = information_by_rank(labels, outputs, shuffles_of(outputs, shuffles=shuffles, seed=seed))
+    statistic, tau_b = ranking_agreement(information - null, attention)
     return InformationRanking(
         information=information,
         null=null,
@@ -212,10 +198,39 @@ def information_ranking(
         attention=attention,
         weighted_tau=statistic,
         tau_b=tau_b,
-        interval=_interval(labels, outputs, weights, statistic, seed, subsamples, confidence),
         clusters=number,
         n=n,
+        labels=labels,
+        outputs=outputs,
     )
+
+
+def information_by_rank(
+    labels: Labels, outputs: Labels, shuffled: Labels
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(k,) plug-in MI (nats) of each row of labels (k, n) with outputs (n,), and its mean over shuffled (S, n).
+
+    >>> labels = outputs = np.array([0, 0, 1, 1])
+    >>> information, null = information_by_rank(labels[None], outputs, np.array([[0, 1, 0, 1]]))
+    >>> information.round(4).tolist(), null.tolist()
+    ([0.6931], [0.0])
+    """
+    found = pairwise_information(labels, np.concatenate([outputs[None], shuffled]))
+    return found[:, 0], found[:, 1:].mean(1)
+
+
+def ranking_agreement(corrected: NDArray[np.float64], attention: NDArray[np.float64]) -> tuple[float, float]:
+    """Shieh's weighted tau, weighted by attention, and tau-b of information (k,) with attention (k,); NaN if undefined.
+
+    >>> round(ranking_agreement(np.array([0.3, 0.1, 0.2]), np.array([0.5, 0.3, 0.2]))[0], 4)
+    0.6129
+    """
+    import torch
+
+    from attnaudit.metrics.kendall import kendall_tau_b, weighted_kendall_tau
+
+    m, a = torch.from_numpy(corrected), torch.from_numpy(attention)
+    return float(weighted_kendall_tau(m, a, a)), float(kendall_tau_b(m, a))
 
 
 def _require_states(states: Floats) -> None:
@@ -228,50 +243,15 @@ def _k_means(points: Floats, clusters: int, seed: int) -> tuple[Labels, NDArray[
 
     values = np.ascontiguousarray(points, dtype=np.float64)
     distinct = len(np.unique(values, axis=0))
-    model = KMeans(min(clusters, distinct), n_init=1, random_state=seed).fit(values)
+    with _one_thread():
+        model = KMeans(min(clusters, distinct), n_init=1, random_state=seed).fit(values)
     return model.labels_.astype(np.int64), model.cluster_centers_
 
 
-def _information_by_rank(
-    labels: Labels, outputs: Labels, shuffles: int, seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    information = np.array([mutual_information(rank, outputs) for rank in labels])
-    null = np.array([shuffled_information(rank, outputs, shuffles=shuffles, seed=seed).mean() for rank in labels])
-    return information, null
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """k-means of a few thousand points on one thread: several, on busy cores, take up to eight times as long."""
+    from threadpoolctl import threadpool_limits
 
-
-def _agreement(corrected: NDArray[np.float64], attention: NDArray[np.float64]) -> tuple[float, float]:
-    import torch
-
-    from attnaudit.metrics.kendall import kendall_tau_b, weighted_kendall_tau
-
-    m, a = torch.from_numpy(corrected), torch.from_numpy(attention)
-    return float(weighted_kendall_tau(m, a, a)), float(kendall_tau_b(m, a))
-
-
-def _interval(
-    labels: Labels,
-    outputs: Labels,
-    weights: Floats,
-    statistic: float,
-    seed: int,
-    subsamples: int,
-    confidence: float,
-) -> tuple[float, float]:
-    n = len(outputs)
-    size = n // 2
-    if np.isnan(statistic) or size < 2 or subsamples < 1:
-        return np.nan, np.nan
-    generator = np.random.default_rng([seed, n])
-    deviations = []
-    for draw in range(subsamples):
-        chosen = generator.permutation(n)[:size]
-        # Ten shuffles suffice for a null mean that is averaged over many draws.
-        information, null = _information_by_rank(labels[:, chosen], outputs[chosen], 10, seed + 1 + draw)
-        value, _ = _agreement(information - null, np.asarray(weights[chosen], dtype=np.float64).mean(0))
-        deviations.append(abs(value - statistic))
-    defined = np.array(deviations)[~np.isnan(deviations)]
-    if 2 * len(defined) < subsamples:
-        return np.nan, np.nan
-    reach = float(np.quantile(defined, confidence)) * float(np.sqrt(size / (n - size)))
-    return max(-1.0, statistic - reach), min(1.0, statistic + reach)
+    with threadpool_limits(limits=1):
+        yield

@@ -9,6 +9,7 @@ from sklearn.metrics.cluster import expected_mutual_information
 from sklearn.metrics.cluster._supervised import contingency_matrix
 
 from attnaudit.metrics import mutual_information, shuffled_information
+from attnaudit.metrics.mutual_information import pairwise_information
 
 labels = st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 4)), min_size=1, max_size=40)
 
@@ -46,3 +47,12 @@ def test_sequences_of_other_lengths_are_refused() -> None:
         mutual_information([[1, 2]], [[1, 2]])
     with pytest.raises(ValueError, match="shuffles: expected at least 1 but got 0"):
         shuffled_information([1], [1], shuffles=0, seed=0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
+def test_all_pairs_at_once_are_each_pair_alone(n: int, first: int, second: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 4, (first, n)), rng.integers(0, 3, (second, n))
+    alone = [[mutual_info_score(x, y) for y in b] for x in a]
+    np.testing.assert_allclose(pairwise_information(a, b), alone, atol=1e-12)
