@@ -226,7 +226,8 @@ def pytest_runtest_makereport(
     error = None if call.excinfo is None else call.excinfo.value
     ours = isinstance(error, (AuditError, CheckFailed)) and report.outcome == "failed"
     if ours and call.excinfo is not None and not item.config.option.fulltrace:
-        shown = call.excinfo.getrepr(style="value")  # the message alone; --full-trace shows where it was raised
+        # The message alone; --full-trace shows where it was raised.
+        shown = call.excinfo.getrepr(style="value", chain=False)
         if shown.reprcrash is not None:
             shown.reprcrash.message = str(error).partition("\n")[0]
         report.longrepr = shown
