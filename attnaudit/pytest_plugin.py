@@ -173,6 +173,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
                 "other. Keep one of them."
             )
     cases = [item for item in items if CASE in item.stash]
+    if not cases and config.getoption("--model"):
+        problems = state.problems  # an audit was asked for, and -k matched no case because none could be made
     if cases and not problems and not config.option.collectonly:
         try:
             state.options.require_writable_reports()

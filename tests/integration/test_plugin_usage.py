@@ -62,6 +62,12 @@ def test_no_model_is_no_error_when_the_audit_is_deselected(project: pytest.Pytes
     assert result.ret == pytest.ExitCode.OK
 
 
+def test_a_usage_error_is_told_although_k_matches_no_case(project: pytest.Pytester) -> None:
+    result = project.runpytest("--model", "tiny", "--audit-max-instances", "0", "-k", "uniform")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--audit-max-instances 0: expected 1 or more*"])
+
+
 def test_a_function_without_the_argument_check_is_refused(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit="""
