@@ -3,13 +3,21 @@
 from attnaudit.checks.adversarial import AdversarialDivergence
 from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.base import Check, Description
+from attnaudit.checks.comprehensiveness import Comprehensiveness
+from attnaudit.checks.conicity import Conicity
 from attnaudit.checks.custom import CheckFactory, CustomCheck, check
+from attnaudit.checks.decision_flip import DecisionFlip
 from attnaudit.checks.declare import CheckFailed, InconclusiveWarning, audit, enforce
 from attnaudit.checks.evidence import Evidence
 from attnaudit.checks.influence import InfluenceEntropy
 from attnaudit.checks.information import InformationRanking
+from attnaudit.checks.information_retained import InformationRetained
+from attnaudit.checks.parameter_randomisation import ParameterRandomisation
 from attnaudit.checks.permutation import PermutationFragility
 from attnaudit.checks.policy import from_tables, load_policy, to_table
+from attnaudit.checks.sufficiency import Sufficiency
+from attnaudit.checks.token_probability import TokenProbability
+from attnaudit.checks.top_token import TopTokenErasure
 from attnaudit.checks.uniform import UniformFragility
 
 __all__ = [
@@ -18,13 +26,21 @@ __all__ = [
     "Check",
     "CheckFactory",
     "CheckFailed",
+    "Comprehensiveness",
+    "Conicity",
     "CustomCheck",
+    "DecisionFlip",
     "Description",
     "Evidence",
     "InconclusiveWarning",
     "InfluenceEntropy",
     "InformationRanking",
+    "InformationRetained",
+    "ParameterRandomisation",
     "PermutationFragility",
+    "Sufficiency",
+    "TokenProbability",
+    "TopTokenErasure",
     "UniformFragility",
     "audit",
     "check",

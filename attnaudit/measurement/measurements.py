@@ -64,6 +64,24 @@ class Measurements:
     def columns(self) -> list[str]:
         return sorted({*self.scalars, *self.vectors, *self.tables})
 
+    def only(self, chosen: NDArray[np.bool_]) -> Measurements:
+        """The numbers of the chosen (n,) instances alone; tables, which are over all of them, are left out."""
+        rows = np.flatnonzero(chosen).tolist()
+        return Measurements(
+            model=self.model,
+            data=self.data,
+            seed=self.seed,
+            classes=self.classes,
+            instances=[self.instances[i] for i in rows],
+            tokens=[self.tokens[i] for i in rows],
+            labels=self.labels[rows],
+            predicted=self.predicted[rows],
+            scalars={name: column[rows] for name, column in self.scalars.items()},
+            vectors={name: [column[i] for i in rows] for name, column in self.vectors.items()},
+            per_token=set(self.per_token),
+            facts=dict(self.facts),
+        )
+
     def scalar(self, name: str) -> Floats:
         """(n,) numbers of a measure. Raises CheckError that names the nearest measured column."""
         try:

@@ -9,13 +9,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
+
+#: How tokens are taken away: their ids are removed and the rest encoded again, or become the model's mask id.
+Operator = Literal["deletion", "mask"]
 
 #: Largest difference between a pass and its faster form that rounding in float32 explains.
 TOLERANCE = 1e-4
@@ -250,7 +255,7 @@ class Passes:
 
         return torch.stack([run(narrow[:, v]) for v in range(narrow.shape[1])], dim=1)
 
-    # -- deletion -------------------------------------------------------------------------------------------------
+    # -- erasure --------------------------------------------------------------------------------------------------
 
     @cached_property
     def deleted(self) -> Tensor:
@@ -271,4 +276,63 @@ class Passes:
                 logits = self.adapter.run(self.adapter.delete(self.inputs, TEXT, part)).logits
                 rows, columns = zip(*part, strict=True)
                 found[list(rows), list(columns)] = probabilities(logits)
+        return found
+
+    def can_erase(self, operator: Operator) -> bool:
+        """Whether the adapter declares what the operator takes."""
+        capabilities = self.adapter.capabilities
+        return capabilities.mask if operator == "mask" else capabilities.deletion
+
+    @cached_property
+    def substituted(self) -> Tensor:
+        """(B, T, C) as `deleted`, with the mask id put in place of the token."""
+        found = torch.full((*self.real.shape, self.probabilities.shape[-1]), torch.nan, dtype=torch.float64)
+        found = found.to(self.device)
+        rows, gone = (self.real & (self.lengths > 1)[:, None]).nonzero(as_tuple=True)
+        keep = self.real[rows]
+        keep[torch.arange(len(rows), device=self.device), gone] = False
+        found[rows, gone] = self._run_erased(rows, keep, "mask")
+        return found
+
+    def erased(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
+        """(V,) rows of the batch, (V, T) which real tokens stay -> (V, C) float64 class probabilities without the rest.
+
+        Special tokens always stay. Equal variants run once, and those that lack a single token are read from `deleted`
+        or `substituted`. NaN where no real token stays: there is nothing left to decide from."""
+        found = torch.full((len(rows), self.probabilities.shape[-1]), torch.nan, dtype=torch.float64)
+        found = found.to(self.device)
+        keep = keep & self.real[rows]
+        gone = self.real[rows] & ~keep
+        single = (gone.sum(1) == 1) & keep.any(1)
+        if bool(single.any()):
+            alone = self.substituted if operator == "mask" else self.deleted
+            found[single] = alone[rows[single], gone[single].int().argmax(1)]
+        left = (keep.any(1) & ~single).nonzero()[:, 0]
+        if len(left):
+            table = torch.cat([rows[left, None], keep[left].long()], dim=1).cpu().numpy()
+            unique, where = np.unique(table, axis=0, return_inverse=True)
+            variants = torch.from_numpy(unique).to(self.device)
+            output = self._run_erased(variants[:, 0], variants[:, 1:].bool(), operator)
+            found[left] = output[torch.from_numpy(where.reshape(-1)).to(self.device)]
+        return found
+
+    def _run_erased(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
+        """As `erased`, every variant run, long ones first so that a pass holds variants of about one length."""
+        found = torch.full((len(rows), self.probabilities.shape[-1]), torch.nan, dtype=torch.float64)
+        found = found.to(self.device)
+        mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
+        stays = (keep | special) & mask
+        widths, order = (stays if operator == "deletion" else mask).sum(1).sort(descending=True, stable=True)
+        start = 0
+        with torch.no_grad():
+            while start < len(rows):
+                part = order[start : start + max(1, self.budget // max(1, int(widths[start])))]
+                self.counts["forward"] += 1
+                self.counts["forward_rows"] += len(part)
+                if operator == "deletion":
+                    variants = self.adapter.keep(self.inputs, TEXT, rows[part], stays[part])
+                else:
+                    variants = self.adapter.substitute(self.inputs, TEXT, rows[part], mask[part] & ~stays[part])
+                found[part] = probabilities(self.adapter.run(variants).logits)
+                start += len(part)
         return found

@@ -1,0 +1,106 @@
+"""Would a model that has learnt nothing show the same? (Adebayo et al. 2018)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from attnaudit.checks.base import LN2, Check, Description, registered
+from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
+from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.errors import CheckError
+from attnaudit.measurement.measurements import Measurements
+from attnaudit.records import Reference
+
+WORDS = {"attention": "attention", "gradient": "the gradient's importance"}
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class ParameterRandomisation(Check):
+    """How alike the model's attention (or gradient norm at the inputs) is to that of copies with re-drawn parameters,
+    per instance, mean over 3 copies and over instances.
+
+    of: "attention" or "gradient". measure: "tau", Kendall's τ-b, with at_most; or "jsd", Jensen-Shannon divergence in
+    nats, with at_least. Every parameter's entries are drawn again from a normal with that parameter's own mean and
+    standard deviation, from the audit's seed; the audited model is untouched. Needs randomised; columns
+    randomised.<of>.<measure> and .floor.
+    """
+
+    of: Literal["attention", "gradient"] = "attention"
+    measure: Literal["tau", "jsd"] = "tau"
+
+    def validate(self) -> None:
+        self.choose("of", WORDS)
+        self.choose("measure", ("tau", "jsd"))
+        right, wrong = ("at_most", "at_least") if self.measure == "tau" else ("at_least", "at_most")
+        if getattr(self, wrong) is not None:
+            raise CheckError(
+                f"ParameterRandomisation: {wrong} would reward what this check warns of with measure="
+                f"{self.measure!r}; give {right}=..."
+            )
+
+    @property
+    def id(self) -> str:
+        return f"parameter_randomisation.{self.of}.{self.measure}"
+
+    def needs(self) -> tuple[str, ...]:
+        return ("randomised",)
+
+    @property
+    def description(self) -> Description:
+        tau = self.measure == "tau"
+        return Description(
+            family="randomisation",
+            title=f"{WORDS[self.of].capitalize()} depends on what the model has learnt",
+            question=f"Does {WORDS[self.of]} change when the model's parameters are drawn anew?",
+            why="What a model with random parameters shows as well comes from the architecture or from the text, not "
+            "from what this model learnt to do.",
+            statistic="mean",
+            unit="Kendall τ-b" if tau else "nats",
+            measured="mean τ-b with re-drawn models" if tau else "mean JSD to re-drawn models",
+            low=-1.0 if tau else 0.0,
+            high=1.0 if tau else LN2,
+            worst="highest" if tau else "lowest",
+        )
+
+    def evidence(self, measurements: Measurements) -> Evidence:
+        column = f"randomised.{self.of}.{self.measure}"
+        found = measurements.scalar(column)
+        missing = np.isnan(found)
+        bounds = self.description.bounds
+        return Evidence(
+            value=mean_of(found),
+            interval=mean_interval(
+                found,
+                Groups.of(measurements.instances, ~missing),
+                confidence=self.confidence,
+                generator=self.generator(measurements, "interval"),
+                bounds=bounds,
+            ),
+            defined=~missing,
+            undefined=reasons(
+                ("a single token", missing & (measurements.lengths < 2)),
+                (f"{WORDS[self.of]} is tied or zero on every token", missing),
+            ),
+            values=found,
+            values_label=f"{self.description.unit} per instance",
+            values_range=bounds,
+            references=(
+                reference("floor", measurements.scalar(f"{column}.floor"), "the same between two re-drawn models"),
+                Reference(
+                    name="ceiling",
+                    value=1.0 if self.measure == "tau" else LN2,
+                    meaning="the same order in every model" if self.measure == "tau" else "no token in common",
+                    n=int((~missing).sum()),
+                ),
+            ),
+            details={
+                f"mean {'JSD, nats' if self.measure == 'tau' else 'τ-b'}": mean_of(
+                    measurements.scalar(f"randomised.{self.of}.{'jsd' if self.measure == 'tau' else 'tau'}")
+                ),
+                **by_predicted_class(measurements, found),
+            },
+        )
