@@ -26,6 +26,7 @@ FLOORS = {
     "checks": 5,
     "report": 6,
     "auditing": 7,
+    "validation": 7,
     "pytest_state": 8,
     "pytest_plugin": 8,
     "cli": 8,

@@ -1,0 +1,162 @@
+"""The rule by which the default policy is chosen. It sees the tuning half and nothing else.
+
+1. Of the checks that answer a question ("used", "points"), those that discriminate: area at least .7 with a lower end
+   above .5, kinds resampled.
+2. Each has a threshold. What must clear it is the end of the interval nearest to it. The ends of the faithful models
+   are smoothed (Gaussian kernel, Silverman's bandwidth), and the threshold stands no higher than where an eightieth of
+   them fail, so that at most four gates share the 5% of false alarms. From there it moves half of the way to the
+   nearest unfaithful model below, and is rounded.
+3. One check per question is gated: the pair whose policy score has the area with the highest lower end; then the
+   fewest errors, then the highest areas of its own, then the ids.
+4. Further checks, at most two per question, are added one at a time: the one that leaves the fewest unfaithful models
+   without an alarm, as long as it raises no further alarm on a faithful one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from attnaudit.records import Direction
+from attnaudit.validation.candidates import Candidate
+from attnaudit.validation.records import Area, Question
+from attnaudit.validation.scoring import Gate, Judged, bound, oriented, score
+from attnaudit.validation.statistics import area
+
+QUESTIONS: tuple[Question, ...] = ("used", "points")
+LEAST_AREA = 0.7
+CHANCE = 0.5
+ALLOWED = 0.05
+MOST = 2
+
+
+def tuning(models: Sequence[Judged]) -> list[Judged]:
+    """The labelled models of the tuning half."""
+    return [one for one in models if one.entry.half == "tuning" and one.entry.truth != "trend"]
+
+
+def check_area(models: Sequence[Judged], check: str, direction: Direction, *, seed: int) -> Area | None:
+    """The area of a check on labelled models that it was judged on."""
+    kept = [one for one in models if one.entry.truth != "trend" and check in one.records]
+    scores = [oriented(one.records[check], direction) for one in kept]
+    return area(scores, [one.faithful for one in kept], [one.entry.kind for one in kept], seed=seed)
+
+
+def discriminates(found: Area | None) -> bool:
+    """Whether an area is good enough to gate on: at least .7, and chance outside its interval."""
+    return found is not None and found.value >= LEAST_AREA and found.low > CHANCE
+
+
+def choose(models: Sequence[Judged], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+    """The gates of a policy from the tuning half of `models`, by the rule above. Models of the other half are ignored.
+
+    Empty where nothing discriminates, or where the tuning half lacks faithful or unfaithful models. Where one question
+    has no check that discriminates, the other stands alone.
+    """
+    half = tuning(models)
+    ranked = {question: _ranked(half, candidates, question, seed=seed) for question in QUESTIONS}
+    pools = [gates for gates in ranked.values() if gates]
+    if not pools:
+        return []
+    best = min(product(*pools), key=lambda pair: _pair_key(half, pair, ranked, seed=seed))
+    chosen = list(best)
+    spare = [gate for gates in pools for gate in gates if gate not in chosen]
+    while True:
+        missed, alarms = _counts(half, chosen)
+        better = []
+        for position, gate in enumerate(spare):
+            if sum(g.question == gate.question for g in chosen) >= MOST:
+                continue
+            now_missed, now_alarms = _counts(half, [*chosen, gate])
+            if now_missed < missed and now_alarms <= alarms:
+                better.append((now_missed, position))
+        if not better:
+            return sorted(chosen, key=lambda gate: (QUESTIONS.index(gate.question), chosen.index(gate)))
+        chosen.append(spare.pop(min(better)[1]))
+
+
+def policy_area(models: Sequence[Judged], gates: Sequence[Gate], *, seed: int) -> Area | None:
+    """The area of the policy's score, the smallest margin over its gates, on labelled models."""
+    kept = [one for one in models if one.entry.truth != "trend"]
+    scores = [policy_score(one, gates) for one in kept]
+    return area(scores, [one.faithful for one in kept], [one.entry.kind for one in kept], seed=seed)
+
+
+def policy_score(model: Judged, gates: Sequence[Gate]) -> float:
+    """The smallest margin in standard errors over the gates; -inf where one is undefined."""
+    found = score(model, gates).score
+    return -math.inf if found is None else found
+
+
+def threshold(models: Sequence[Judged], check: str, direction: Direction) -> float | None:
+    """Where the rule puts a check's threshold, given labelled models; None without faithful or unfaithful ones, or
+    where more than the allowed share of faithful models is undefined."""
+    kept = [one for one in models if check in one.records and one.entry.truth != "trend"]
+    good = sorted(bound(one.records[check], direction) for one in kept if one.faithful)
+    bad = sorted(bound(one.records[check], direction) for one in kept if not one.faithful)
+    defined = [x for x in good if math.isfinite(x)]
+    if not bad or not defined or len(good) - len(defined) > ALLOWED * len(good):
+        return None
+    highest = smoothed_quantile(defined, ALLOWED / (MOST * len(QUESTIONS)))
+    below = [x for x in bad if x < highest and math.isfinite(x)]
+    middle = (highest + below[-1]) / 2 if below else highest
+    cut = rounded(middle, low=below[-1] if below else -math.inf, high=highest)
+    return cut if direction == "at_least" else 0.0 - cut
+
+
+def smoothed_quantile(values: Sequence[float], share: float) -> float:
+    """Where a Gaussian kernel estimate of the values' distribution reaches `share`; never above the smallest value.
+
+    The bandwidth is Silverman's (1986, eq. 3.31); values without spread give the value itself."""
+    from scipy.optimize import brentq
+    from scipy.special import ndtr
+
+    points = np.asarray(values, float)
+    low, high = np.quantile(points, [0.25, 0.75])
+    spreads = [x for x in (float(points.std(ddof=1)) if len(points) > 1 else 0.0, float(high - low) / 1.349) if x > 0]
+    if not spreads or not np.ptp(points):
+        return float(points.min())
+    width = 0.9 * min(spreads) * len(points) ** -0.2
+    start = float(points.min()) - 10 * width
+    found = float(brentq(lambda x: float(ndtr((x - points) / width).mean()) - share, start, float(points.max())))
+    return min(found, float(points.min()))
+
+
+def rounded(middle: float, *, low: float, high: float) -> float:
+    """`middle` with as few decimals (two to six) as keep it well within (low, high]."""
+    for digits in range(2, 7):
+        cut = round(middle, digits)
+        if low < cut <= high and abs(cut - middle) <= (high - low) / 4:
+            return cut + 0.0
+    return middle
+
+
+def _ranked(half: Sequence[Judged], candidates: Sequence[Candidate], question: Question, *, seed: int) -> list[Gate]:
+    """The gates that discriminate, the highest lower end first."""
+    rows = []
+    for one in candidates:
+        if one.question != question:
+            continue
+        found = check_area(half, one.check.id, one.direction, seed=seed)
+        at = threshold(half, one.check.id, one.direction) if discriminates(found) else None
+        if found is not None and at is not None:
+            gate = Gate(check=one.check.id, question=question, direction=one.direction, threshold=at)
+            rows.append(((-round(found.low, 6), -round(found.value, 6), one.check.id), gate))
+    return [gate for _, gate in sorted(rows, key=lambda row: row[0])]
+
+
+def _pair_key(
+    half: Sequence[Judged], pair: Sequence[Gate], ranked: Mapping[Question, list[Gate]], *, seed: int
+) -> tuple[float, int, int, tuple[str, ...]]:
+    found = policy_area(half, pair, seed=seed)
+    ranks = sum(ranked[gate.question].index(gate) for gate in pair)
+    return (-round(found.low, 6) if found else 0.0, sum(_counts(half, pair)), ranks, tuple(g.check for g in pair))
+
+
+def _counts(models: Sequence[Judged], gates: Sequence[Gate]) -> tuple[int, int]:
+    """(unfaithful models without an alarm, faithful models with one)."""
+    scores = [(one.faithful, score(one, gates).alarm) for one in models]
+    return sum(not good and not alarm for good, alarm in scores), sum(good and alarm for good, alarm in scores)

@@ -1,0 +1,88 @@
+"""`attnaudit validate`: the audit of the audit."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+from attnaudit.errors import AuditError, ReportError
+
+RULE = "rule"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--population",
+        type=Path,
+        metavar="DIR",
+        help="a folder with population.json, such as `attnaudit plant` makes (default: one is planted below --out)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("validation"),
+        metavar="DIR",
+        help="where results go, and where a run that was stopped goes on (default: validation)",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        help=f"the TOML policy to try (default: the shipped one); '{RULE}' tries what the tuning half chooses",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer instances per model and no costly check: minutes, not hours"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of samples, permutations, intervals")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes, one thread each (default: the cores)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N or mps (default: cpu)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measures, scores, writes and tells. 0 also where the policy falls short: the figures are the result."""
+    from attnaudit.validation import pages
+    from attnaudit.validation.policies import shipped_policy
+    from attnaudit.validation.terminal import progress_bar, summary
+    from attnaudit.validation.validating import Options, validate
+
+    if options.seed < 0:
+        raise AuditError(f"--seed {options.seed}: expected 0 or a positive whole number.")
+    jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
+    if jobs < 1:
+        raise AuditError(f"--jobs {jobs}: expected 1 or more.")
+    policy = shipped_policy() if options.policy is None else None if options.policy == RULE else Path(options.policy)
+    population = options.population or _plant(options)
+    with progress_bar() as told:
+        validation, chosen = validate(
+            Options(
+                population=population,
+                out=options.out,
+                policy=policy,
+                seed=options.seed,
+                quick=options.quick,
+                jobs=jobs,
+                device=options.device,
+            ),
+            told=told,
+        )
+    written = pages.write(validation, options.out)
+    if chosen:
+        path = options.out / "chosen_policy.toml"
+        try:
+            path.write_text(chosen, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise ReportError(
+                f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be."
+            ) from error
+        written.append(path)
+    print(summary(validation, width=shutil.get_terminal_size((100, 24)).columns))
+    for path in written:
+        print(path)
+    return 0
+
+
+def _plant(options: argparse.Namespace) -> Path:
+    """A population of its own; what is there of it already is kept."""
+    raise AuditError("--population is needed: make one with `attnaudit plant --out DIR`.")

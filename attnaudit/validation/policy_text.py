@@ -1,0 +1,88 @@
+"""A policy chosen by the rule, as a file with the figure that justifies each threshold beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnaudit.checks.policy import to_table
+from attnaudit.validation import words
+from attnaudit.validation.candidates import Candidate
+from attnaudit.validation.records import CheckFigures, Figures
+from attnaudit.validation.scoring import Gate
+
+HEAD = """\
+# The default policy: which checks gate a release, and where their thresholds stand.
+#
+# Chosen by `attnaudit validate` from the tuning half of a population of models whose attention is known to be right or
+# wrong; the figures beside each threshold come from the other half. "area" is that under the ROC curve, its interval
+# resamples kinds of models. How the rule works, and how to run it again: docs/validation.md.
+"""
+EVIDENCE = """\
+# Evidence: measured and shown, never gated. What does not tell right from wrong attention on planted models may still
+# help to see why a model fails.
+"""
+
+
+def policy_text(
+    gates: Sequence[Gate],
+    candidates: Sequence[Candidate],
+    figures: Sequence[CheckFigures],
+    whole: Figures | None,
+    *,
+    name: str,
+    validated_on: Sequence[str],
+    evidence: Sequence[str] = (),
+) -> str:
+    """TOML that `load_policy` reads. evidence: ids of checks that only report."""
+    known = {one.check.id: one for one in candidates}
+    found = {one.check: one for one in figures}
+    lines = [HEAD, f"# {name}; validated on {', '.join(validated_on)}", ""]
+    if whole is not None and whole.area is not None:
+        lines += [
+            f"# All gates together, held out: area {words.area(whole.area)}",
+            f"# alarms on unfaithful models {words.share(whole.sensitivity)}",
+            f"# alarms on faithful models {words.share(whole.false_alarms)}",
+            "",
+        ]
+    for gate in gates:
+        lines += ["", *_why(found.get(gate.check)), *_table(known[gate.check], gate)]
+    if evidence:
+        lines += ["", EVIDENCE.rstrip()]
+    for check in evidence:
+        lines += ["", *_why(found.get(check)), *_table(known[check], None)]
+    return "\n".join(lines) + "\n"
+
+
+def _why(found: CheckFigures | None) -> list[str]:
+    shown = words.shown(found) if found is not None else None
+    if found is None or shown is None or shown.area is None:
+        return ["# No figure: not measured on both faithful and unfaithful models."]
+    half = "held out" if found.held_out else "tuning half"
+    lines = [f"# {half}: area {words.area(shown.area)}" + ("" if found.discriminates else ", does not discriminate")]
+    if found.gated:
+        lines.append(f"# alarms on unfaithful models {words.share(shown.sensitivity)}")
+        lines.append(f"# alarms on faithful models {words.share(shown.false_alarms)}")
+    return lines
+
+
+def _table(candidate: Candidate, gate: Gate | None) -> list[str]:
+    table = {key: value for key, value in to_table(candidate.check).items() if key not in _DEFAULTS}
+    lines = ["[[check]]"]
+    if gate is not None:
+        lines.insert(0, f"# {words.QUESTIONS[gate.question]}")
+    lines += [f"{key} = {_value(value)}" for key, value in table.items()]
+    lines.append('severity = "report"' if gate is None else f"{gate.direction} = {gate.threshold:g}")
+    return lines
+
+
+_DEFAULTS = ("severity", "confidence", "inconclusive", "at_least", "at_most")
+
+
+def _value(value: str | float | int | bool | None) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _text(value) if isinstance(value, str) else f"{value}"
+
+
+def _text(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,77 @@
+"""What a validation says on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+from attnaudit.validation import words
+from attnaudit.validation.pages import ordered
+from attnaudit.validation.records import Validation
+
+NARROWEST = 80
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on standard error that leaves nothing behind."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("models", total=None)
+
+        def update(done: int, total: int, name: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"models ({name})")
+
+        yield update
+
+
+def summary(validation: Validation, *, width: int) -> str:
+    """The outcome, the kinds and the checks; readable at 80 columns."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    out = StringIO()
+    console = Console(file=out, width=max(NARROWEST, width), color_system=None, highlight=False)
+
+    def table(*columns: str) -> Table:
+        made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for position, name in enumerate(columns):
+            made.add_column(name, justify="right" if position > 1 else "left", overflow="fold")
+        return made
+
+    console.print(Text(f"{words.outcome(validation)}."))
+    held = validation.policy_held_out
+    if held is not None:
+        console.print(Text(f"sensitivity {words.share(held.sensitivity)}"))
+        console.print(Text(f"false alarms {words.share(held.false_alarms)}"))
+    for one in words.shortfalls(validation):
+        console.print(Text(f"short of the goal: {one}"))
+    for one in words.small(validation):
+        console.print(Text(f"note: {one}"))
+    if held is not None:
+        kinds = table("kind", "truth", "alarms", "area")
+        for kind in held.by_kind:
+            kinds.add_row(Text(kind.name), kind.truth, words.short_share(kind.alarms), words.number(kind.area))
+        console.print(kinds)
+    checks = table("check", "question", "area", "caught", "false")
+    for check in ordered(validation.checks):
+        found = words.shown(check)
+        checks.add_row(
+            Text(("* " if check.gated else "  ") + check.check),
+            check.question,
+            words.area(found.area if found else None),
+            words.short_share(found.sensitivity if found else None),
+            words.short_share(found.false_alarms if found else None),
+        )
+    console.print(checks)
+    console.print(Text("* gated by the policy"))
+    for note in validation.notes:
+        console.print(Text(f"note: {note}"))
+    for folder, why in sorted(validation.failed.items()):
+        console.print(Text(f"not audited: {folder}: {why}"))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

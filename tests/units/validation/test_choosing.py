@@ -1,0 +1,124 @@
+"""The rule that chooses the policy: deterministic, blind to the held-out half, and sparing with false alarms."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from attnaudit.checks import PermutationFragility, UniformFragility
+from attnaudit.checks.agreement import Agreement
+from attnaudit.validation.candidates import Candidate
+from attnaudit.validation.choosing import choose, rounded, smoothed_quantile, threshold
+from attnaudit.validation.scoring import Judged, score
+from tests.units.validation.planted_scores import judged
+
+USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least")
+NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least")
+POINT = Candidate(
+    check=Agreement(importance="leave_one_out", severity="report"), question="points", direction="at_least"
+)
+ALL = (USE, NOISE, POINT)
+
+
+def population(half: str = "tuning", *, shift: Callable[[str], float] = lambda kind: 0.0) -> list[Judged]:
+    """Two faithful kinds pass both questions; bypasses and the like fail the first, decoys the second, the rest both;
+    one check is noise."""
+    rng = np.random.default_rng({"tuning": 1, "held_out": 2}[half])
+    middle = {
+        "sparse": ("faithful", 0.7, 0.8),
+        "unit": ("faithful", 0.6, 0.7),
+        "bypass": ("unfaithful", 0.02, 0.75),
+        "states": ("unfaithful", 0.05, 0.3),
+        "position": ("unfaithful", 0.3, 0.0),
+        "avoiding": ("unfaithful", 0.2, 0.1),
+        "decoy": ("unfaithful", 0.65, 0.05),
+    }
+    made = []
+    for kind, (truth, use, point) in middle.items():
+        for seed in range(6):
+            values = {
+                USE.check.id: use + 0.04 * rng.normal() + shift(kind),
+                POINT.check.id: point + 0.04 * rng.normal() + shift(kind),
+                NOISE.check.id: 0.5 + 0.2 * rng.normal(),
+            }
+            made.append(judged(kind, truth, values, half=half, seed=seed))
+    return made
+
+
+def test_one_check_per_question_is_chosen_and_noise_is_not() -> None:
+    gates = choose(population(), ALL, seed=0)
+    assert [(gate.check, gate.question) for gate in gates] == [(USE.check.id, "used"), (POINT.check.id, "points")]
+
+
+def test_the_chosen_policy_holds_on_models_it_never_saw() -> None:
+    gates = choose(population(), ALL, seed=0)
+    for one in population("held_out"):
+        assert score(one, gates).alarm == (one.entry.truth == "unfaithful"), one.entry.folder
+
+
+def test_the_rule_never_sees_the_held_out_half() -> None:
+    alone = choose(population(), ALL, seed=0)
+    turned = population("held_out", shift=lambda kind: -5.0 if kind in ("sparse", "unit") else 5.0)
+    assert choose([*population(), *turned], ALL, seed=0) == alone
+
+
+def test_the_rule_ignores_the_order_of_models_and_checks() -> None:
+    models, checks = population(), list(ALL)
+    expected = choose(models, checks, seed=0)
+    random.Random(4).shuffle(models)
+    assert choose(models, checks[::-1], seed=0) == expected
+
+
+def test_trends_are_never_tuned_on() -> None:
+    trends = [judged("tying", "trend", {USE.check.id: -3.0, POINT.check.id: -3.0, NOISE.check.id: 9.0})]
+    assert choose([*population(), *trends], ALL, seed=0) == choose(population(), ALL, seed=0)
+
+
+def test_nothing_is_chosen_without_both_truths() -> None:
+    assert choose([m for m in population() if m.faithful], ALL, seed=0) == []
+    assert choose([], ALL, seed=0) == []
+
+
+def test_a_threshold_lies_between_the_two_and_keeps_away_from_the_faithful() -> None:
+    models = population()
+    at = threshold(models, USE.check.id, "at_least")
+    faithful = [m.records[USE.check.id].interval.low for m in models if m.faithful]  # type: ignore[union-attr]
+    bypasses = [m.records[USE.check.id].interval.low for m in models if m.entry.kind == "bypass"]  # type: ignore[union-attr]
+    assert at is not None
+    assert max(bypasses) < at < min(faithful)
+    assert at == round(at, 2)
+
+
+def test_a_threshold_of_the_other_direction_is_its_mirror_image() -> None:
+    models = population()
+    mirrored = [
+        judged(m.entry.kind, m.entry.truth, {USE.check.id: -(m.records[USE.check.id].value or 0)}) for m in models
+    ]
+    up = threshold(models, USE.check.id, "at_least")
+    assert up is not None
+    assert threshold(mirrored, USE.check.id, "at_most") == -up
+
+
+def test_a_check_that_is_undefined_on_faithful_models_has_no_threshold() -> None:
+    undefined = [judged("sparse", "faithful", {USE.check.id: None}, seed=9 + i) for i in range(3)]
+    assert threshold([*population(), *undefined], USE.check.id, "at_least") is None
+
+
+def test_the_smoothed_quantile_is_that_of_the_kernel_estimate() -> None:
+    values = [0.1, 0.15, 0.22, 0.3, 0.31, 0.5]
+    found = smoothed_quantile(values, 0.0125)
+    spread = min(np.std(values, ddof=1), (np.quantile(values, 0.75) - np.quantile(values, 0.25)) / 1.349)
+    width = 0.9 * spread * len(values) ** -0.2
+    assert np.mean([norm.cdf(found, v, width) for v in values]) == pytest.approx(0.0125)
+    assert found < 0.1
+    assert smoothed_quantile([0.4, 0.4, 0.4], 0.0125) == 0.4
+
+
+def test_rounding_stays_inside_the_gap() -> None:
+    assert rounded(0.3456, low=0.2, high=0.4) == 0.35
+    assert rounded(0.34567, low=0.3455, high=0.346) == 0.3457
+    assert rounded(0.3478, low=0.3455, high=0.3495) == 0.348
