@@ -67,7 +67,42 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
         m.vectors[f"adversarial.{epsilon}.attention"] = attention
         m.per_token.add(f"adversarial.{epsilon}.attention")
     m.facts["adversarial.method"] = "exact"
+    add_erasure(m, random)
     return m
+
+
+def add_erasure(m: Measurements, random: np.random.Generator) -> None:
+    """The columns of the erasure, state and randomisation checks."""
+    n = len(m)
+    for family, attended, by_chance, best in (("comprehensiveness", 5, 2, 7), ("sufficiency", 2, 5, 1)):
+        for operator in ("deletion", "mask"):
+            for decision in ("", ".decision"):
+                name = f"{family}.{operator}{decision}"
+                for order, height in (("attention", attended), ("random", by_chance), ("loo", best)):
+                    curve = random.beta(height, 10 - height, (n, 5))
+                    m.scalars[f"{name}.{order}"] = curve.mean(1)
+                    m.vectors[f"{name}.{order}.curve"] = list(curve)
+                m.scalars[f"{name}.shuffled"] = random.beta(by_chance, 10 - by_chance, n)
+    for order, height in (
+        ("attention", 5),
+        ("random", 8),
+        ("shuffled", 8),
+        ("gradient", 4),
+        ("attention_x_gradient", 3),
+    ):
+        m.scalars[f"flip.{order}"] = random.beta(height, 10 - height, n)
+    m.scalars["top_token.attention"] = (random.random(n) < 0.4).astype(np.float64)
+    m.scalars["top_token.random"] = random.beta(1, 9, n)
+    m.scalars["top_token.any"] = np.maximum(m.scalars["top_token.attention"], random.random(n) < 0.3)
+    m.scalars["token_probability"] = random.beta(6, 4, n)
+    m.scalars["token_probability.whole"] = random.beta(9, 1, n)
+    m.scalars["conicity"] = random.beta(5, 5, n)
+    m.scalars["conicity.orthogonal"] = m.lengths**-0.5
+    for of in ("attention", "gradient"):
+        m.scalars[f"randomised.{of}.tau"] = random.uniform(-0.5, 0.7, n)
+        m.scalars[f"randomised.{of}.tau.floor"] = random.uniform(-0.5, 0.5, n)
+        m.scalars[f"randomised.{of}.jsd"] = random.uniform(0, 0.6, n)
+        m.scalars[f"randomised.{of}.jsd.floor"] = random.uniform(0, 0.6, n)
 
 
 def reordered(m: Measurements, order: np.ndarray) -> Measurements:

@@ -33,6 +33,17 @@ EVERY = [
     checks.UniformFragility(at_least=0.05, measure="f1_drop"),
     checks.AdversarialDivergence(severity="report"),
     checks.AdversarialDivergence(at_most=0.5, tvd=0.05),
+    checks.Comprehensiveness(at_least=0.1),
+    checks.Comprehensiveness(at_least=0.3, operator="mask", against="signed_loo"),
+    checks.Comprehensiveness(at_least=0.1, measure="decision"),
+    checks.Sufficiency(at_least=0.1),
+    checks.Sufficiency(at_least=0.3, against="signed_loo", measure="decision"),
+    checks.DecisionFlip(at_least=0.05),
+    checks.TopTokenErasure(at_least=0.05),
+    checks.TokenProbability(at_most=0.8, among="all"),
+    checks.Conicity(at_most=0.8),
+    checks.ParameterRandomisation(at_most=0.5),
+    checks.ParameterRandomisation(at_least=0.1, of="gradient", measure="jsd"),
 ]
 each = pytest.mark.parametrize("check", EVERY, ids=[one.id for one in EVERY])
 BUILTINS = (str, int, float, bool, type(None), list, dict)
