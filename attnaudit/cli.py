@@ -11,13 +11,13 @@ from pathlib import Path
 from attnaudit import __version__
 from attnaudit.errors import AuditError, ReportError
 
-COMMANDS = "init, train, report, schema, list"
+COMMANDS = "init, train, plant, validate, report, schema, list"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0, 1 for an AuditError; argparse exits with 2 for bad usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser(training=words[:1] == ["train"])
+    parser = _parser(training=words[:1] == ["train"], planting=words[:1] == ["plant"])
     options = parser.parse_args(words)
     if options.run is None:
         parser.print_help()
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _parser(*, training: bool) -> argparse.ArgumentParser:
+def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attnaudit",
         description="Audits whether attention explains the predictions of a text classifier. "
@@ -50,6 +50,19 @@ def _parser(*, training: bool) -> argparse.ArgumentParser:
 
         command.add_arguments(train)
         train.set_defaults(run=command.run)
+
+    plant = commands.add_parser("plant", help="build models whose attention is known to be right or wrong")
+    if planting:
+        from attnaudit.zoo.planted import command as planted
+
+        planted.add_arguments(plant)
+        plant.set_defaults(run=planted.run)
+
+    from attnaudit.validation.command import add_arguments as validation_arguments
+
+    validation_arguments(
+        commands.add_parser("validate", help="try the checks on models whose attention is known to be right or wrong")
+    )
 
     report = commands.add_parser("report", help="build report.html and summary.md of a run anew")
     report.add_argument("folder", metavar="RUN_DIR", help="a run's folder, such as reports/<run>, or reports itself")

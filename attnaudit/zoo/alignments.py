@@ -37,5 +37,19 @@ class ScaledDot(nn.Module):
         return hidden @ self.query / math.sqrt(hidden.shape[-1])
 
 
+class Uniform(nn.Module):
+    """The same score for every token: attention says nothing. width and size are not used."""
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden[..., 0] * 0.0
+
+
 #: name -> (width of the hidden states, attention size) -> alignment
-ALIGNMENTS: dict[str, Callable[[int, int], nn.Module]] = {"additive": Additive, "dot": ScaledDot}
+ALIGNMENTS: dict[str, Callable[[int, int], nn.Module]] = {
+    "additive": Additive,
+    "dot": ScaledDot,
+    "uniform": Uniform,
+}

@@ -20,7 +20,7 @@ from attnaudit.registry import datasets
 if TYPE_CHECKING:
     from attnaudit.zoo.training import Progress, Trained
 
-_PARTS = ("encoder", "alignment", "projection", "embedding_size", "hidden_size", "attention_size")
+_PARTS = ("encoder", "alignment", "projection", "embedding_size", "hidden_size", "attention_size", "states")
 _SETTINGS = (
     ("seed", int, 0, "seed of everything random"),
     ("epochs", int, 8, "passes over the training data; the best on dev is kept"),
@@ -31,6 +31,7 @@ _SETTINGS = (
     ("word_dropout", float, 0.0, "chance that a training token is read as unknown"),
     ("min_count", int, 2, "training occurrences that a known word needs"),
     ("max_words", int, None, "keep only the most frequent words"),
+    ("tying", float, 0.0, "weight of the distance between each hidden state and its embedding"),
 )
 
 
@@ -42,11 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parts = parser.add_argument_group("model")
     parts.add_argument("--encoder", default="bilstm", metavar="NAME", help="bilstm, mlp or average (%(default)s)")
-    parts.add_argument("--alignment", default="additive", metavar="NAME", help="additive or dot (%(default)s)")
+    parts.add_argument("--alignment", default="additive", metavar="NAME", help="additive, dot or uniform (%(default)s)")
     parts.add_argument("--projection", default="softmax", metavar="NAME", help="softmax or sparsemax (%(default)s)")
     parts.add_argument("--embedding-size", type=int, default=128, metavar="N", help="(%(default)s)")
     parts.add_argument("--hidden-size", type=int, default=128, metavar="N", help="per direction (%(default)s)")
     parts.add_argument("--attention-size", type=int, default=128, metavar="N", help="(%(default)s)")
+    joined = parts.add_mutually_exclusive_group()
+    joined.add_argument(
+        "--residual", dest="states", action="store_const", const="residual", help="hidden state + embedding"
+    )
+    joined.add_argument(
+        "--concat", dest="states", action="store_const", const="concat", help="hidden state and embedding, end to end"
+    )
+    parser.set_defaults(states="plain")
     data = parser.add_argument_group("data")
     data.add_argument(
         "--data",
@@ -212,7 +221,9 @@ def command(arguments: argparse.Namespace) -> str:
     line = ["attnaudit", "train"]
     for name in (*_PARTS, "data", "dev", "test", *(name for name, *_ in _SETTINGS), "out"):
         value = getattr(arguments, name)
-        if value is not None:
+        if name == "states":
+            line += [f"--{value}"] if value != "plain" else []
+        elif value is not None and (name, value) != ("tying", 0.0):
             line += [f"--{_dashed(name)}", value.as_posix() if isinstance(value, Path) else str(value)]
     return shlex.join([*line, *(["--overwrite"] if arguments.overwrite else [])])
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attnaudit.errors import ModelError
+
 
 class Encoder(nn.Module):
     """Base of the encoders. width: features of one hidden state (m)."""
@@ -87,6 +89,30 @@ class Average(Encoder):
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         return torch.tanh(self.linear(embeddings)) * mask.unsqueeze(-1)
 
+
+class Joined(Encoder):
+    """Hidden states that keep their own token in view (Tutek & Šnajder 2020, §4): `concat` is h = [encoder(e); e],
+    `residual` is h = encoder(e) + e, which needs an encoder as wide as the embedding. Raises ModelError otherwise."""
+
+    def __init__(self, encoder: Encoder, embedding_size: int, states: str) -> None:
+        super().__init__()
+        if states == "residual" and encoder.width != embedding_size:
+            raise ModelError(
+                f"residual states add the embedding ({embedding_size} wide) to the encoder's state ({encoder.width} "
+                f"wide): give --embedding-size {encoder.width}, or another --hidden-size."
+            )
+        self.inner = encoder
+        self.states = states
+        self.width = encoder.width + (embedding_size if states == "concat" else 0)
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        hidden: Tensor = self.inner(embeddings, mask)
+        kept = embeddings * mask.unsqueeze(-1)
+        return torch.cat([hidden, kept], dim=-1) if self.states == "concat" else hidden + kept
+
+
+#: what a hidden state is made of
+STATES = ("plain", "concat", "residual")
 
 #: name -> (embedding_size, hidden_size) -> encoder
 ENCODERS: dict[str, Callable[[int, int], Encoder]] = {"bilstm": BiLSTM, "mlp": MLP, "average": Average}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -11,15 +12,41 @@ from torch import Tensor, nn
 
 from attnaudit.errors import ModelError, nearest
 from attnaudit.zoo.alignments import ALIGNMENTS
-from attnaudit.zoo.encoders import ENCODERS
+from attnaudit.zoo.encoders import ENCODERS, STATES, Encoder, Joined
 from attnaudit.zoo.projections import PROJECTIONS, project
 from attnaudit.zoo.text import PAD, UNKNOWN
 
 T = TypeVar("T")
 
 
+class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """States of known content (see `attnaudit.zoo.planted.states`).
+
+    evidence: how a token's own evidence e_i comes about: "free" (any number), "unit" (one magnitude) or "scored"
+    (unit evidence times a growing function of the attention score). label: which states carry the evidence of the
+    whole text: "nowhere", "everywhere", or at the "first" or "last" real token, which then has most of the attention.
+    """
+
+    evidence: str = "free"
+    label: str = "nowhere"
+
+    def check(self) -> None:
+        """Raises ModelError for an unknown word."""
+        for name, known in (("evidence", EVIDENCE), ("label", LABEL)):
+            if getattr(self, name) not in known:
+                raise ModelError(f"Unknown {name} '{getattr(self, name)}'. {nearest(getattr(self, name), known)}")
+
+
+EVIDENCE = ("free", "unit", "scored")
+LABEL = ("nowhere", "everywhere", "first", "last")
+
+
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything needed to build the modules, except the vocabulary's and the classes' sizes."""
+    """Everything needed to build the modules, except the vocabulary's and the classes' sizes.
+
+    states: "plain", or "concat" or "residual" (each state keeps its token's embedding). planted: a model whose
+    attention is known to be right or wrong, by construction.
+    """
 
     encoder: str = "bilstm"
     alignment: str = "additive"
@@ -27,12 +54,18 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     embedding_size: int = 128
     hidden_size: int = 128
     attention_size: int = 128
+    states: str = "plain"
+    planted: Planted | None = None
 
     def check(self) -> None:
         """Raises ModelError when a part is unknown or a size is not positive."""
         _known("encoder", self.encoder, ENCODERS)
         _known("alignment", self.alignment, ALIGNMENTS)
         _known("projection", self.projection, PROJECTIONS)
+        if self.states not in STATES:
+            raise ModelError(f"Unknown states '{self.states}'. {nearest(self.states, STATES)}")
+        if self.planted is not None:
+            self.planted.check()
         for size in ("embedding_size", "hidden_size", "attention_size"):
             if getattr(self, size) < 1:
                 raise ModelError(f"{size} is {getattr(self, size)}: expected a whole number of at least 1.")
@@ -54,6 +87,23 @@ class Attention(nn.Module):
 
     def forward(self, hidden: Tensor, allowed: Tensor) -> Tensor:
         return project(self.projection, self.alignment(hidden), allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One forward pass: ids, mask, special, weights (B, T); embedded (B, T, d); hidden (B, T, m); logits (B, C)."""
+
+    ids: Tensor
+    mask: Tensor
+    special: Tensor
+    embedded: Tensor
+    hidden: Tensor
+    weights: Tensor
+    logits: Tensor
+
+    @property
+    def real(self) -> Tensor:
+        return self.mask & ~self.special
 
 
 class PooledClassifier(nn.Module):
@@ -79,23 +129,45 @@ class PooledClassifier(nn.Module):
         self.embedding = nn.Embedding(vocabulary_size, architecture.embedding_size, padding_idx=PAD)
         with torch.no_grad():  # N(0, 1) drowns what a small data set can teach
             self.embedding.weight.mul_(0.1)
-        self.encoder = ENCODERS[architecture.encoder](architecture.embedding_size, architecture.hidden_size)
+        self.encoder, self.attention = _parts(architecture)
         width = self.encoder.width
-        self.attention = Attention(
-            ALIGNMENTS[architecture.alignment](width, architecture.attention_size),
-            PROJECTIONS[architecture.projection](),
-        )
         self.decoder = nn.Linear(width, 1 if classes == 2 else classes)
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = word_dropout
 
     def forward(self, ids: Tensor, mask: Tensor, special: Tensor) -> Tensor:
         """ids, mask (True on tokens) and special (True on tokens never attended), each (B, T) -> logits (B, C)."""
+        return self.trace(ids, mask, special).logits
+
+    def trace(self, ids: Tensor, mask: Tensor, special: Tensor) -> Pass:
+        """As `forward`, with everything on the way."""
         if self.training and self.word_dropout > 0:
             lost = torch.rand(ids.shape, device=ids.device) < self.word_dropout
             ids = ids.masked_fill(lost & mask & ~special, UNKNOWN)
-        hidden = self.encoder(self.dropout(self.embedding(ids)), mask)
+        embedded = self.dropout(self.embedding(ids))
+        hidden = self.encoder(embedded, mask)
         weights = self.attention(hidden, mask & ~special)
         context = torch.einsum("bt,btm->bm", weights, hidden)
-        logits: Tensor = self.decoder(self.dropout(context))
-        return logits
+        return Pass(
+            ids=ids,
+            mask=mask,
+            special=special,
+            embedded=embedded,
+            hidden=hidden,
+            weights=weights,
+            logits=self.decoder(self.dropout(context)),
+        )
+
+
+def _parts(architecture: Architecture) -> tuple[Encoder, nn.Module]:
+    """Encoder and attention."""
+    projection = PROJECTIONS[architecture.projection]()
+    if architecture.planted is not None:
+        from attnaudit.zoo.planted.states import PlantedEncoder, ScoreColumn
+
+        return PlantedEncoder(architecture), ScoreColumn(projection)
+    encoder = ENCODERS[architecture.encoder](architecture.embedding_size, architecture.hidden_size)
+    if architecture.states != "plain":
+        encoder = Joined(encoder, architecture.embedding_size, architecture.states)
+    alignment = ALIGNMENTS[architecture.alignment](encoder.width, architecture.attention_size)
+    return encoder, Attention(alignment, projection)

@@ -15,17 +15,23 @@ from attnaudit.adapters.pooled import Encoding
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import f1
-from attnaudit.zoo.model import Architecture, PooledClassifier
+from attnaudit.zoo.model import Architecture, Pass, PooledClassifier
 from attnaudit.zoo.text import PAD, Vocabulary
 
 #: (batches done, batches in all, what was last measured)
 Progress = Callable[[int, int, str], None]
 
+#: (model, pass, targets (B,), loss of the labels) -> the loss to minimise instead
+Objective = Callable[[PooledClassifier, Pass, Tensor, Tensor], Tensor]
+
+#: Called once on the new model, before training: to freeze or fix parameters.
+Prepare = Callable[[PooledClassifier, Vocabulary], None]
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model is trained: Adam (amsgrad), no weight decay on the attention's parameters, positives weighted
     N / N_pos - 1 where there are two classes (Jain & Wallace 2019). min_count, max_words: which training
-    words are known."""
+    words are known. tying: δ of Tutek & Šnajder 2020, which adds (δ / n) Σ_t ‖h_t - e_t‖² to an instance's loss."""
 
     seed: int = 0
     epochs: int = 8
@@ -36,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     word_dropout: float = 0.0
     min_count: int = 2
     max_words: int | None = None
+    tying: float = 0.0
 
     def check(self) -> None:
         """Raises AuditError naming the setting that cannot be meant."""
@@ -49,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise AuditError(f"learning rate is {self.learning_rate}: expected a positive number such as 0.001.")
         if not 0 <= self.weight_decay < math.inf:
             raise AuditError(f"weight decay is {self.weight_decay}: expected 0 or more.")
+        if not 0 <= self.tying < math.inf:
+            raise AuditError(f"tying is {self.tying}: expected 0 or more.")
         for name, share in (("dropout", self.dropout), ("word dropout", self.word_dropout)):
             if not 0 <= share < 1:
                 raise AuditError(f"{name} is {share}: expected at least 0 and less than 1.")
@@ -90,10 +99,13 @@ def train(
     architecture: Architecture | None = None,
     settings: Settings | None = None,
     progress: Progress | None = None,
+    prepare: Prepare | None = None,
+    objective: Objective | None = None,
 ) -> Trained:
     """Train on `training`; keep the epoch with the best F1 on `dev` (then accuracy, then the earliest).
 
-    The same arguments give the same model on the same machine; the caller's random state is left as it was.
+    prepare sees the new model before training; objective replaces the loss. The same arguments give the same model on
+    the same machine; the caller's random state is left as it was.
     Raises DataError for data that cannot be trained on, ModelError for an unknown part or a loss that is not finite.
     """
     architecture, settings = architecture or Architecture(), settings or Settings()
@@ -120,7 +132,14 @@ def train(
             dropout=settings.dropout,
             word_dropout=settings.word_dropout,
         )
-        history, chosen = _fit(model, rows, dev_rows, settings, progress)
+        if settings.tying > 0 and model.encoder.width != architecture.embedding_size:
+            raise ModelError(
+                f"tying compares hidden states ({model.encoder.width} wide) with embeddings "
+                f"({architecture.embedding_size} wide): give --embedding-size {model.encoder.width}."
+            )
+        if prepare is not None:
+            prepare(model, vocabulary)
+        history, chosen = _fit(model, rows, dev_rows, settings, progress, objective)
         return Trained(
             model=model,
             vocabulary=vocabulary,
@@ -235,7 +254,12 @@ def _optimizer(model: PooledClassifier, settings: Settings) -> torch.optim.Optim
 
 
 def _fit(
-    model: PooledClassifier, rows: _Rows, dev: _Rows, settings: Settings, progress: Progress | None
+    model: PooledClassifier,
+    rows: _Rows,
+    dev: _Rows,
+    settings: Settings,
+    progress: Progress | None,
+    objective: Objective | None = None,
 ) -> tuple[tuple[Epoch, ...], int]:
     """Train in place and leave the best epoch's parameters in `model`."""
     generator = torch.Generator().manual_seed(settings.seed)
@@ -248,7 +272,12 @@ def _fit(
         model.train()
         summed = 0.0
         for chosen in _batches(rows, settings.batch_size, generator):
-            loss = loss_of(model(*rows.batch(chosen)), targets[chosen])
+            traced = model.trace(*rows.batch(chosen))
+            loss = loss_of(traced.logits, targets[chosen])
+            if settings.tying > 0:
+                loss = loss + settings.tying * _untied(traced)
+            if objective is not None:
+                loss = objective(model, traced, targets[chosen], loss)
             if not torch.isfinite(loss):
                 raise ModelError(f"Epoch {number}: the loss is {loss.item()}. Train with a lower learning rate.")
             optimizer.zero_grad(set_to_none=True)
@@ -273,6 +302,12 @@ def _fit(
     model.load_state_dict(best_state)
     model.eval()
     return tuple(history), best_number
+
+
+def _untied(traced: Pass) -> Tensor:
+    """Mean over instances of (1/n) Σ_t ‖h_t - e_t‖², over all tokens but padding."""
+    gaps = (traced.hidden - traced.embedded).square().sum(dim=-1) * traced.mask
+    return (gaps.sum(dim=1) / traced.mask.sum(dim=1)).mean()
 
 
 def _as_stored(model: PooledClassifier) -> Tensor:

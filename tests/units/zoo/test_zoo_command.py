@@ -162,7 +162,7 @@ def test_the_defaults_are_those_of_the_library() -> None:
     from attnaudit.zoo.training import Settings
 
     given = parser().parse_args(["--data", "x", "--out", "y"])
-    assert Architecture(**{name: getattr(given, name) for name in Architecture.__struct_fields__}) == Architecture()
+    assert Architecture(**{name: getattr(given, name) for name in command._PARTS}) == Architecture()
     assert Settings(**{name: getattr(given, name) for name in Settings.__struct_fields__}) == Settings()
 
 
