@@ -100,7 +100,7 @@ class TopToken(PerBatch):
         for start in range(0, width, step):
             here = torch.arange(start, min(width, start + step), device=passes.device)
             gone = torch.zeros((rows, len(here), width), dtype=torch.bool, device=passes.device)
-            gone[:, torch.arange(len(here)), here] = True
+            gone[:, torch.arange(len(here), device=here.device), here] = True
             single[:, here] = (flips(passes, gone) & passes.real[:, here]).double()
         top = single.gather(1, ranked(passes, passes.reading)[:, :1])[:, 0]
         undefined = ~defined(passes)

@@ -22,7 +22,7 @@ class TokenProbability(PerBatch):
         for start in range(0, width, step):
             here = torch.arange(start, min(width, start + step), device=passes.device)
             alone = torch.zeros((rows, len(here), width), dtype=torch.float64, device=passes.device)
-            alone[:, torch.arange(len(here)), here] = 1.0
+            alone[:, torch.arange(len(here), device=here.device), here] = 1.0
             output = probabilities(passes.decode(alone))
             index = passes.predicted[:, None, None].expand(*output.shape[:2], 1)
             found[:, here] = output.gather(2, index)[..., 0]

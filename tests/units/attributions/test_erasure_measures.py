@@ -176,6 +176,19 @@ def test_without_a_mask_token_the_columns_are_undefined_and_it_is_said() -> None
     assert found.facts == {"erasure.mask": "not possible"}
 
 
+class CannotDelete(PooledAttentionAdapter):
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, deletion=False)
+
+
+def test_without_deletion_mask_substitution_is_measured_alone() -> None:
+    found = measured(CannotDelete(**parts(), mask_id=1), NEEDS[:4])  # type: ignore[arg-type]
+    assert np.isnan(found.scalar("sufficiency.deletion.attention")).all()
+    assert not np.isnan(found.scalar("sufficiency.mask.attention")[found.lengths > 1]).any()
+    assert found.facts == {"erasure.deletion": "not possible"}
+
+
 class Counting(PooledAttentionAdapter):
     def __init__(self, **made: Any) -> None:
         super().__init__(**made)
