@@ -77,7 +77,7 @@ class CustomCheck(Check):
     def _interval(self, measurements: Measurements, values: Floats, groups: Groups) -> Spread | None:
         generator = self.generator(measurements, "interval")
         if self.definition.statistic == "median":
-            return median_interval(values, groups, confidence=self.confidence, generator=generator)
+            return median_interval(values, groups, confidence=self.confidence)
         if self.definition.statistic == "proportion":
             return proportion_interval(values, groups, confidence=self.confidence)
         return mean_interval(

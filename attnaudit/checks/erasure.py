@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons, reference
-from attnaudit.checks.intervals import Groups, Spread, bca_interval, mean_interval
+from attnaudit.checks.intervals import Groups, Spread, mean_interval, ratio_interval
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 
@@ -169,7 +169,7 @@ class Erasure(Check):
         known = len(groups) > 0 and bool(total[2] > 0)
         return (
             float(total[0] / total[2]) if known else None,
-            bca_interval(ratio, sums, confidence=self.confidence, generator=generator) if known else None,
+            ratio_interval(gain, reach, groups, confidence=self.confidence, generator=generator) if known else None,
             (
                 Reference(
                     name="floor",
@@ -206,13 +206,6 @@ class Erasure(Check):
                 for order, said in orders.items()
             ],
         )
-
-
-def ratio(totals: Floats) -> Floats:
-    """(b, 3) sums of gain, of a random order's gain and of the reach -> (b,) gain / reach, NaN where it is not above
-    0."""
-    found: Floats = np.divide(totals[:, 0], totals[:, 2], out=np.full(len(totals), np.nan), where=totals[:, 2] > 0)
-    return found
 
 
 def _mean_curve(measurements: Measurements, column: str) -> list[float | None]:

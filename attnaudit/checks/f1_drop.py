@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnaudit.checks.intervals import Groups, Spread, bca_interval
+from attnaudit.checks.intervals import Groups, Spread, linearised_interval
 from attnaudit.measurement.measurements import Floats, Measurements
 
 
@@ -57,7 +57,26 @@ class F1Drop:
         scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
         return float(scores[0]), float(scores[1:].mean()), float(scores[0] - scores[1:].mean())
 
-    def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> Spread | None:
-        return bca_interval(
-            self.drop, groups.sums(self.columns), confidence=confidence, generator=generator, bounds=(-1.0, 1.0)
+    def interval(self, groups: Groups, *, confidence: float) -> Spread | None:
+        return linearised_interval(
+            self.drop,
+            self.columns,
+            groups,
+            pseudo=self._changes(groups),
+            confidence=confidence,
+            bounds=(-1.0, 1.0),
         )
+
+    def _changes(self, groups: Groups) -> Floats:
+        """(P, D) one row per change of decision from a class to the next that occurs, right or wrong before."""
+        width = 1 + 2 * (self.replacements + 1)
+        totals = self.columns[groups.rows].sum(0).reshape(len(self.classes), width)
+        occur = [c for c, part in zip(self.classes, totals, strict=True) if part.any()]
+        kinds = [0, 1] if self.classes == (1,) else occur
+        rows = []
+        for a, b in zip(kinds, kinds[1:] + kinds[:1], strict=True):
+            both = np.array([a] + [b] * self.replacements)
+            for label in (a, b):
+                parts = [[[label == c], both == c, (both == c) & (label == c)] for c in self.classes]
+                rows.append(np.concatenate([np.asarray(x, dtype=np.float64) for part in parts for x in part]))
+        return np.array(rows) if rows else np.zeros((1, self.columns.shape[1]))

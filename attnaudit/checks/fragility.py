@@ -106,7 +106,7 @@ class Fragility(Check):
         unlabelled = int((~labelled).sum())
         return Evidence(
             value=_or_none(drop),
-            interval=by_f1.interval(groups, confidence=self.confidence, generator=generator) if len(groups) else None,
+            interval=by_f1.interval(groups, confidence=self.confidence) if len(groups) else None,
             defined=labelled & known,
             undefined=reasons(("no label", ~labelled), ("not measured", ~known)),
             values=changed,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence
-from attnaudit.checks.intervals import Groups, Spread, subsampling_interval
+from attnaudit.checks.intervals import FEWEST_TO_HALVE, Groups, Spread, from_half_samples, half_samples
 from attnaudit.measurement.measurements import Floats, Measurements, Table
 from attnaudit.records import Chart, Reference, Series
 
@@ -137,7 +137,8 @@ class InformationRanking(Check):
             labels = np.stack(
                 [quantise(states[rows, order[:, r]], clusters, seed=int(measurements.seed)) for r in range(ranks)]
             )
-            value = _or_none(_subsampled(labels, ranking.outputs, ranking.attention, SHUFFLES, generator))
+            information = _corrected(labels, ranking.outputs, generator, SHUFFLES)
+            value = _or_none(float(_weighted([information], [ranking.attention])[0]))
         return Reference(
             name="floor",
             value=value,
@@ -148,18 +149,11 @@ class InformationRanking(Check):
 
     def _label_shuffle(self, measurements: Measurements, ranking: Ranking) -> Reference:
         generator = self.generator(measurements, "label shuffle")
-        taus = np.array(
-            [
-                _subsampled(
-                    ranking.labels,
-                    generator.permutation(ranking.outputs),
-                    ranking.attention,
-                    SUBSAMPLE_SHUFFLES,
-                    generator,
-                )
-                for _ in range(REFERENCE_SHUFFLES)
-            ]
-        )
+        information = [
+            _corrected(ranking.labels, generator.permutation(ranking.outputs), generator)
+            for _ in range(REFERENCE_SHUFFLES)
+        ]
+        taus = _weighted(information, [ranking.attention] * REFERENCE_SHUFFLES)
         taus = taus[~np.isnan(taus)]
         return Reference(
             name="label shuffle",
@@ -186,26 +180,34 @@ def ranking_interval(
     spot = np.full(int(groups.rows.max(initial=-1)) + 1, -1)
     spot[groups.rows] = np.arange(len(groups.rows))
 
-    def again(chosen: NDArray[np.int64]) -> float:
-        part = spot[chosen]
-        return _subsampled(
-            ranking.labels[:, part], ranking.outputs[part], weights[part].mean(0), SUBSAMPLE_SHUFFLES, null
-        )
-
-    return subsampling_interval(
-        again, groups, observed=ranking.weighted_tau, confidence=confidence, generator=generator, bounds=(-1.0, 1.0)
-    )
+    if len(groups) < FEWEST_TO_HALVE:
+        return None
+    parts = [spot[rows] for rows in half_samples(groups, generator)]
+    information = [_corrected(ranking.labels[:, part], ranking.outputs[part], null) for part in parts]
+    found = _weighted(information, [weights[part].mean(0) for part in parts])
+    return from_half_samples(found, observed=ranking.weighted_tau, confidence=confidence, bounds=(-1.0, 1.0))
 
 
-def _subsampled(
-    labels: Labels, outputs: Labels, attention: Floats, shuffles: int, generator: np.random.Generator
-) -> float:
-    """The weighted τ of labels (k, n) that are clustered already, with a null of its own."""
-    from attnaudit.metrics.information_ranking import information_by_rank, ranking_agreement
+def _corrected(
+    labels: Labels, outputs: Labels, generator: np.random.Generator, shuffles: int = SUBSAMPLE_SHUFFLES
+) -> Floats:
+    """(k,) information of labels (k, n) that are clustered already, less that of shuffled outputs."""
+    from attnaudit.metrics.information_ranking import information_by_rank
 
     shuffled = generator.permuted(np.tile(outputs, (shuffles, 1)), axis=1)
     information, null = information_by_rank(labels, outputs, shuffled)
-    return ranking_agreement(information - null, attention)[0]
+    return information - null
+
+
+def _weighted(information: Sequence[Floats], attention: Sequence[Floats]) -> Floats:
+    """(S,) weighted τ of S rows of information and attention, each (k,)."""
+    import torch
+
+    from attnaudit.metrics.kendall import weighted_kendall_tau
+
+    m, a = (torch.from_numpy(np.stack(rows)) for rows in (information, attention))
+    found: Floats = weighted_kendall_tau(m, a, a).numpy()
+    return found
 
 
 def _or_none(x: float) -> float | None:

@@ -18,9 +18,15 @@ from attnaudit.records import Interval
 
 RESAMPLES = 4000
 SUBSAMPLES = 400
+FEWEST_TO_HALVE = 4
 FEW_GROUPS = 10
 #: A tail with fewer draws than this is extended from the last one that has as many.
 TAIL_DRAWS = 5
+#: Of `linearised_interval`: how many rows are added, and the step of the derivative, in rows.
+PSEUDO_ROWS = 2.0
+STEP = 1e-3
+#: Standard errors by which the sum below a ratio must exceed 0.
+CLEARLY = 4.0
 CHUNK = 4_000_000
 
 Statistic = Callable[[Floats], Floats]
@@ -96,6 +102,12 @@ class Groups:
     def sizes(self) -> NDArray[np.int64]:
         return np.diff(np.append(self.starts, len(self.rows)))
 
+    @property
+    def effective(self) -> float:
+        """The number of equally large groups that would hold as much: less than G where a few hold most rows."""
+        sizes = self.sizes.astype(np.float64)
+        return float(sizes.sum() ** 2 / (sizes**2).sum())
+
     def sums(self, columns: Floats) -> Floats:
         """(n_all, D) numbers per instance -> (G, D) sums per group."""
         if not len(self):
@@ -121,6 +133,12 @@ def _clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, 
     return float(np.clip(low, *bounds)), float(np.clip(high, *bounds))
 
 
+def _leverage(parts: Floats) -> Floats:
+    """(G,) 1 / (1 - share of the total)²: what a delete-one-group jackknife gives the squared sum of each group."""
+    found: Floats = 1 / (1 - np.clip(parts / parts.sum(), 0.0, 0.99)) ** 2
+    return found
+
+
 def mean_interval(
     values: Floats,
     groups: Groups,
@@ -131,26 +149,54 @@ def mean_interval(
 ) -> Spread | None:
     """Interval of the mean of `values` (n_all,) over the rows of `groups`; None with fewer than two groups.
 
-    The studentised bootstrap (bootstrap-t; Davison & Hinkley 1997, 5.2) with the standard error of a ratio estimator
-    over groups: it follows skewed values where a normal interval does not. With fewer than 10 groups, or where
-    resamples have no spread of their own, Student's t on G - 1 degrees of freedom.
+    As `ratio_interval`, with the number of rows below the line.
+    """
+    return ratio_interval(
+        values, np.ones_like(values), groups, confidence=confidence, generator=generator, bounds=bounds
+    )
+
+
+def ratio_interval(
+    above: Floats,
+    below: Floats,
+    groups: Groups,
+    *,
+    confidence: float,
+    generator: np.random.Generator,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+) -> Spread | None:
+    """Interval of sum(above) / sum(below), both (n_all,), over the rows of `groups`.
+
+    The studentised bootstrap (bootstrap-t; Davison & Hinkley 1997, 5.2) with the delete-one-group jackknife's standard
+    error of a ratio: it follows skewed values where a normal interval does not. With fewer than 10 groups, or where
+    resamples have no spread of their own, Student's t on the effective number of groups less one. None with fewer than
+    two groups, or where the sum below is not clearly above 0 (less than 4 standard errors): a ratio to it may be
+    anything.
     """
     from scipy.special import stdtrit
 
-    if len(groups) < 2:
+    count = len(groups)
+    if count < 2:
         return None
-    kept = values[groups.rows]
-    if np.ptp(kept) == 0:
-        return _point(float(kept[0]), confidence, "all values are equal")
-    mean, count = float(kept.mean()), len(groups)
-    base = groups.sums(np.column_stack([values - mean, np.ones_like(values)]))
-    sums = np.column_stack([base, base[:, 0] ** 2, base[:, 0] * base[:, 1], base[:, 1] ** 2])
+    parts = groups.sums(np.column_stack([above, below]))
+    total = parts.sum(0)
+    error = _jackknife_error(parts[:, 1] - total[1] * groups.sizes / len(groups.rows), parts[:, 1])
+    if total[1] <= CLEARLY * error:
+        return None
+    ratio = float(total[0] / total[1])
+    kept = above[groups.rows]
+    if np.ptp(kept - ratio * below[groups.rows]) == 0 or (np.ptp(kept) == 0 and np.ptp(below[groups.rows]) == 0):
+        return _point(float(kept[0]) / float(below[groups.rows][0]), confidence, "all values are equal")
+    base = groups.sums(np.column_stack([above - ratio * below, below]))
+    squares = np.column_stack([base[:, 0] ** 2, base[:, 0] * base[:, 1], base[:, 1] ** 2])
+    sums = np.column_stack([base, squares * _leverage(base[:, 1])[:, None]])
 
     def centre_and_error(totals: Floats) -> tuple[Floats, Floats]:
         s, size, ss, sn, nn = totals.T
+        size = np.maximum(size, 1e-300)
         centre = s / size
         spread = np.maximum(ss - 2 * centre * sn + centre**2 * nn, 0.0)
-        return centre, np.sqrt(spread * count / (count - 1)) / size
+        return centre, np.sqrt(spread * (count - 1) / count) / size
 
     error = float(centre_and_error(sums.sum(0)[None])[1][0])
 
@@ -163,17 +209,18 @@ def mean_interval(
     if count >= FEW_GROUPS:
         with np.errstate(over="ignore", invalid="ignore"):
             t = _resampled(studentised, sums, generator)
+    freedom = max(1.0, groups.effective - 1)
 
     def find(asked: float) -> Interval:
         tail = (1 - asked) / 2
-        below = above = float(stdtrit(count - 1, 1 - tail))
+        down = up = float(stdtrit(freedom, 1 - tail))
         method = "Student's t over sources"
         if len(t):
             ends = _upper_tail(t, tail), _upper_tail(-t, tail)
             if np.isfinite(ends).all():
-                below, above = ends
+                down, up = ends
                 method = "studentised bootstrap over sources"
-        low, high = _clip(mean - below * error, mean + above * error, bounds)
+        low, high = _clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=asked, method=method)
 
     return Spread(error=error, confidence=confidence, find=find)
@@ -204,30 +251,48 @@ def bracket(below: Spread, above: Spread) -> Spread:
     )
 
 
-def median_interval(
-    values: Floats, groups: Groups, *, confidence: float, generator: np.random.Generator
-) -> Spread | None:
-    """Percentile bootstrap of the median (the jackknife of a median is not consistent, so neither is BCa)."""
+def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spread | None:
+    """Woodruff's interval (1952) of the median: the quantiles at the ends of an interval of the share below it.
+
+    The share's standard error is over groups, the ends are rounded outwards to observed values. None with fewer than
+    two groups.
+    """
+    from scipy.special import stdtrit
+
     if len(groups) < 2:
         return None
-    kept = values[groups.rows]
-    order = np.argsort(kept, kind="stable")
-    ordered, member = kept[order], np.repeat(np.arange(len(groups)), groups.sizes)[order]
-    medians = []
-    for block in _draws(len(groups), generator):
-        for weights in np.array_split(block, max(1, len(block) * len(kept) // CHUNK)):
-            reached = np.cumsum(weights[:, member], axis=1)
-            total = reached[:, -1:]
-            lower = (reached > (total - 1) // 2).argmax(1)
-            upper = (reached > total // 2).argmax(1)
-            medians.append((ordered[lower] + ordered[upper]) / 2)
-    found = np.concatenate(medians)
+    kept = np.sort(values[groups.rows])
+    median, size = float(np.median(kept)), len(kept)
+    if kept[0] == kept[-1]:
+        return _point(median, confidence, "all values are equal")
+    # A value on the median counts half, so that ties on it do not make the share differ from one half.
+    share = np.where(values < median, 1.0, np.where(values == median, 0.5, 0.0))
+    error = max(_share_error(share, groups), 0.0)
+    # Independent rows would have one half; ties on the median make the observed error smaller, never the true one.
+    error = max(error, 0.5 / float(np.sqrt(size))) if len(groups) == size else max(error, 0.5 / size)
+    freedom = max(1.0, groups.effective - 1)
 
     def find(asked: float) -> Interval:
-        low, high = np.quantile(found, [(1 - asked) / 2, (1 + asked) / 2])
-        return Interval(low=float(low), high=float(high), confidence=asked, method="percentile bootstrap over sources")
+        reach = float(stdtrit(freedom, (1 + asked) / 2)) * error
+        low = kept[max(0, int(np.floor(size * (0.5 - reach))))]
+        high = kept[min(size - 1, int(np.ceil(size * (0.5 + reach))) - 1)]
+        return Interval(low=float(low), high=float(high), confidence=asked, method="Woodruff interval over sources")
 
-    return Spread(error=float(found.std()), confidence=confidence, find=find)
+    own = find(confidence)
+    return Spread(error=(own.high - own.low) / (2 * _normal(confidence)), confidence=confidence, find=find)
+
+
+def _jackknife_error(sums: Floats, parts: Floats) -> float:
+    """Standard error of a sum of (G,) deviations by the delete-one-group jackknife; parts: each group's share."""
+    count = len(sums)
+    return float(np.sqrt((sums**2 * _leverage(parts)).sum() * (count - 1) / count))
+
+
+def _share_error(values: Floats, groups: Groups) -> float:
+    """Standard error of the mean of the values over groups."""
+    kept = values[groups.rows]
+    sums = groups.sums((values - kept.mean())[:, None])[:, 0]
+    return _jackknife_error(sums, groups.sizes.astype(np.float64)) / len(kept)
 
 
 def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> Spread | None:
@@ -236,16 +301,16 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
 
     if len(groups) < 2:
         return None
-    size, count = len(groups.rows), len(groups)
+    size = len(groups.rows)
     share = float(values[groups.rows].mean())
-    effective = float(count)
+    effective = groups.effective
     if 0 < share < 1:
-        base = groups.sums(np.column_stack([values, np.ones_like(values)]))
-        spread = float(((base[:, 0] - share * base[:, 1]) ** 2).sum()) / size**2
+        spread = _share_error(values, groups) ** 2
         effective = min(float(size), share * (1 - share) / spread) if spread > 0 else float(size)
+    freedom = max(1.0, groups.effective - 1)
 
     def wilson(asked: float) -> tuple[float, float]:
-        z2 = float(stdtrit(count - 1, (1 + asked) / 2)) ** 2
+        z2 = float(stdtrit(freedom, (1 + asked) / 2)) ** 2
         centre = (share + z2 / (2 * effective)) / (1 + z2 / effective)
         spread = z2 * share * (1 - share) / effective + z2**2 / (4 * effective**2)
         return centre, float(np.sqrt(spread)) / (1 + z2 / effective)
@@ -259,48 +324,62 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     return Spread(error=float(np.sqrt(middle * (1 - middle) / effective)), confidence=confidence, find=find)
 
 
-def bca_interval(
+def linearised_interval(
     statistic: Statistic,
-    sums: Floats,
+    columns: Floats,
+    groups: Groups,
     *,
+    pseudo: Floats,
     confidence: float,
-    generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> Spread | None:
-    """BCa bootstrap (Efron 1987) of a smooth function of sums over groups.
+    """Interval of a smooth function of sums, such as F1 of counts, with two pseudo-rows added.
 
-    sums: (G, D) per group. statistic: (b, D) totals -> (b,) values, such as F1 from counts. None with fewer than two
-    groups, or where a tenth of the resamples leave the statistic undefined.
+    statistic: (b, D) totals -> (b,) values. columns: (n_all, D) per instance. pseudo: (P, D) kinds of row, which share
+    the weight of two rows: where nothing differs in the sample they keep the interval from being a point, as in the
+    adjusted interval of a difference of paired proportions (Agresti & Min 2005; Bonett & Price 2012). The error is that
+    of the derivative, by the delete-one-group jackknife, with Student's t; a resampled interval of a rare difference
+    is far too short. None with fewer than two groups, or where the statistic is undefined.
     """
-    from scipy.special import ndtr, ndtri
+    from scipy.special import stdtrit
 
-    count = len(sums)
+    count = len(groups)
     if count < 2:
         return None
+    sums = groups.sums(columns)
     observed = float(statistic(sums.sum(0)[None])[0])
-    found = _resampled(statistic, sums, generator)
-    found = found[np.isfinite(found)]
-    if not np.isfinite(observed) or len(found) < 0.9 * RESAMPLES:
+    total = sums.sum(0) + PSEUDO_ROWS * pseudo.mean(0)
+
+    def derivative(rows: Floats) -> Floats:
+        step = max(1, CHUNK // max(1, rows.shape[1]))
+        parts = [rows[i : i + step] * STEP for i in range(0, len(rows), step)]
+        return np.concatenate([statistic(total + part) - statistic(total - part) for part in parts]) / (2 * STEP)
+
+    value = float(statistic(total[None])[0])
+    spread = _jackknife_error(derivative(sums), groups.sizes.astype(np.float64)) ** 2
+    spread += PSEUDO_ROWS * (derivative(pseudo) ** 2).mean()
+    if not np.isfinite([observed, value, spread]).all():
         return None
-    if np.ptp(found) == 0:
-        return _point(observed, confidence, "no resample differs")
-    below = (np.count_nonzero(found < observed) + 0.5 * np.count_nonzero(found == observed)) / len(found)
-    shift = float(ndtri(np.clip(below, 1 / (2 * len(found)), 1 - 1 / (2 * len(found)))))
-    total = sums.sum(0)
-    step = max(1, CHUNK // max(1, sums.shape[1]))
-    without = np.concatenate([statistic(total - sums[i : i + step]) for i in range(0, count, step)])
-    without = without[np.isfinite(without)]
-    away = without.mean() - without
-    scale = float((away**2).sum()) ** 1.5
-    bend = float((away**3).sum()) / (6 * scale) if scale > 0 else 0.0
+    error, freedom = float(np.sqrt(spread)), max(1.0, groups.effective - 1)
 
     def find(asked: float) -> Interval:
-        z = shift + ndtri([(1 - asked) / 2, (1 + asked) / 2])
-        low, high = np.quantile(found, ndtr(shift + z / (1 - bend * z)))
-        low, high = _clip(float(low), float(high), bounds)
-        return Interval(low=low, high=high, confidence=asked, method="BCa bootstrap over sources")
+        reach = float(stdtrit(freedom, (1 + asked) / 2)) * error
+        low, high = _clip(min(observed, value - reach), max(observed, value + reach), bounds)
+        return Interval(
+            low=low, high=high, confidence=asked, method="linearised over sources, two pseudo-instances added"
+        )
 
-    return Spread(error=float(found.std()), confidence=confidence, find=find)
+    return Spread(error=error, confidence=confidence, find=find)
+
+
+def half_samples(groups: Groups, generator: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Positions of the instances of half of the groups, drawn without replacement, many times."""
+    parts = np.split(groups.rows, groups.starts[1:])
+    count = len(groups)
+    return [
+        np.concatenate([parts[g] for g in np.sort(generator.permutation(count)[: count // 2])])
+        for _ in range(SUBSAMPLES)
+    ]
 
 
 def subsampling_interval(
@@ -314,19 +393,20 @@ def subsampling_interval(
 ) -> Spread | None:
     """Symmetric interval by subsampling half of the groups without replacement (Politis, Romano & Wolf 1999).
 
-    statistic: positions of instances -> value. A half sample's deviation has the variance of the whole sample's
-    error, so no rescaling is left to do. For statistics that duplicates bias, as they do mutual information.
+    statistic: positions of instances -> value. For statistics that duplicates bias, as they do mutual information.
+    None with fewer than four groups, or where a tenth of the half samples leave the statistic undefined.
     """
-    count = len(groups)
-    if count < 4:
+    if len(groups) < FEWEST_TO_HALVE:
         return None
-    parts = np.split(groups.rows, groups.starts[1:])
-    found = np.array(
-        [
-            statistic(np.concatenate([parts[g] for g in np.sort(generator.permutation(count)[: count // 2])]))
-            for _ in range(SUBSAMPLES)
-        ]
-    )
+    found = np.array([statistic(rows) for rows in half_samples(groups, generator)])
+    return from_half_samples(found, observed=observed, confidence=confidence, bounds=bounds)
+
+
+def from_half_samples(
+    found: Floats, *, observed: float, confidence: float, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> Spread | None:
+    """The interval from the (S,) values of half samples. A half sample's deviation has the variance of the whole
+    sample's error, so no rescaling is left to do."""
     found = found[np.isfinite(found)]
     if len(found) < 0.9 * SUBSAMPLES:
         return None

@@ -57,10 +57,10 @@ def test_a_class_that_neither_occurs_nor_is_predicted_is_left_out_of_the_macro_m
     assert f1 == pytest.approx(sklearn_f1(m.labels, m.predicted, 3))
 
 
-def test_interval_agrees_with_scipy_bca_over_instances():
-    m, replaced = measured(2, n=120, replacements=1)
+def test_interval_is_near_scipys_bca_where_many_decisions_change():
+    m, replaced = measured(2, n=400, replacements=1)
     groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
-    found = F1Drop.of(m, replaced).interval(groups, confidence=0.95, generator=np.random.default_rng(0))
+    found = F1Drop.of(m, replaced).interval(groups, confidence=0.95)
 
     def drop(labels, predicted, other):
         return sklearn_f1(labels, predicted, 2) - sklearn_f1(labels, other, 2)
@@ -76,3 +76,12 @@ def test_interval_agrees_with_scipy_bca_over_instances():
     ).confidence_interval
     width = expected.high - expected.low
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.15 * width)
+
+
+def test_no_changed_decision_keeps_a_width():
+    for classes in (2, 3):
+        m, _ = measured(classes, n=40)
+        groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
+        drop = F1Drop.of(m, np.repeat(m.predicted[:, None].astype(float), 3, axis=1))
+        found = drop.interval(groups, confidence=0.95)
+        assert found.low < -0.01 < 0.01 < found.high

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,10 +10,12 @@ from scipy import stats
 
 from attnaudit.checks.intervals import (
     Groups,
-    bca_interval,
+    bracket,
+    linearised_interval,
     mean_interval,
     median_interval,
     proportion_interval,
+    ratio_interval,
     subsampling_interval,
 )
 from attnaudit.instances import Instance
@@ -23,6 +27,11 @@ def instances(n, sources=None):
 
 def everything(n, sources=None):
     return Groups.of(instances(n, sources), np.ones(n, dtype=bool))
+
+
+def shares(totals):
+    """First sum over the second."""
+    return totals[:, 0] / totals[:, 1]
 
 
 def generator(seed=0):
@@ -78,27 +87,54 @@ def test_duplicated_rows_that_share_a_source_change_nothing():
     assert (once.low, once.high) == pytest.approx((thrice.low, thrice.high))
 
 
-def test_bca_agrees_with_scipy():
-    values = generator(8).gamma(1.0, 1.0, 80)
-    pair = np.column_stack([values, np.ones(80)])
-
-    def ratio(totals):
-        return totals[:, 0] / totals[:, 1]
-
-    found = bca_interval(ratio, pair, confidence=0.95, generator=generator())
-    expected = stats.bootstrap((values,), np.mean, n_resamples=9999, method="BCa", rng=generator(9)).confidence_interval
-    width = expected.high - expected.low
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.06 * width)
-
-
-def test_median_agrees_with_scipy_percentile_bootstrap():
-    values = generator(10).gamma(2.0, 1.0, 101)
-    found = median_interval(values, everything(101), confidence=0.9, generator=generator())
+def test_ratio_of_sums_agrees_with_scipy_bca():
+    random = generator(8)
+    below = random.gamma(2.0, 1.0, 300)
+    above = 0.5 * below + random.normal(0, 0.3, 300)
+    found = ratio_interval(above, below, everything(300), confidence=0.95, generator=generator())
     expected = stats.bootstrap(
-        (values,), np.median, confidence_level=0.9, method="percentile", rng=generator(11)
+        (above, below), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, method="BCa", rng=generator(9)
     ).confidence_interval
     width = expected.high - expected.low
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.1 * width)
+
+
+def test_ratio_to_what_may_be_nothing_has_no_interval():
+    below = generator(19).normal(0.1, 1.0, 200)
+    assert ratio_interval(np.ones(200), below, everything(200), confidence=0.95, generator=generator()) is None
+
+
+def test_ratio_that_is_the_same_everywhere_is_a_point():
+    below = generator(20).gamma(2.0, 1.0, 50)
+    found = ratio_interval(0.25 * below, below, everything(50), confidence=0.95, generator=generator())
+    assert found.high - found.low < 1e-12
+    assert found.low == pytest.approx(0.25)
+
+
+def test_median_of_independent_rows_has_the_exact_order_statistics():
+    for n in (30, 101, 400):
+        values = generator(10).gamma(2.0, 1.0, n)
+        found = median_interval(values, everything(n), confidence=0.95)
+        rank = int(stats.binom.ppf(0.025, n, 0.5))  # the largest symmetric pair of ranks that holds 95%
+        ordered = np.sort(values)
+        allowed = range(rank - 2, rank + 1)
+        assert found.low in ordered[list(allowed)]
+        assert found.high in ordered[[n - 1 - r for r in allowed]]
+
+
+def test_median_among_ties_may_be_one_value_and_equal_values_are_a_point():
+    values = np.repeat([0.0, 0.5, 1.0], [10, 60, 10])
+    found = median_interval(values, everything(80), confidence=0.95)
+    assert (found.low, found.high) == (0.5, 0.5)
+    assert median_interval(np.ones(40), everything(40), confidence=0.95).at(0.99).high == 1.0
+
+
+def test_median_of_copies_is_no_surer_than_that_of_the_sources():
+    values = generator(14).gamma(2.0, 1.0, 60)
+    once = median_interval(values, everything(60), confidence=0.95)
+    copies = median_interval(np.repeat(values, 5), everything(300, np.repeat(np.arange(60), 5)), confidence=0.95)
+    assert (copies.low, copies.high) == pytest.approx((once.low, once.high), abs=0.3)
+    assert copies.high - copies.low > 0.7 * (once.high - once.low)
 
 
 def test_proportion_is_wilson_with_t_quantile():
@@ -132,7 +168,8 @@ def test_one_source_has_no_interval():
     values = generator().random(50)
     groups = everything(50, sources)
     assert mean_interval(values, groups, confidence=0.95, generator=generator()) is None
-    assert median_interval(values, groups, confidence=0.95, generator=generator()) is None
+    assert median_interval(values, groups, confidence=0.95) is None
+    assert linearised_interval(shares, np.ones((50, 2)), groups, pseudo=np.eye(2), confidence=0.95) is None
     assert proportion_interval(values.round(), groups, confidence=0.95) is None
 
 
@@ -147,6 +184,79 @@ def test_subsampling_of_a_mean_is_near_the_t_interval():
     )
     low, high = stats.t.interval(0.95, 299, values.mean(), stats.sem(values))
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.15 * (high - low))
+
+
+def test_difference_of_paired_proportions_is_the_adjusted_wald_interval():
+    """Agresti & Min 2005: half a pair in each of four cells, then the ordinary interval."""
+    changes = np.repeat([1.0, -1.0, 0.0], [7, 2, 51])
+    columns = np.column_stack([changes, np.ones(60)])
+    kinds = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+    found = linearised_interval(shares, columns, everything(60), pseudo=kinds, confidence=0.95)
+    centre = 5 / 62
+    error = np.sqrt(((7.5 + 2.5) / 62 - centre**2) / 62)
+    reach = stats.t.ppf(0.975, 59) * error
+    assert (found.low, found.high) == pytest.approx((centre - reach, centre + reach), abs=1e-3)
+
+
+def test_no_difference_at_all_keeps_a_width():
+    columns = np.column_stack([np.zeros(40), np.ones(40)])
+    kinds = np.array([[1.0, 1.0], [-1.0, 1.0]])
+    found = linearised_interval(shares, columns, everything(40), pseudo=kinds, confidence=0.95)
+    assert found.low < -0.02 < 0.02 < found.high
+
+
+def test_an_undefined_statistic_has_no_linearised_interval():
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = linearised_interval(
+            shares, np.zeros((40, 2)), everything(40), pseudo=np.array([[1.0, 1.0]]), confidence=0.95
+        )
+    assert found is None
+
+
+def test_a_higher_confidence_is_never_a_shorter_interval():
+    values = generator(15).beta(1, 20, 80)
+    groups = everything(80)
+    spreads = [
+        mean_interval(values, groups, confidence=0.95, generator=generator()),
+        median_interval(values, groups, confidence=0.95),
+        proportion_interval((values > 0.05).astype(float), groups, confidence=0.95),
+        linearised_interval(
+            shares, np.column_stack([values, np.ones(80)]), groups, pseudo=np.ones((1, 2)), confidence=0.95
+        ),
+    ]
+    for spread in spreads:
+        ends = [spread.at(level) for level in (0.5, 0.9, 0.95, 0.99, 0.9999)]
+        assert all(a.low >= b.low and a.high <= b.high for a, b in itertools.pairwise(ends))
+        assert (spread.low, spread.high) == (ends[2].low, ends[2].high)
+
+
+def test_beyond_the_last_resamples_the_tail_still_grows():
+    values = generator(16).normal(0, 1, 200)
+    spread = mean_interval(values, everything(200), confidence=0.95, generator=generator())
+    reach = [spread.at(level).high - values.mean() for level in (0.999, 0.99999)]
+    expected = stats.norm.ppf(0.999995) / stats.norm.ppf(0.9995)
+    assert reach[1] / reach[0] == pytest.approx(expected, rel=0.1)
+
+
+def test_a_bracket_reaches_from_the_lower_to_the_upper():
+    values = generator(17).random(60)
+    below = mean_interval(values, everything(60), confidence=0.95, generator=generator())
+    above = mean_interval(values + 0.1, everything(60), confidence=0.95, generator=generator())
+    both = bracket(below, above)
+    assert (both.low, both.high) == (below.low, above.high)
+
+
+def test_a_source_that_holds_most_rows_widens_a_mean():
+    sizes = np.array([1] * 12 + [48])
+    sources = np.repeat(np.arange(13), sizes)
+    values = generator(18).normal(0, 1, 13)[sources]
+    groups = everything(60, sources)
+    assert groups.effective == pytest.approx(60**2 / (12 + 48**2))
+    spread = mean_interval(values, groups, confidence=0.95, generator=generator())
+    totals = np.array([values[sources == s].sum() for s in range(13)])
+    without = (totals.sum() - totals) / (60 - sizes)
+    jackknife = np.sqrt(12 / 13 * ((without - values.mean()) ** 2).sum())
+    assert spread.error == pytest.approx(jackknife)
 
 
 @settings(max_examples=25, deadline=None)
