@@ -91,9 +91,10 @@ def policy_score(model: Judged, gates: Sequence[Gate]) -> float:
     return -math.inf if found is None else found
 
 
-def threshold(models: Sequence[Judged], check: str, direction: Direction) -> float | None:
-    """Where the rule puts a check's threshold, given labelled models; None without faithful or unfaithful ones, or
-    where more than the allowed share of faithful models is undefined."""
+def threshold(models: Sequence[Judged], candidate: Candidate) -> float | None:
+    """Where the rule puts a check's threshold, given labelled models; None without faithful or unfaithful ones, where
+    more than the allowed share of faithful models is undefined, or where every possible value would pass it."""
+    check, direction = candidate.check.id, candidate.direction
     kept = [one for one in models if check in one.records and one.entry.truth != "trend"]
     good = sorted(bound(one.records[check], direction) for one in kept if one.faithful)
     bad = sorted(bound(one.records[check], direction) for one in kept if not one.faithful)
@@ -104,7 +105,9 @@ def threshold(models: Sequence[Judged], check: str, direction: Direction) -> flo
     below = [x for x in bad if x < highest and math.isfinite(x)]
     middle = (highest + below[-1]) / 2 if below else highest
     cut = rounded(middle, low=below[-1] if below else -math.inf, high=highest)
-    return cut if direction == "at_least" else 0.0 - cut
+    at = cut if direction == "at_least" else 0.0 - cut
+    low, high = candidate.check.description.bounds
+    return at if low < at < high else None
 
 
 def smoothed_quantile(values: Sequence[float], share: float) -> float:
@@ -141,7 +144,7 @@ def _ranked(half: Sequence[Judged], candidates: Sequence[Candidate], question: Q
         if one.question != question:
             continue
         found = check_area(half, one.check.id, one.direction, seed=seed)
-        at = threshold(half, one.check.id, one.direction) if discriminates(found) else None
+        at = threshold(half, one) if discriminates(found) else None
         if found is not None and at is not None:
             gate = Gate(check=one.check.id, question=question, direction=one.direction, threshold=at)
             rows.append(((-round(found.low, 6), -round(found.value, 6), one.check.id), gate))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from attnaudit.errors import AuditError, ReportError
+from attnaudit.validation.terminal import progress_bar
 
 RULE = "rule"
 
@@ -44,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     """Measures, scores, writes and tells. 0 also where the policy falls short: the figures are the result."""
     from attnaudit.validation import pages
     from attnaudit.validation.policies import shipped_policy
-    from attnaudit.validation.terminal import progress_bar, summary
+    from attnaudit.validation.terminal import summary
     from attnaudit.validation.validating import Options, validate
 
     if options.seed < 0:
@@ -53,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
     if jobs < 1:
         raise AuditError(f"--jobs {jobs}: expected 1 or more.")
     policy = shipped_policy() if options.policy is None else None if options.policy == RULE else Path(options.policy)
-    population = options.population or _plant(options)
-    with progress_bar() as told:
+    population = options.population or _plant(options, jobs)
+    with progress_bar("measuring") as told:
         validation, chosen = validate(
             Options(
                 population=population,
@@ -83,6 +85,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _plant(options: argparse.Namespace) -> Path:
-    """A population of its own; what is there of it already is kept."""
-    raise AuditError("--population is needed: make one with `attnaudit plant --out DIR`.")
+def _plant(options: argparse.Namespace, jobs: int) -> Path:
+    """A population of its own below --out; what is there of it already is kept."""
+    from attnaudit.zoo.planted import population
+    from attnaudit.zoo.planted.command import QUICK_SEEDS, SEEDS
+
+    folder: Path = options.out / "population"
+    wanted = population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
+    print(f"planting {len(wanted)} models in {folder}; finished ones are kept", file=sys.stderr)
+    with progress_bar("planting") as told:
+        population.build(
+            folder,
+            wanted,
+            jobs=jobs,
+            progress=lambda record, done, total: told(done, total, str(record["folder"])),
+        )
+    return folder

@@ -13,6 +13,8 @@ from attnaudit.validation.records import Entry, Population, Truth
 NAME = "population.json"
 FAITHFUL_FROM = 0.9
 UNFAITHFUL_TO = 0.1
+#: What populations of `attnaudit plant` call a data set -> its registered name.
+ALSO_CALLED = {"synthetic": "planted-cue"}
 
 
 class PopulationError(AuditError):
@@ -58,6 +60,8 @@ def dataset_of(entry: Entry, folder: Path) -> str:
             return str(path)
     if entry.data in datasets:
         return entry.data
+    if entry.data in ALSO_CALLED:
+        return ALSO_CALLED[entry.data]
     raise PopulationError(
         f"{Path(folder) / NAME}: entry '{entry.folder}': data {entry.data!r} is neither a file in the population nor a "
         f"registered data set. {nearest(entry.data, datasets.names())}"

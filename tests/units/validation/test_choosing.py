@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 
@@ -85,7 +86,7 @@ def test_nothing_is_chosen_without_both_truths() -> None:
 
 def test_a_threshold_lies_between_the_two_and_keeps_away_from_the_faithful() -> None:
     models = population()
-    at = threshold(models, USE.check.id, "at_least")
+    at = threshold(models, USE)
     faithful = [m.records[USE.check.id].interval.low for m in models if m.faithful]  # type: ignore[union-attr]
     bypasses = [m.records[USE.check.id].interval.low for m in models if m.entry.kind == "bypass"]  # type: ignore[union-attr]
     assert at is not None
@@ -96,16 +97,23 @@ def test_a_threshold_lies_between_the_two_and_keeps_away_from_the_faithful() -> 
 def test_a_threshold_of_the_other_direction_is_its_mirror_image() -> None:
     models = population()
     mirrored = [
-        judged(m.entry.kind, m.entry.truth, {USE.check.id: -(m.records[USE.check.id].value or 0)}) for m in models
+        judged(m.entry.kind, m.entry.truth, {POINT.check.id: -(m.records[USE.check.id].value or 0)}) for m in models
     ]
-    up = threshold(models, USE.check.id, "at_least")
+    turned = dataclasses.replace(POINT, direction="at_most")
+    up = threshold(models, USE)
     assert up is not None
-    assert threshold(mirrored, USE.check.id, "at_most") == -up
+    assert threshold(mirrored, turned) == -up
 
 
 def test_a_check_that_is_undefined_on_faithful_models_has_no_threshold() -> None:
     undefined = [judged("sparse", "faithful", {USE.check.id: None}, seed=9 + i) for i in range(3)]
-    assert threshold([*population(), *undefined], USE.check.id, "at_least") is None
+    assert threshold([*population(), *undefined], USE) is None
+
+
+def test_a_threshold_that_everything_passes_is_none() -> None:
+    """Faithful models at the very bottom of what a distance can be: nothing is left to require."""
+    bottom = [judged("sparse", "faithful", {USE.check.id: 0.0}, seed=i) for i in range(3)]
+    assert threshold([*bottom, judged("bypass", "unfaithful", {USE.check.id: 0.9})], USE) is None
 
 
 def test_the_smoothed_quantile_is_that_of_the_kernel_estimate() -> None:

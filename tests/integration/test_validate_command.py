@@ -1,0 +1,62 @@
+"""`attnaudit validate` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "attnaudit.cli", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_a_folder_without_a_population_is_told_in_one_line(tmp_path: Path) -> None:
+    done = attnaudit("validate", "--population", "none", "--policy", "rule", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("attnaudit: ")
+    assert "there is no such file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_misspelt_key_is_told_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    row = {"folder": "mine", "kind": "k", "truth": "faithful", "dat": "movie-reviews"}
+    (tmp_path / "population.json").write_text(json.dumps([row]), encoding="utf-8")
+    done = attnaudit("validate", "--population", ".", "--policy", "rule", folder=tmp_path)
+    assert done.returncode == 1
+    assert "entry 1: unknown key 'dat'. Did you mean 'data'?" in done.stderr
+
+
+def test_jobs_below_one_are_refused(tmp_path: Path) -> None:
+    done = attnaudit("validate", "--population", ".", "--jobs", "0", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "attnaudit: --jobs 0: expected 1 or more.\n")
+
+
+def test_models_of_mine_on_data_of_mine_are_scored_by_a_policy_of_mine(tmp_path: Path) -> None:
+    """Two shipped models under other names: the command takes any checkpoint, data file and policy."""
+    texts = [f"{'good' if n % 2 else 'bad'} film number {n},{'positive' if n % 2 else 'negative'}" for n in range(40)]
+    (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(texts) + "\n", encoding="utf-8")
+    rows = []
+    for kind, truth in (("first", "faithful"), ("second", "unfaithful")):
+        (tmp_path / kind).mkdir()
+        for name in ("attnaudit.json", "model.safetensors"):
+            (tmp_path / kind / name).write_bytes((ROOT / "attnaudit" / "zoo" / "demo" / name).read_bytes())
+        rows.append({"folder": kind, "kind": kind, "truth": truth, "data": "mine.csv"})
+    (tmp_path / "population.json").write_text(json.dumps(rows), encoding="utf-8")
+    (tmp_path / "mine.toml").write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.0\n', encoding="utf-8")
+    done = attnaudit(
+        "validate", "--population", ".", "--policy", "mine.toml", "--quick", "--out", "out", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The policy tells faithful from unfaithful attention with an area of 0.50")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "measured", "validation.html", "validation.json", "validation.md"
+    }  # fmt: skip
+    assert "kind 'second': 1 of 1 not caught" in done.stdout
