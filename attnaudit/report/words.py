@@ -41,6 +41,19 @@ READING = {
         "The weighted τ runs from −1 to 1: 1 means that the ranks with more attention hold hidden states with more "
         "information about the output. Heavy first ranks dominate it; read the unweighted τ beside it."
     ),
+    "erasure": (
+        "Tokens or weights are taken away from the most attended down. At the floor the order of attention does no "
+        "better than a random one; the ceiling is an order that knows more: signed leave-one-out, attention × gradient, "
+        "or the best single token."
+    ),
+    "states": (
+        "This is about the hidden states that attention weighs, not about the weights: where the states are alike, each "
+        "know the answer, or have lost their word, a weight on one says little about the word at its place."
+    ),
+    "randomisation": (
+        "The model is held against copies with random parameters of the same scale. What such copies show as well does "
+        "not come from what the model has learnt; the floor is how alike two copies are to each other."
+    ),
 }
 
 F1_READING = (
