@@ -43,12 +43,12 @@ READING = {
     ),
     "erasure": (
         "Tokens or weights are taken away from the most attended down. At the floor the order of attention does no "
-        "better than a random one; the ceiling is an order that knows more: signed leave-one-out, attention × gradient, "
-        "or the best single token."
+        "better than a random one; the ceiling is an order that knows more: signed leave-one-out, attention × "
+        "gradient, or the best single token."
     ),
     "states": (
-        "This is about the hidden states that attention weighs, not about the weights: where the states are alike, each "
-        "know the answer, or have lost their word, a weight on one says little about the word at its place."
+        "This is about the hidden states that attention weighs, not about the weights: where the states are alike, or "
+        "each knows the answer, or none knows its word any more, a weight on one says little about the word there."
     ),
     "randomisation": (
         "The model is held against copies with random parameters of the same scale. What such copies show as well does "
