@@ -220,9 +220,13 @@ def build_one(out: Path, plan: Plan) -> dict[str, Any]:
         "rank_agreement": truth.rank_agreement,
         "verified_by": None
         if truth.confirmed is None
-        else {"name": INTERVENTION, "value": truth.confirmed, "rank_agreement": truth.effect_agreement},
+        else {
+            "name": INTERVENTION,
+            "value": truth.confirmed,
+            "rank_agreement": truth.effect_agreement,
+            "accuracy_without_deception": truth.reference_accuracy,
+        },
         "accuracy": truth.accuracy,
-        "reference_accuracy": truth.reference_accuracy,
         "bypass_share": truth.bypass_share,
         "half": half_of(kind, plan.seed),
         "excluded_because": truth.reasons,

@@ -12,7 +12,7 @@ from attnaudit.adapters.pooled import PooledAttentionAdapter
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.zoo.alignments import ALIGNMENTS, Additive, ScaledDot
-from attnaudit.zoo.encoders import ENCODERS, BiLSTM
+from attnaudit.zoo.encoders import ENCODERS, BiLSTM, Joined
 from attnaudit.zoo.model import Architecture, PooledClassifier
 from attnaudit.zoo.projections import PROJECTIONS, project
 from attnaudit.zoo.text import PAD, Vocabulary
@@ -183,3 +183,24 @@ def test_word_dropout_and_dropout_act_in_training_mode_only() -> None:
 def test_an_unknown_part_is_refused_with_the_nearest_name(part: str, given: str, near: str) -> None:
     with pytest.raises(ModelError, match=f"Unknown {part} '{given}'.*'{near}'"):
         PooledClassifier(Architecture(**{part: given}), vocabulary_size=5, classes=2)
+
+
+@pytest.mark.parametrize(("states", "width"), [("residual", 8), ("concat", 16)])
+def test_states_keep_their_own_embedding(states: str, width: int) -> None:
+    torch.manual_seed(0)
+    plain = BiLSTM(8, 4)
+    joined = Joined(plain, 8, states)
+    embeddings, mask = torch.randn(2, 5, 8), torch.tensor([[True] * 5, [False, True, True, False, False]])
+    hidden, kept = plain(embeddings, mask), embeddings * mask[:, :, None]
+    expected = hidden + kept if states == "residual" else torch.cat([hidden, kept], dim=-1)
+    assert joined.width == width
+    torch.testing.assert_close(joined(embeddings, mask), expected)
+
+
+def test_residual_states_need_an_embedding_as_wide() -> None:
+    with pytest.raises(ModelError, match="--embedding-size 16"):
+        PooledClassifier(
+            Architecture(embedding_size=8, hidden_size=8, states="residual"), vocabulary_size=5, classes=2
+        )
+    with pytest.raises(ModelError, match="residual"):
+        Architecture(states="residul").check()

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 import torch
 
-from attnaudit.errors import AuditError, DataError
+from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.zoo.model import Architecture, PooledClassifier
-from attnaudit.zoo.training import Settings, Trained, _batches, _loss, _optimizer, _Rows, train
+from attnaudit.zoo.text import Vocabulary
+from attnaudit.zoo.training import Settings, Trained, _batches, _loss, _optimizer, _Rows, _untied, train
 
 TINY = Architecture(embedding_size=16, hidden_size=16, attention_size=8)
 FAST = Settings(epochs=2, batch_size=16, learning_rate=1e-2, min_count=1)
@@ -185,3 +186,56 @@ def test_impossible_settings_are_refused_by_name(change: dict[str, float], said:
 def test_a_loss_that_is_not_finite_ends_training_with_the_mend() -> None:
     with pytest.raises(AuditError, match=r"loss is (nan|inf).*lower learning rate"):
         train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, learning_rate=1e30))
+
+
+def test_tying_adds_the_distance_of_states_to_embeddings_and_makes_it_small() -> None:
+    architecture = msgspec.structs.replace(TINY, encoder="bilstm", embedding_size=16, hidden_size=8)
+
+    def distance(tying: float) -> float:
+        settings = msgspec.structs.replace(FAST, tying=tying)
+        trained = train(TRAIN, DEV, architecture=architecture, settings=settings)
+        batch = _Rows(DEV, trained.vocabulary, trained.classes).batch(range(40))
+        with torch.no_grad():
+            traced = trained.model.trace(*batch)
+        rows = [
+            (hidden[mask] - embedded[mask]).square().sum(dim=1).mean()
+            for hidden, embedded, mask in zip(traced.hidden, traced.embedded, traced.mask, strict=True)
+        ]
+        mean = torch.stack(rows).mean()
+        torch.testing.assert_close(_untied(traced), mean)
+        return mean.item()
+
+    assert distance(5.0) < 0.5 * distance(0.0)
+
+
+def test_tying_needs_states_as_wide_as_the_embedding() -> None:
+    with pytest.raises(ModelError, match="--embedding-size 32"):
+        train(
+            TRAIN,
+            DEV,
+            architecture=msgspec.structs.replace(TINY, encoder="bilstm"),
+            settings=msgspec.structs.replace(FAST, tying=1.0),
+        )
+    with pytest.raises(AuditError, match="tying is -1"):
+        msgspec.structs.replace(FAST, tying=-1.0).check()
+
+
+def test_prepare_sees_the_new_model_and_objective_replaces_the_loss() -> None:
+    seen: list[int] = []
+
+    def prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
+        seen.append(len(vocabulary))
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        model.decoder.bias.requires_grad_(True)
+
+    trained = train(
+        TRAIN,
+        DEV,
+        architecture=TINY,
+        settings=FAST,
+        prepare=prepare,
+        objective=lambda model, _traced, _targets, _loss: (model.decoder.bias - 3.0).square().sum(),
+    )
+    assert seen == [len(trained.vocabulary)]
+    assert trained.model.decoder.bias.item() > 0.1
