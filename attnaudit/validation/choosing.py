@@ -2,10 +2,11 @@
 
 1. Of the checks that answer a question ("used", "points"), those that discriminate: area at least .7 with a lower end
    above .5, kinds resampled.
-2. Each has a threshold. What must clear it is the end of the interval nearest to it. The ends of the faithful models
-   are smoothed (Gaussian kernel, Silverman's bandwidth), and the threshold stands no higher than where an eightieth of
-   them fail, so that at most four gates share the 5% of false alarms. From there it moves half of the way to the
-   nearest unfaithful model below, and is rounded.
+2. Each has a threshold. What must clear it is the end of the interval nearest to it. It stands below the ends of the
+   faithful models (an eightieth of them may lie lower, so that at most four gates share the 5% of false alarms), half
+   of the way to the unfaithful models further down: to the highest of them but a tenth, so that a single straggler does
+   not drag it up. Rounded. A check with no unfaithful model below has none, nor one whose threshold would be 0 or
+   less, which attention that does nothing would reach.
 3. One check per question is gated: the pair whose policy score has the area with the highest lower end; then the
    fewest errors, then the highest areas of its own, then the ids.
 4. Further checks, at most two per question, are added one at a time: the one that leaves the fewest unfaithful models
@@ -18,8 +19,6 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-import numpy as np
-
 from attnaudit.records import Direction
 from attnaudit.validation.candidates import Candidate
 from attnaudit.validation.records import Area, Question
@@ -31,6 +30,9 @@ LEAST_AREA = 0.7
 CHANCE = 0.5
 ALLOWED = 0.05
 MOST = 2
+STRAGGLERS = 0.9
+#: What a check of a question gives attention that does nothing: no drop, no gain, no correlation.
+NOTHING = 0.0
 
 
 def tuning(models: Sequence[Judged]) -> list[Judged]:
@@ -93,7 +95,8 @@ def policy_score(model: Judged, gates: Sequence[Gate]) -> float:
 
 def threshold(models: Sequence[Judged], candidate: Candidate) -> float | None:
     """Where the rule puts a check's threshold, given labelled models; None without faithful or unfaithful ones, where
-    more than the allowed share of faithful models is undefined, or where every possible value would pass it."""
+    more than the allowed share of faithful models is undefined, where no unfaithful one lies below them, or where it
+    would require nothing."""
     check, direction = candidate.check.id, candidate.direction
     kept = [one for one in models if check in one.records and one.entry.truth != "trend"]
     good = sorted(bound(one.records[check], direction) for one in kept if one.faithful)
@@ -101,31 +104,17 @@ def threshold(models: Sequence[Judged], candidate: Candidate) -> float | None:
     defined = [x for x in good if math.isfinite(x)]
     if not bad or not defined or len(good) - len(defined) > ALLOWED * len(good):
         return None
-    highest = smoothed_quantile(defined, ALLOWED / (MOST * len(QUESTIONS)))
+    highest = defined[math.floor(ALLOWED / (MOST * len(QUESTIONS)) * len(good))]
     below = [x for x in bad if x < highest and math.isfinite(x)]
-    middle = (highest + below[-1]) / 2 if below else highest
-    cut = rounded(middle, low=below[-1] if below else -math.inf, high=highest)
+    if not below:
+        return None
+    lowest = below[math.floor(STRAGGLERS * (len(below) - 1))]
+    cut = rounded((highest + lowest) / 2, low=lowest, high=highest)
     at = cut if direction == "at_least" else 0.0 - cut
     low, high = candidate.check.description.bounds
+    if candidate.question != "evidence" and candidate.direction == "at_least" and at <= NOTHING:
+        return None
     return at if low < at < high else None
-
-
-def smoothed_quantile(values: Sequence[float], share: float) -> float:
-    """Where a Gaussian kernel estimate of the values' distribution reaches `share`; never above the smallest value.
-
-    The bandwidth is Silverman's (1986, eq. 3.31); values without spread give the value itself."""
-    from scipy.optimize import brentq
-    from scipy.special import ndtr
-
-    points = np.asarray(values, float)
-    low, high = np.quantile(points, [0.25, 0.75])
-    spreads = [x for x in (float(points.std(ddof=1)) if len(points) > 1 else 0.0, float(high - low) / 1.349) if x > 0]
-    if not spreads or not np.ptp(points):
-        return float(points.min())
-    width = 0.9 * min(spreads) * len(points) ** -0.2
-    start = float(points.min()) - 10 * width
-    found = float(brentq(lambda x: float(ndtr((x - points) / width).mean()) - share, start, float(points.max())))
-    return min(found, float(points.min()))
 
 
 def rounded(middle: float, *, low: float, high: float) -> float:

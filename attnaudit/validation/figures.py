@@ -55,7 +55,7 @@ def check_figures(
     """One check on both halves: at the policy's threshold where it is gated, else at that of the tuning half."""
     check, direction = candidate.check.id, candidate.direction
     gate = next((one for one in gates if one.check == check), None)
-    at = gate.threshold if gate else threshold(tuning(models), candidate)
+    at: float | str | None = gate.threshold if gate else threshold(tuning(models), candidate)
     held_against = gate or (
         None if at is None else Gate(check=check, question=candidate.question, direction=direction, threshold=at)
     )

@@ -29,6 +29,8 @@ def read_policy(path: Path) -> Given:
     for one in checks:
         direction = direction_of(one)
         at = one.at_least if direction == "at_least" else one.at_most
+        if isinstance(at, str):
+            raise CheckError(f"{path}: {one.id}: a policy is tried by thresholds that are numbers, but got '{at}'.")
         if one.severity == "gate" and direction is not None and at is not None:
             gates.append(Gate(check=one.id, question=questions[one.id], direction=direction, threshold=at))
     if not gates:

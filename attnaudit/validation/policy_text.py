@@ -71,7 +71,7 @@ def _table(candidate: Candidate, gate: Gate | None) -> list[str]:
     if gate is not None:
         lines.insert(0, f"# {words.QUESTIONS[gate.question]}")
     lines += [f"{key} = {_value(value)}" for key, value in table.items()]
-    lines.append('severity = "report"' if gate is None else f"{gate.direction} = {gate.threshold:g}")
+    lines.append('severity = "report"' if gate is None else f"{gate.direction} = {_value(gate.threshold)}")
     return lines
 
 

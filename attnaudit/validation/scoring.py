@@ -15,16 +15,24 @@ SMALLEST_ERROR = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A check with the threshold it is held against, and the question it answers."""
+    """A check with the threshold it is held against, and the question it answers. A threshold in words ("floor + 0.2")
+    is relative to the references of the case: the record then holds the number that it came to."""
 
     check: str
     question: Question
     direction: Direction
-    threshold: float
+    threshold: float | str
 
     @property
     def words(self) -> str:
-        return f"{self.check} {'≥' if self.direction == 'at_least' else '≤'} {self.threshold:g}"
+        at = self.threshold if isinstance(self.threshold, str) else f"{self.threshold:g}"
+        return f"{self.check} {'≥' if self.direction == 'at_least' else '≤'} {at}"
+
+    def at(self, record: CheckRecord) -> float | None:
+        """The number that the threshold comes to; None where a reference it names is undefined."""
+        if not isinstance(self.threshold, str):
+            return self.threshold
+        return None if record.requirement is None else record.requirement.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +78,28 @@ def margin(record: CheckRecord | None, gate: Gate) -> Margin:
 
     if record is None or record.value is None or oriented(record, gate.direction) == -math.inf:
         return Margin(margin=-math.inf, verdict="undefined")
+    at = gate.at(record)
+    if at is None:
+        return Margin(margin=-math.inf, verdict="undefined")
     verdict, _ = verdicts.decide(
         value=record.value,
         interval=record.interval,
-        requirement=Requirement(direction=gate.direction, value=gate.threshold),
+        requirement=Requirement(direction=gate.direction, value=at),
         n=record.n,
         n_defined=record.n_defined,
     )
     if record.interval is None:
         return Margin(margin=-math.inf, verdict=verdict)
     at_least = gate.direction == "at_least"
-    gap = (record.value - gate.threshold) * (1 if at_least else -1)
+    gap = (record.value - at) * (1 if at_least else -1)
     reach = record.value - record.interval.low if (gap >= 0) == at_least else record.interval.high - record.value
     error = max(reach / float(ndtri((1 + record.interval.confidence) / 2)), SMALLEST_ERROR)
     return Margin(margin=gap / error, verdict=verdict)
 
 
 def score(model: Judged, gates: Sequence[Gate]) -> ModelScore:
-    """What the gates say together. Alarm: one of them is not a pass. questions: those that a failed gate answers."""
+    """What the gates say together. Alarm: one of them is not a pass, whatever a failure is corrected for. questions:
+    those that a gate which did not pass answers."""
     entry = model.entry
     found = {gate.check: margin(model.records.get(gate.check), gate) for gate in gates}
     smallest = min((one.margin for one in found.values()), default=math.inf)

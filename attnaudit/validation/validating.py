@@ -125,7 +125,7 @@ def _chosen_text(models: Sequence[Judged], tried: Sequence[Candidate], chosen: S
         policy_figures(held, chosen, seed=seed),
         name="default",
         validated_on=sorted({one.entry.encoder for one in models if one.entry.truth != "trend" and one.entry.encoder}),
-        evidence=[one.check.id for one in tried if one.check.id not in gated],
+        evidence=[one.check.id for one in tried if one.shown and one.check.id not in gated],
     )
 
 
