@@ -31,10 +31,25 @@ class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The threshold a value is held against."""
+    """The threshold a value is held against. expression: what it was computed from, where it is relative."""
 
     direction: Direction
     value: float
+    expression: str | None = None
+
+
+class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many instances would decide an inconclusive case, in a share `power` of samples, were the value the truth.
+
+    instances: None where the value is too close to the threshold. low, high: the same at the ends of the 50% interval
+    of the value; high is None where that has no limit. words: the same in a sentence.
+    """
+
+    instances: int | None
+    low: int | None
+    high: int | None
+    power: float
+    words: str
 
 
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +95,13 @@ class Shown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One case: a check on a model and a data set."""
+    """One case: a check on a model and a data set.
+
+    interval: at the check's own confidence; the whole of it must be on the required side for a pass. gated: how many
+    gated checks the policy has. fail_interval: at the confidence 1 - (1 - confidence) / gated (Bonferroni); the whole
+    of it must be on the other side for a failure. With a relative requirement both are of the paired difference to it,
+    shown from the number that it came to. planning: of an inconclusive case.
+    """
 
     check: str
     family: str
@@ -112,6 +133,9 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     note: str
     message: str
     blocks: bool
+    gated: int = 1
+    fail_interval: Interval | None = None
+    planning: Planning | None = None
     test: str = ""
 
     @property

@@ -74,6 +74,7 @@ class AdversarialDivergence(Check):
                 "gradient.meister.inputs",
                 "leave_one_out.inputs",
             ),
+            references=("ceiling",),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:
@@ -111,6 +112,8 @@ class AdversarialDivergence(Check):
                     n=int((~np.isnan(largest)).sum()),
                 ),
             ),
+            reference_values={"ceiling": largest},
+            upper=upper if method == "bracketed" else None,
             details={**details, **by_predicted_class(measurements, jsd)},
             charts=(self._chart(measurements, method),),
             note={

@@ -99,6 +99,7 @@ class Agreement(Check):
             low=-1.0,
             high=1.0,
             token_columns=tuple(dict.fromkeys(("attention", self.column, *TOKEN_COLUMNS))),
+            references=("floor", "ceiling"),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:
@@ -138,6 +139,7 @@ class Agreement(Check):
                     f"mean τ-b between {this} and {other}, which contains no attention",
                 ),
             ),
+            reference_values={name: measurements.scalar(f"{prefix}.{name}") for name in ("floor", "ceiling")},
             details=details,
             note="gradient × input at hidden states with attention held constant contains attention as a factor"
             if detached_hidden

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from attnaudit.checks import verdict as verdicts
-from attnaudit.checks.evidence import Evidence, histogram, worst
+from attnaudit.checks.evidence import Evidence, histogram, reasons, worst
+from attnaudit.checks.intervals import Groups, Spread, bracket, mean_interval, shifted
+from attnaudit.checks.planning import plan
+from attnaudit.checks.threshold import Expression, parse
 from attnaudit.errors import CheckError, nearest
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.measurement.seeding import keyed_generator
 from attnaudit.records import CheckRecord, Direction, InconclusiveRule, Requirement, Severity
 from attnaudit.registry import checks
@@ -28,7 +32,8 @@ TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs",
 class Description:
     """What a check is in words. measured: how its number is called in a message. low, high: the values it can take.
     worst: which instances to look at first. token_columns: what is drawn over their tokens, where it was measured;
-    a name that ends in '*' stands for the first measured one that begins so."""
+    a name that ends in '*' stands for the first measured one that begins so. references: those that are a mean over the
+    same instances as the value, so that a threshold can be relative to them."""
 
     family: str
     title: str
@@ -41,6 +46,7 @@ class Description:
     high: float = math.inf
     worst: str = "lowest"
     token_columns: tuple[str, ...] = TOKEN_COLUMNS
+    references: tuple[str, ...] = ()
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -51,14 +57,15 @@ class Description:
 class Check:
     """A measure, a statistic and a threshold.
 
-    at_least, at_most: the threshold; a gate has exactly one, a check that only reports may have none. severity: "gate"
+    at_least, at_most: the threshold, a number or an expression of the check's references, such as "floor + 0.2" or
+    "floor + 0.5 * (ceiling - floor)"; a gate has exactly one, a check that only reports may have none. severity: "gate"
     fails its pytest case, "report" never does. confidence: of the two-sided interval over instances. inconclusive: what
     a gate does when the threshold lies inside the interval ("fail", "warn" or "pass"). Arguments that cannot be meant
     raise CheckError.
     """
 
-    at_least: float | None = None
-    at_most: float | None = None
+    at_least: float | str | None = None
+    at_most: float | str | None = None
     severity: Severity = "gate"
     confidence: float = 0.95
     inconclusive: InconclusiveRule = "fail"
@@ -97,10 +104,13 @@ class Check:
         return self.description.family
 
     @property
-    def requirement(self) -> Requirement | None:
-        if self.at_least is not None:
-            return Requirement(direction="at_least", value=self.at_least)
-        return None if self.at_most is None else Requirement(direction="at_most", value=self.at_most)
+    def threshold(self) -> tuple[Direction, float | Expression] | None:
+        """Which side is required, and of what."""
+        for direction in ("at_least", "at_most"):
+            given = getattr(self, direction)
+            if given is not None:
+                return direction, parse(given, self.description.references) if isinstance(given, str) else given
+        return None
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -115,20 +125,42 @@ class Check:
         """Random numbers that depend on the run's seed, this check's id and the purpose alone."""
         return keyed_generator(measurements.seed, "check", self.id, purpose)
 
-    def judge(self, measurements: Measurements) -> CheckRecord:
-        """The whole record of this check on what was measured. Raises CheckError where a measure was not taken."""
-        found, said = self.evidence(measurements), self.description
+    def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
+        """The whole record of this check on what was measured. gated: how many gated checks the policy has, which a
+        failure is corrected for. Raises CheckError where a measure was not taken."""
+        found, requirement = self._held(measurements, self.evidence(measurements))
+        said = self.description
         n, n_defined, lowest = len(measurements), int(found.defined.sum()), said.worst == "lowest"
-        interval = None if found.value is None or found.interval is None else found.interval.at(self.confidence)
+        among = max(1, gated) if self.severity == "gate" else 1
+        spread = found.interval if found.value is not None else None
+        strict = verdicts.fail_confidence(self.confidence, among)
+        interval = spread.at(self.confidence) if spread else None
+        fail_interval = spread.at(strict) if spread and requirement else None
         verdict, reason = verdicts.decide(
-            value=found.value, interval=interval, requirement=self.requirement, n=n, n_defined=n_defined
+            value=found.value,
+            interval=interval,
+            requirement=requirement,
+            n=n,
+            n_defined=n_defined,
+            fail_interval=fail_interval,
         )
+        planning = None
+        if verdict == "inconclusive" and requirement and spread and found.value is not None:
+            planning = plan(
+                value=found.value,
+                spread=spread,
+                requirement=requirement,
+                confidence=self.confidence,
+                fail_confidence=strict,
+                n=n_defined,
+            )
+        note = "; ".join(part for part in (found.note, spread.caution if spread else "") if part)
         shown = worst(measurements, found, lowest=lowest)
         first = verdicts.headline(
             said.measured,
             value=found.value,
             interval=interval,
-            requirement=self.requirement,
+            requirement=requirement,
             n=n,
             n_defined=n_defined,
         )
@@ -142,7 +174,9 @@ class Check:
             references=found.references,
             shown=[(one, _tokens(measurements, rows[one.instance])) for one in shown[:SHOWN_IN_MESSAGE]],
             order=said.worst,
-            note=found.note,
+            note=note,
+            fail_interval=fail_interval,
+            planning=planning,
         )
         return CheckRecord(
             check=self.id,
@@ -161,7 +195,7 @@ class Check:
             statistic=said.statistic,
             unit=said.unit,
             value=found.value,
-            requirement=self.requirement,
+            requirement=requirement,
             interval=interval,
             n=n,
             n_defined=n_defined,
@@ -174,9 +208,52 @@ class Check:
             charts=list(found.charts),
             worst=shown,
             token_columns=_measured_columns(measurements, said.token_columns),
-            note=found.note,
+            note=note,
             message=text,
             blocks=verdicts.blocks(verdict, severity=self.severity, inconclusive=self.inconclusive),
+            gated=among,
+            fail_interval=fail_interval,
+            planning=planning,
+        )
+
+    def _held(self, measurements: Measurements, found: Evidence) -> tuple[Evidence, Requirement | None]:
+        """The evidence as it is held against the threshold, and the threshold as a number.
+
+        A relative threshold is itself an estimate: what decides is the mean of the paired difference to it, over the
+        instances where both are defined. Value and interval are of those instances, the interval shifted by the number.
+        """
+        if self.threshold is None:
+            return found, None
+        direction, asked = self.threshold
+        if not isinstance(asked, Expression):
+            return found, Requirement(direction=direction, value=asked)
+        if found.values is None or not set(asked.weights) <= set(found.reference_values):
+            raise CheckError(f"{self._name}: the measurements hold no values per instance for '{asked.text}'.")
+        limit = asked.of(found.reference_values)
+        both = found.defined & ~np.isnan(found.values) & ~np.isnan(limit)
+        if not both.any():
+            return replace(found, value=None, defined=both), None
+        number = float(limit[both].mean())
+        groups = Groups.of(measurements.instances, both)
+
+        def spread(values: Floats) -> Spread | None:
+            return mean_interval(
+                values - limit, groups, confidence=self.confidence, generator=self.generator(measurements, "interval")
+            )
+
+        below = spread(found.values)
+        above = spread(np.fmax(found.values, found.upper)) if found.upper is not None else None
+        paired = bracket(below, above) if below and above else below
+        return (
+            replace(
+                found,
+                value=float(found.values[both].mean()),
+                interval=shifted(paired, number, f"paired difference to {asked.text}") if paired else None,
+                defined=both,
+                undefined=found.undefined
+                | reasons(("a reference of the threshold is undefined", found.defined & ~both)),
+            ),
+            Requirement(direction=direction, value=number, expression=asked.text),
         )
 
     def choose(self, argument: str, known: Iterable[str]) -> None:
@@ -210,8 +287,30 @@ class Check:
             if name not in self.directions:
                 raise CheckError(f"{self._name}: {name} would reward what this check warns of; give {example}.")
             low, high = self.description.bounds
-            finite = (max(low, -1.7e308), min(high, 1.7e308))
-            self.number(name, *finite)
+            if isinstance(getattr(self, name), str):
+                self._validate_expression(name, low, high)
+            else:
+                self.number(name, max(low, -1.7e308), min(high, 1.7e308))
+
+    def _validate_expression(self, argument: str, low: float, high: float) -> None:
+        text, known = getattr(self, argument), self.description.references
+        with contextlib.suppress(ValueError):
+            float(text)
+            raise CheckError(f"{self._name}: {argument} is {text!r}, expected a number: write it without quotes.")
+        if not known:
+            raise CheckError(
+                f"{self._name}: {argument} is {text!r}, expected a number: this check has no reference that is "
+                "measured on the same instances."
+            )
+        try:
+            least, most = parse(text, known).range(low, high)
+        except CheckError as error:
+            raise CheckError(f"{self._name}: {argument}: {error}") from None
+        if most < low or least > high:
+            raise CheckError(
+                f"{self._name}: {argument}={text!r} is impossible: it lies between {least:.4g} and {most:.4g}, "
+                f"expected a number between {low:g} and {high:.4g}."
+            )
 
 
 C = TypeVar("C", bound=type[Check])

@@ -46,6 +46,7 @@ class Conicity(Check):
             low=-1.0,
             high=1.0,
             worst="highest",
+            references=("floor",),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:
@@ -67,6 +68,7 @@ class Conicity(Check):
             values=conicity,
             values_label="conicity per instance",
             values_range=(-1.0, 1.0),
+            reference_values={"floor": measurements.scalar("conicity.orthogonal")},
             references=(
                 reference(
                     "floor",

@@ -55,11 +55,14 @@ class DecisionFlip(Check):
             measured="mean share of weights spared",
             low=-1.0,
             high=1.0,
+            references=("floor", "ceiling"),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:
         share = {name: measurements.scalar(f"flip.{name}") for name in (*ORDERS, "shuffled")}
         gain = share["random"] - share["attention"]
+        shuffled = share["random"] - share["shuffled"]
+        best = share["random"] - share["attention_x_gradient"]
         missing = np.isnan(gain)
         details: dict[str, Detail] = {}
         for name, said in ORDERS.items():
@@ -82,11 +85,10 @@ class DecisionFlip(Check):
             values_label="share of weights spared per instance",
             values_range=(-1.0, 1.0),
             references=(
-                reference("floor", share["random"] - share["shuffled"], "one random order against the mean of several"),
-                reference(
-                    "ceiling", share["random"] - share["attention_x_gradient"], "the order of attention × gradient"
-                ),
+                reference("floor", shuffled, "one random order against the mean of several"),
+                reference("ceiling", best, "the order of attention × gradient"),
             ),
+            reference_values={"floor": shuffled, "ceiling": best},
             details={**details, **by_predicted_class(measurements, gain)},
         )
 

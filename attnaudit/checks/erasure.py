@@ -89,6 +89,7 @@ class Erasure(Check):
             measured="mean gain over random order" if to_random else "share of the signed-LOO gain",
             low=-1.0 if to_random else -np.inf,
             high=1.0 if to_random else np.inf,
+            references=("floor", "ceiling") if to_random else (),
         )
 
     def judge(self, measurements: Measurements, **options: int) -> CheckRecord:
@@ -144,6 +145,7 @@ class Erasure(Check):
             values_label="gain over random order per instance",
             values_range=(-1.0, 1.0),
             references=references,
+            reference_values={"floor": shuffled, "ceiling": reach} if self.against == "random" else {},
             details=details,
             charts=(self._chart(measurements),),
             note="the signed leave-one-out order gains nothing over a random one, so there is no share of it"

@@ -19,7 +19,9 @@ SHOWN = 10
 class Evidence:
     """value: the statistic, None where it is undefined. values: (n,) what is drawn and ranked, NaN where undefined, or
     None for a statistic of the whole data set. defined: (n,) which instances the statistic counts. undefined: reason ->
-    how many instances. ranked: (n,) which instances may be shown as the worst; all defined ones by default."""
+    how many instances. ranked: (n,) which instances may be shown as the worst; all defined ones by default.
+    reference_values: (n,) per instance, of the references whose mean a threshold can be relative to. upper: (n,) where
+    the values are only known to lie between `values` and it."""
 
     value: float | None
     interval: Spread | None
@@ -30,6 +32,8 @@ class Evidence:
     values_range: tuple[float, float] | None = None
     ranked: NDArray[np.bool_] | None = None
     references: tuple[Reference, ...] = ()
+    reference_values: dict[str, Floats] = field(default_factory=dict)
+    upper: Floats | None = None
     details: dict[str, Detail] = field(default_factory=dict)
     charts: tuple[Chart, ...] = ()
     note: str = ""

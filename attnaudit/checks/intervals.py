@@ -251,6 +251,16 @@ def bracket(below: Spread, above: Spread) -> Spread:
     )
 
 
+def shifted(spread: Spread, by: float, what: str) -> Spread:
+    """The same spread around another point."""
+
+    def find(asked: float) -> Interval:
+        one = spread.at(asked)
+        return Interval(low=one.low + by, high=one.high + by, confidence=asked, method=f"{one.method}, {what}")
+
+    return Spread(error=spread.error, confidence=spread.confidence, find=find, caution=spread.caution)
+
+
 def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spread | None:
     """Woodruff's interval (1952) of the median: the quantiles at the ends of an interval of the share below it.
 

@@ -64,6 +64,7 @@ class ParameterRandomisation(Check):
             low=-1.0 if tau else 0.0,
             high=1.0 if tau else LN2,
             worst="highest" if tau else "lowest",
+            references=("floor",),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:
@@ -97,6 +98,7 @@ class ParameterRandomisation(Check):
                     n=int((~missing).sum()),
                 ),
             ),
+            reference_values={"floor": measurements.scalar(f"{column}.floor")},
             details={
                 f"mean {'JSD, nats' if self.measure == 'tau' else 'τ-b'}": mean_of(
                     measurements.scalar(f"randomised.{self.of}.{'jsd' if self.measure == 'tau' else 'tau'}")

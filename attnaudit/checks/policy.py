@@ -1,4 +1,13 @@
-"""Checks written as tables: a policy is a file that can be reviewed, with the same names and arguments as in Python."""
+"""Checks written as tables: a policy is a file that can be reviewed, with the same names and arguments as in Python.
+
+[policy]                  # for every check that does not say otherwise
+confidence = 0.95
+inconclusive = "fail"
+
+[[check]]
+name = "Agreement"
+at_least = "floor + 0.5 * (ceiling - floor)"
+"""
 
 from __future__ import annotations
 
@@ -12,12 +21,18 @@ from attnaudit.checks.declare import same_ids
 from attnaudit.errors import AuditError, CheckError, nearest
 from attnaudit.registry import checks
 
+TABLES = ("check", "policy")
+#: What [policy] may say for all checks.
+FOR_ALL = ("confidence", "inconclusive")
 
-def from_tables(tables: Sequence[Mapping[str, Any]], *, where: str) -> list[Check]:
+
+def from_tables(
+    tables: Sequence[Mapping[str, Any]], *, where: str, defaults: Mapping[str, Any] | None = None
+) -> list[Check]:
     """Checks from tables such as {"name": "Agreement", "importance": "gradient", "at_least": 0.3}.
 
     Strict: an unknown name or key raises CheckError with the nearest known one. where: begins every message, such as
-    the path of the file.
+    the path of the file. defaults: arguments of every table that does not give them.
     """
     if isinstance(tables, (str, Mapping)) or not isinstance(tables, Sequence):
         raise CheckError(f"{where}: expected a list of [[check]] tables, but got {type(tables).__name__}.")
@@ -31,7 +46,8 @@ def from_tables(tables: Sequence[Mapping[str, Any]], *, where: str) -> list[Chec
         name = table["name"]
         if not isinstance(name, str) or name not in checks:
             raise CheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), _known())}")
-        found.append(_one(name, {key: value for key, value in table.items() if key != "name"}, f"{place} ({name})"))
+        arguments = {**(defaults or {}), **{key: value for key, value in table.items() if key != "name"}}
+        found.append(_one(name, arguments, f"{place} ({name})"))
     twice = same_ids(found)
     if twice:
         first, second = twice
@@ -49,7 +65,10 @@ def to_table(check: Check) -> dict[str, Parameter]:
 
 
 def load_policy(path: Path) -> list[Check]:
-    """The checks of a TOML file of [[check]] tables. Raises CheckError naming the file, the table and the key."""
+    """The checks of a TOML file: [[check]] tables, and [policy] with what holds for all of them.
+
+    Raises CheckError naming the file, the table and the key, and the nearest key to an unknown one.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -60,12 +79,28 @@ def load_policy(path: Path) -> list[Check]:
         raise CheckError(f"{path}: the policy cannot be read: {error.strerror or error}.") from error
     except tomllib.TOMLDecodeError as error:
         raise CheckError(f"{path}: not valid TOML: {error}.") from error
-    unknown = sorted(set(content) - {"check"})
-    if unknown:
-        raise CheckError(f"{path}: unknown key '{unknown[0]}'. A policy holds [[check]] tables only.")
+    for key in content:
+        if key not in TABLES:
+            raise CheckError(
+                f"{path}: unknown key '{key}'. {nearest(key, TABLES)} A policy holds [[check]] tables and one [policy]."
+            )
     if not content.get("check"):
         raise CheckError(f'{path}: no [[check]] table. Write at least one, with name = "Agreement" and a threshold.')
-    return from_tables(content["check"], where=str(path))
+    return from_tables(content["check"], where=str(path), defaults=_for_all(content.get("policy", {}), path))
+
+
+def _for_all(table: Any, path: Path) -> dict[str, Any]:
+    """The checked [policy] table."""
+    if not isinstance(table, dict):
+        raise CheckError(f"{path}: [policy]: expected one table, but got {type(table).__name__}.")
+    for key in table:
+        if key not in FOR_ALL:
+            raise CheckError(f"{path}: [policy]: unknown key '{key}'. {nearest(key, FOR_ALL)}")
+    try:
+        Check(severity="report", **table)  # what any check refuses
+    except CheckError as error:
+        raise CheckError(f"{path}: [policy]: {str(error).removeprefix('Check: ')}") from None
+    return table
 
 
 def _known() -> list[str]:

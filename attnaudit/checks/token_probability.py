@@ -53,6 +53,7 @@ class TokenProbability(Check):
             low=0.0,
             high=1.0,
             worst="highest",
+            references=("ceiling",),
         )
 
     def judge(self, measurements: Measurements, **options: int) -> CheckRecord:
@@ -64,7 +65,8 @@ class TokenProbability(Check):
         said = f"{int(correct.sum()):,} of {len(measurements):,} instances, those that are predicted correctly"
         if not (measurements.labels >= 0).any():
             said = "needs labels: add a label column, or use among='all'"
-        return msgspec.structs.replace(record, note=said, message=f"{record.message}\nnote: {said}")
+        note = "; ".join(part for part in (record.note, said) if part)
+        return msgspec.structs.replace(record, note=note, message=f"{record.message}\nnote: {said}")
 
     def evidence(self, measurements: Measurements) -> Evidence:
         probability = measurements.scalar("token_probability")
@@ -84,6 +86,7 @@ class TokenProbability(Check):
             values=probability,
             values_label="mean probability over tokens, per instance",
             values_range=(0.0, 1.0),
+            reference_values={"ceiling": measurements.scalar("token_probability.whole")},
             references=(
                 Reference(name="floor", value=1 / len(measurements.classes), meaning="one over the classes", n=defined),
                 reference(

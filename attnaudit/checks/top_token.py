@@ -46,6 +46,7 @@ class TopTokenErasure(Check):
             measured="excess share of flips",
             low=-1.0,
             high=1.0,
+            references=("ceiling",),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:
@@ -74,6 +75,7 @@ class TopTokenErasure(Check):
                 Reference(name="floor", value=0.0, meaning="a token drawn at random, against the others", n=len(gain)),
                 reference("ceiling", best, "a token that flips the decision wherever there is one"),
             ),
+            reference_values={"ceiling": best},
             details={
                 "share of flips, largest weight": mean_of(top),
                 "share of flips, another token": mean_of(other),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from attnaudit.records import (
     InconclusiveRule,
     Interval,
+    Planning,
     Reference,
     Requirement,
     Severity,
@@ -19,13 +21,22 @@ MINIMUM_SHARE = 0.8
 
 
 def decide(
-    *, value: float | None, interval: Interval | None, requirement: Requirement | None, n: int, n_defined: int
+    *,
+    value: float | None,
+    interval: Interval | None,
+    requirement: Requirement | None,
+    n: int,
+    n_defined: int,
+    fail_interval: Interval | None = None,
 ) -> tuple[VerdictName, str]:
     """The verdict and its reason in words.
 
     undefined: no value, or fewer than 80% of the instances are defined. inconclusive: fewer than 30 are defined, there
     is no interval, or the threshold lies inside it; also where nothing is required, since nothing is then concluded.
-    pass and fail: the whole interval, ends included, is on that side.
+    pass: the whole interval, ends included, is on the required side. fail: the whole of `fail_interval`, by default the
+    same one, is on the other. A release passes when every gated check passes, so a false pass of the release needs a
+    false pass of each check that should not have passed, and no correction; but a single false failure blocks it, so
+    failures are corrected for the number of gated checks (`fail_confidence`).
     """
     if value is None or n_defined == 0:
         return "undefined", "the statistic is defined on no instance" if not n_defined else "the statistic is undefined"
@@ -41,9 +52,28 @@ def decide(
     at_least = requirement.direction == "at_least"
     if interval.low >= requirement.value if at_least else interval.high <= requirement.value:
         return "pass", "the whole interval is on the required side"
+    side = "below" if at_least else "above"
+    strict = fail_interval or interval
+    if strict.high < requirement.value if at_least else strict.low > requirement.value:
+        return "fail", f"the whole interval lies {side} the required value"
     if interval.high < requirement.value if at_least else interval.low > requirement.value:
-        return "fail", f"the whole interval lies {'below' if at_least else 'above'} the required value"
+        return "inconclusive", (
+            f"the interval lies {side} the required value, but not that of {percent(strict.confidence)} confidence, "
+            "which a failure needs among so many gated checks"
+        )
     return "inconclusive", "the required value lies inside the interval; more instances would narrow it"
+
+
+def fail_confidence(confidence: float, gated: int) -> float:
+    """The level at which one of `gated` checks may call a failure (Bonferroni), so that a policy whose thresholds are
+    all met raises a false one with a chance of at most (1 - confidence) / 2."""
+    return 1 - (1 - confidence) / max(1, gated)
+
+
+def percent(confidence: float) -> str:
+    """A level in per cent with as many figures as tell it from 100%."""
+    digits = max(0, 1 - math.floor(math.log10(100 * (1 - confidence))))
+    return f"{100 * confidence:.{digits}f}".rstrip("0").rstrip(".") + "%"
 
 
 def blocks(verdict: VerdictName, *, severity: Severity, inconclusive: InconclusiveRule) -> bool:
@@ -91,6 +121,7 @@ def headline(
         text += ", nothing required"
     else:
         text += f", required {requirement.direction.replace('_', ' ')} {_number(requirement.value, digits)}"
+        text += f" ({requirement.expression})" if requirement.expression else ""
     text += f", n={n_defined:,}"
     return text + (f" ({n - n_defined:,} undefined)" if n > n_defined else "")
 
@@ -106,11 +137,18 @@ def message(
     shown: Sequence[tuple[Shown, str]],
     order: str,
     note: str,
+    fail_interval: Interval | None = None,
+    planning: Planning | None = None,
 ) -> str:
     """The text of a failure: the headline, the verdict and why, references, and the worst instances with tokens."""
     lines = [first, f"{verdict}: {reason}."]
+    if planning is not None:
+        lines.append(f"planning: {planning.words}.")
     if interval is not None:
-        lines.append(f"interval: {interval.confidence:.4g} confidence, {interval.method}.")
+        lines.append(f"interval: {percent(interval.confidence)} confidence, {interval.method}.")
+    if fail_interval is not None and fail_interval != interval:
+        ends = ", ".join(_number(end, 3) for end in (fail_interval.low, fail_interval.high))
+        lines.append(f"a failure needs: [{ends}], {percent(fail_interval.confidence)} confidence, on the wrong side.")
     lines += [f"undefined: {count:,} instances: {why}." for why, count in undefined.items()]
     lines += [
         f"{one.name}: {'undefined' if one.value is None else _number(one.value, 3)} ({one.meaning})"

@@ -6,6 +6,7 @@ from attnaudit import checks
 from attnaudit.checks import from_tables, load_policy, to_table
 from attnaudit.errors import CheckError
 
+CHECK = b"[[check]]\nname = 'Agreement'\nat_least = 0.1\n"
 EVERY = [
     checks.Agreement(at_least=0.3, confidence=0.9, inconclusive="warn"),
     checks.Agreement(at_least=0.3, preset="jain_wallace", at="hidden"),
@@ -15,6 +16,8 @@ EVERY = [
     checks.UniformFragility(measure="f1_drop", at_least=0.05),
     checks.AdversarialDivergence(tvd=0.05, severity="report"),
     checks.InformationRanking(at_least=0.5),
+    checks.Agreement(importance="input_x_gradient", at_least="floor + 0.5 * (ceiling - floor)"),
+    checks.AdversarialDivergence(tvd=0.2, at_most="0.9 * ceiling"),
 ]
 
 
@@ -29,6 +32,18 @@ def test_a_file_gives_the_same_checks_as_python(tmp_path):
         '[[check]]\nname = "AdversarialDivergence"\ntvd = 0.05\nseverity = "report"\n'
     )
     assert load_policy(path) == [EVERY[2], EVERY[6]]
+
+
+def test_what_a_policy_says_for_all_checks_gives_way_to_what_a_check_says(tmp_path):
+    path = tmp_path / "strict.toml"
+    path.write_text(
+        '[policy]\nconfidence = 0.99\ninconclusive = "warn"\n\n'
+        '[[check]]\nname = "Agreement"\nat_least = "floor + 0.2"\n\n'
+        '[[check]]\nname = "InfluenceEntropy"\nat_most = 0.8\nconfidence = 0.9\n'
+    )
+    first, second = load_policy(path)
+    assert first == checks.Agreement(at_least="floor + 0.2", confidence=0.99, inconclusive="warn")
+    assert second == checks.InfluenceEntropy(at_most=0.8, confidence=0.9, inconclusive="warn")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +81,13 @@ def test_tables_that_cannot_be_meant(tables, words):
     [
         (b"", "no [[check]] table"),
         (b"check = [", "not valid TOML"),
-        (b"[[checks]]\nname = 'Agreement'\n", "unknown key 'checks'. A policy holds [[check]] tables only"),
+        (b"[[checks]]\nname = 'Agreement'\n", "unknown key 'checks'. Did you mean 'check'?"),
+        (b"[polcy]\nconfidence = 0.9\n", "unknown key 'polcy'. Did you mean 'policy'?"),
+        (b"[policy]\nconfidense = 0.9\n" + CHECK, "[policy]: unknown key 'confidense'. Did you mean 'confidence'?"),
+        (b"[policy]\nconfidence = 95\n" + CHECK, "[policy]: confidence=95 is impossible, expected a number between"),
+        (b"[policy]\ninconclusive = 'stop'\n" + CHECK, "[policy]: unknown inconclusive 'stop'"),
+        (b"policy = 3\n" + CHECK, "[policy]: expected one table, but got int"),
+        (b"[policy]\nconfidence = 0.9\n", "no [[check]] table"),
         (b"[check]\nname = 'Agreement'\n", "expected a list of [[check]] tables, but got dict"),
         (b"# \xff\n", "not UTF-8 (byte 2)"),
     ],

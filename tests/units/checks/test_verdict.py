@@ -171,7 +171,7 @@ def test_message_names_verdict_references_and_worst_instances():
     assert text.splitlines() == [
         "first",
         "fail: because.",
-        "interval: 0.95 confidence, m.",
+        "interval: 95% confidence, m.",
         "undefined: 3 instances: a single token.",
         "floor: 0.010 (shuffled)",
         "c: undefined (m)",
