@@ -7,7 +7,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.attnaudit-installed
 
-.PHONY: audit test lint clean
+.PHONY: audit test validate lint clean
 
 # Ends with pytest's own status: 1 means that a gate failed, which the demo model honestly may.
 audit: $(STAMP)
@@ -15,6 +15,10 @@ audit: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+
+# Tries the checks and the default policy on planted models; ARGS=--quick takes minutes.
+validate: $(STAMP)
+	$(BIN)/python -m attnaudit.cli validate $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
