@@ -5,6 +5,7 @@ Imports no torch. `msgspec.to_builtins(record)` gives what pytest-xdist can carr
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -28,6 +29,13 @@ class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     high: float
     confidence: float
     method: str
+
+    @property
+    def level(self) -> str:
+        """The confidence in per cent, with as many figures as tell it from 100%."""
+        digits = max(0, 1 - math.floor(math.log10(100 * (1 - self.confidence))))
+        text = f"{100 * self.confidence:.{digits}f}"
+        return (text.rstrip("0").rstrip(".") if "." in text else text) + "%"
 
 
 class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,6 +151,27 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return (self.model, self.data, self.check, self.seed)
 
 
+class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question that some gated checks of a policy answer together. remedies: what is known to help, with its measured
+    effect, told when one of the checks does not pass."""
+
+    name: str
+    asks: str
+    checks: list[str]
+    remedies: list[str] = []
+
+
+class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a policy file says of itself. validated_on: the families of models on which it was tried against known
+    truth; empty where it never was."""
+
+    file: str
+    sha256: str
+    name: str = ""
+    validated_on: list[str] = []
+    questions: list[PolicyQuestion] = []
+
+
 class MissingCase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A case that was selected and has no verdict: it errored, was skipped, or its worker crashed."""
 
@@ -162,7 +191,7 @@ class ConformanceResult(Record, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The audited model."""
+    """The audited model. family: what models it is like, as a policy's validated_on names them; "" where unknown."""
 
     name: str
     source: str
@@ -172,6 +201,7 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     sha256: str
     linear_decoder: bool
     conformance: list[ConformanceResult]
+    family: str = ""
 
 
 class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -231,3 +261,4 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measured: list[MeasureRecord]
     checks: list[CheckRecord]
     missing: list[MissingCase]
+    declared_policy: PolicyRecord | None = None

@@ -44,6 +44,7 @@ class PooledAttentionAdapter:
     the model has none, and mask substitution is not measured.
     attend_special: whether special tokens may be attended to.
     max_tokens: longer inputs are refused.
+    family: what models it is like, as the validated_on of a policy names them; "" is validated by none.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class PooledAttentionAdapter:
         attend_special: bool = False,
         max_tokens: int | None = None,
         description: str = "",
+        family: str = "",
     ) -> None:
         if len(classes) < 2 or len(set(classes)) != len(classes):
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
@@ -70,6 +72,7 @@ class PooledAttentionAdapter:
         self.mask_id = mask_id
         self.attend_special = attend_special
         self.description = description
+        self.family = family
         parts = (embedding, encoder, attention, decoder)
         self._modules = tuple(modules) if modules is not None else tuple(p for p in parts if isinstance(p, nn.Module))
         if not self._modules:

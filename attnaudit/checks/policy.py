@@ -11,19 +11,34 @@ at_least = "floor + 0.5 * (ceiling - floor)"
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from attnaudit.checks.base import Check, Parameter
 from attnaudit.checks.declare import same_ids
 from attnaudit.errors import AuditError, CheckError, nearest
+from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
 
 TABLES = ("check", "policy")
 #: What [policy] may say for all checks.
 FOR_ALL = ("confidence", "inconclusive")
+#: What else it may say, about itself.
+ABOUT = ("name", "validated_on", "questions")
+ABOUT_A_QUESTION = ("asks", "checks", "remedies")
+
+
+class Policy(list[Check]):
+    """The checks of a policy file, and what the file says of itself."""
+
+    def __init__(self, checks: Sequence[Check], record: PolicyRecord) -> None:
+        super().__init__(checks)
+        self.record = record
 
 
 def from_tables(
@@ -64,13 +79,15 @@ def to_table(check: Check) -> dict[str, Parameter]:
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 
 
-def load_policy(path: Path) -> list[Check]:
-    """The checks of a TOML file: [[check]] tables, and [policy] with what holds for all of them.
+def load_policy(path: Path) -> Policy:
+    """The checks of a TOML file: [[check]] tables, and [policy] with what holds for all of them, the families of models
+    that it was validated on, and the questions that its checks answer.
 
     Raises CheckError naming the file, the table and the key, and the nearest key to an unknown one.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = path.read_bytes()
+        content = tomllib.loads(raw.decode("utf-8"))
     except FileNotFoundError:
         raise CheckError(f"{path}: there is no such policy file. Give the path of a TOML file.") from None
     except UnicodeDecodeError as error:
@@ -86,21 +103,54 @@ def load_policy(path: Path) -> list[Check]:
             )
     if not content.get("check"):
         raise CheckError(f'{path}: no [[check]] table. Write at least one, with name = "Agreement" and a threshold.')
-    return from_tables(content["check"], where=str(path), defaults=_for_all(content.get("policy", {}), path))
+    table = content.get("policy", {})
+    found = from_tables(content["check"], where=str(path), defaults=_for_all(table, path))
+    sha256 = hashlib.sha256(raw).hexdigest()
+    return Policy(found, _about(table, [one.id for one in found], path, sha256=sha256))
+
+
+def _about(table: Mapping[str, Any], ids: Sequence[str], path: Path, *, sha256: str) -> PolicyRecord:
+    """What the checked [policy] table says of itself."""
+    given = table.get("questions", {})
+    if not isinstance(given, dict):
+        raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(given).__name__}.")
+    questions = []
+    for name, one in given.items():
+        place = f"{path}: [policy.questions.{name}]"
+        if not isinstance(one, dict):
+            raise CheckError(f"{place}: expected a table, but got {type(one).__name__}.")
+        for key in one:
+            if key not in ABOUT_A_QUESTION:
+                raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, ABOUT_A_QUESTION)}")
+        try:
+            question = msgspec.convert({"name": name, **one}, PolicyQuestion)
+        except msgspec.ValidationError as error:
+            raise CheckError(f"{place}: {error}.") from None
+        for check in question.checks:
+            if check not in ids:
+                raise CheckError(f"{place}: no [[check]] of this policy is '{check}'. {nearest(check, ids)}")
+        questions.append(question)
+    about = {key: table[key] for key in ("name", "validated_on") if key in table}
+    try:
+        record = msgspec.convert({"file": path.name, "sha256": sha256, **about}, PolicyRecord)
+    except msgspec.ValidationError as error:
+        raise CheckError(f"{path}: [policy]: {error}.") from None
+    return msgspec.structs.replace(record, questions=questions)
 
 
 def _for_all(table: Any, path: Path) -> dict[str, Any]:
-    """The checked [policy] table."""
+    """What the checked [policy] table says for all checks."""
     if not isinstance(table, dict):
         raise CheckError(f"{path}: [policy]: expected one table, but got {type(table).__name__}.")
     for key in table:
-        if key not in FOR_ALL:
-            raise CheckError(f"{path}: [policy]: unknown key '{key}'. {nearest(key, FOR_ALL)}")
+        if key not in (*FOR_ALL, *ABOUT):
+            raise CheckError(f"{path}: [policy]: unknown key '{key}'. {nearest(key, (*FOR_ALL, *ABOUT))}")
+    shared = {key: value for key, value in table.items() if key in FOR_ALL}
     try:
-        Check(severity="report", **table)  # what any check refuses
+        Check(severity="report", **shared)  # what any check refuses
     except CheckError as error:
         raise CheckError(f"{path}: [policy]: {str(error).removeprefix('Check: ')}") from None
-    return table
+    return shared
 
 
 def _known() -> list[str]:

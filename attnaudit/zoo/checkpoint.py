@@ -107,6 +107,7 @@ def load(folder: Path) -> PooledAttentionAdapter:
         modules=(model,),
         mask_id=UNKNOWN,
         description=card.description,
+        family=f"pooled attention, {card.architecture.encoder} encoder",
     )
 
 
