@@ -199,8 +199,6 @@ def test_states_keep_their_own_embedding(states: str, width: int) -> None:
 
 def test_residual_states_need_an_embedding_as_wide() -> None:
     with pytest.raises(ModelError, match="--embedding-size 16"):
-        PooledClassifier(
-            Architecture(embedding_size=8, hidden_size=8, states="residual"), vocabulary_size=5, classes=2
-        )
+        PooledClassifier(Architecture(embedding_size=8, hidden_size=8, states="residual"), vocabulary_size=5, classes=2)
     with pytest.raises(ModelError, match="residual"):
         Architecture(states="residul").check()
