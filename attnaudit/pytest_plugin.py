@@ -110,7 +110,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         state.options.check()
         pairs = [(m.id, d.id) for m in state.options.named_models() for d in state.options.named_data()]
         if checks is not None:
-            checks = state.options.policy_checks() or checks
+            given = state.options.policy_checks()
+            record = given.record if given else getattr(metafunc.function, "attnaudit_policy", None)
+            checks, state.policy = given or checks, state.policy or record
     except AuditError as error:
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, [pytest.param(None, id="not-auditable")], indirect=checks is None)
@@ -118,6 +120,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     from attnaudit.auditing import Case
 
+    for check in checks or ():
+        state.session.declare(check)
     cases: list[Any] = []
     for model, data in pairs:
         marks = [pytest.mark.xdist_group(f"{model}-{data}")] if metafunc.config.pluginmanager.hasplugin("xdist") else []
@@ -208,7 +212,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             case.test = item.nodeid
             case.again = command_of(config, item.nodeid)
     if state.planned:
-        state.folder.plan(state.planned, worker=state.session.worker)
+        state.folder.plan(state.planned, worker=state.session.worker, policy=state.policy)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -311,6 +315,7 @@ def pytest_terminal_summary(
             terminalreporter.write_line(f"ERROR: {problem}", red=True)
     if state.finished is not None:
         from attnaudit.auditing.terminal import verdict_table
+        from attnaudit.report.questions import notes as policy_notes
 
         writer = config.get_terminal_writer()
         run = state.finished
@@ -318,6 +323,8 @@ def pytest_terminal_summary(
         terminalreporter.write_line(
             verdict_table(run.checks, run.missing, width=writer.fullwidth, color=writer.hasmarkup)
         )
+        for note in policy_notes(run):
+            terminalreporter.write_line(note)
         terminalreporter.write_line(f"report: {shown_path(state.folder.path / 'report.html', config)}")
     if state.complaint:
         terminalreporter.write_line(f"attnaudit: {state.complaint}", red=True)

@@ -31,6 +31,7 @@ def finish(
     from attnaudit.report import build
 
     parts = folder.parts()
+    policy = folder.declared_policy()
     run = RunRecord(
         schema_version=SCHEMA_VERSION,
         run=folder.name,
@@ -40,13 +41,14 @@ def finish(
         seed=options.seed,
         exit_status=exit_status,
         attnaudit=version,
-        policy=options.policy_words(),
+        policy=f"{policy.file} (sha256 {policy.sha256})" if policy else options.policy_words(),
         environment=parts[0].environment if parts else None,
         models=list({p.model.name: p.model for p in _ordered(parts, planned)}.values()),
         data=list({p.data.name: p.data for p in _ordered(parts, planned)}.values()),
         measured=[p.measured for p in _ordered(parts, planned)],
         checks=ledger.sorted_records(planned),
         missing=ledger.missing(planned),
+        declared_policy=policy,
     )
     folder.finish(run, parts)
     build(folder.path)

@@ -6,10 +6,13 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnaudit.auditing.names import Named, resolve_datasets, resolve_models
 from attnaudit.errors import AuditError, ModelError, ReportError
+
+if TYPE_CHECKING:
+    from attnaudit.checks.policy import Policy
 
 DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
@@ -58,7 +61,7 @@ class AuditOptions:
         resolved: tuple[Named, ...] = self._resolved["data"]
         return resolved
 
-    def policy_checks(self) -> list[Any] | None:
+    def policy_checks(self) -> Policy | None:
         """The checks of --policy, or None without one. Raises CheckError that names the file and the table."""
         if self.policy is None:
             return None
@@ -66,7 +69,7 @@ class AuditOptions:
             from attnaudit.checks import load_policy
 
             self._resolved["policy"] = load_policy(self.policy)
-        checks: list[Any] = self._resolved["policy"]
+        checks: Policy = self._resolved["policy"]
         return checks
 
     def policy_words(self) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from attnaudit.errors import ReportError
 from attnaudit.measurement.measurements import Measurements
-from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
+from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, PolicyRecord, RunRecord
 
 
 def new_run_name() -> str:
@@ -48,8 +48,10 @@ class RunFolder:
         self.path = reports / name
         self._parts = self.path / "parts"
 
-    def plan(self, cases: Iterable[PlannedCase], *, worker: str) -> None:
-        """Write down what is going to run. Creates the folder."""
+    def plan(self, cases: Iterable[PlannedCase], *, worker: str, policy: PolicyRecord | None = None) -> None:
+        """Write down what is going to run, and the policy that it comes from. Creates the folder."""
+        if policy is not None:
+            self._write(self._parts / f"{worker}.policy.json", msgspec.json.encode(policy))
         self._write(self._parts / f"{worker}.cases.json", msgspec.json.encode(list(cases)))
 
     def planned(self) -> list[PlannedCase]:
@@ -59,6 +61,11 @@ class RunFolder:
             for case in msgspec.json.decode(file.read_bytes(), type=list[PlannedCase]):
                 found.setdefault(case.test, case)
         return list(found.values())
+
+    def declared_policy(self) -> PolicyRecord | None:
+        """What the policy of the planned cases says of itself, if they come from a policy."""
+        files = sorted(self._parts.glob("*.policy.json"))
+        return msgspec.json.decode(files[0].read_bytes(), type=PolicyRecord) if files else None
 
     def keep(
         self,

@@ -53,6 +53,7 @@ class AuditSession:
         self.workers = workers
         self.progress = progress
         self._needs: dict[tuple[str, str], set[str]] = {}
+        self._gated: set[str] = set()
         self._pending: dict[str, set[str]] = {}
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
         self._datasets: dict[str, tuple[Dataset, str]] = {}
@@ -65,9 +66,15 @@ class AuditSession:
         self._needs.setdefault((model, data), set()).update(needs)
         self._pending.setdefault(model, set()).add(data)
 
+    def declare(self, check: Any) -> None:
+        """Announce a check of the policy, whether or not its case is selected: failures are corrected for the number
+        of gated checks, so that a verdict does not depend on what else runs."""
+        if check.severity == "gate":
+            self._gated.add(check.id)
+
     def judge(self, check: Any, model: str, data: str, *, test: str = "") -> CheckRecord:
         """The record of a check. Raises AuditError when the model or the data cannot be audited."""
-        record: CheckRecord = check.judge(self.measurements(model, data))
+        record: CheckRecord = check.judge(self.measurements(model, data), gated=max(1, len(self._gated)))
         return msgspec.structs.replace(record, test=test)
 
     def measurements(self, model: str, data: str) -> Measurements:
@@ -126,6 +133,7 @@ class AuditSession:
                 sha256=loaded.sha256,
                 linear_decoder=loaded.adapter.capabilities.linear_decoder,
                 conformance=conformance,
+                family=str(getattr(loaded.adapter, "family", "")),
             ),
             _data_record(dataset, full_sha256),
             measured,

@@ -70,6 +70,8 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         for _, cells in group:
             table.add_row(*cells)
         console.print(table)
+    for line in _planning(records, several=len(order) > 1):
+        console.print(Text(line))
     for reason, count in Counter(case.reason.partition("\n")[0] for case in missing).items():
         console.print(Text(f"missing ({count}): {reason}"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
@@ -81,16 +83,31 @@ def _row(record: CheckRecord, room: int) -> list[Text]:
     required = record.requirement
     sign = {"at_least": ">=", "at_most": "<="}
     name = record.check if record.severity == "gate" else f"{record.check} (report)"
+    references = ", ".join(f"{r.name} {r.value:.3f}" for r in record.references if r.value is not None)
     verdict = record.verdict if required is not None else "reported"
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
         Text(verdict, style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
-        Text(_broken(name, room)),
+        Text.assemble(_broken(name, room), *([("\n" + references, "dim")] if references else [])),
         Text("-" if record.value is None else f"{record.value:.3f}"),
         Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
         Text("-" if record.interval is None else f"[{record.interval.low:.3f}, {record.interval.high:.3f}]"),
         Text(n),
     ]
+
+
+def _planning(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
+    """What would decide the inconclusive cases, and what a failure needed."""
+    lines = []
+    gated = max((r.gated for r in records), default=1)
+    strict = next((r.fail_interval for r in records if r.gated == gated and r.fail_interval is not None), None)
+    if gated > 1 and strict is not None:
+        lines.append(f"a failure needs the {strict.level} interval: there are {gated} gated checks")
+    for record in records:
+        if record.planning is not None:
+            of = f" on {record.model}, {record.data}" if several else ""
+            lines.append(f"{record.check}{of}: {record.planning.words}")
+    return lines
 
 
 def _broken(name: str, room: int) -> str:

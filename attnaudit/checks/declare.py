@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError
 from attnaudit.records import CheckRecord
+
+if TYPE_CHECKING:
+    from attnaudit.checks.policy import Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
@@ -36,27 +39,37 @@ def enforce(record: CheckRecord) -> None:
         warnings.warn(f"{record.check}: inconclusive: {first}", InconclusiveWarning, stacklevel=2)
 
 
-def audit(*checks: Check) -> Callable[[F], F]:
+def audit(*checks: Check | Policy) -> Callable[[F], F]:
     """Decorator: the test function runs once per model, data set and check, and receives `check`.
 
-    Sets `attnaudit_checks` on the function and marks it `attnaudit`. Raises CheckError for what is not a check, and for
-    two checks with the same id, which differ in nothing but the threshold.
+    checks: the checks themselves, or one policy as `load_policy` reads it. Sets `attnaudit_checks` on the function,
+    and `attnaudit_policy` to what the policy says of itself, and marks it `attnaudit`. Raises CheckError for what is
+    not a check, and for two checks with the same id, which differ in nothing but the threshold.
     """
+    from attnaudit.checks.policy import Policy
+
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
-    for position, one in enumerate(checks, 1):
+    policy = checks[0] if isinstance(checks[0], Policy) and len(checks) == 1 else None
+    declared: list[Check] = list(policy or ())
+    for position, one in enumerate(() if policy else checks, 1):
         if isinstance(one, Check):
+            declared.append(one)
             continue
+        if isinstance(one, Policy):
+            raise CheckError(
+                "audit: a policy stands alone. Put further checks into its file, or write @audit(*policy, ...)."
+            )
         if isinstance(one, type) and issubclass(one, Check):
             raise CheckError(f"audit: argument {position} is the class {one.__name__}: call it, as in {EXAMPLE}.")
         if callable(one) and len(checks) == 1:
             raise CheckError(f"audit: used without checks, or with a check that was not called. Write {EXAMPLE}.")
         raise CheckError(f"audit: argument {position} is {one!r}, expected a check. Write {EXAMPLE}.")
-    twice = same_ids(checks)
+    twice = same_ids(declared)
     if twice:
         first, second = twice
         raise CheckError(
-            f"audit: arguments {first + 1} and {second + 1} are the same check '{checks[first].id}': keep one."
+            f"audit: arguments {first + 1} and {second + 1} are the same check '{declared[first].id}': keep one."
         )
 
     def declare(function: F) -> F:
@@ -64,7 +77,8 @@ def audit(*checks: Check) -> Callable[[F], F]:
 
         if hasattr(function, "attnaudit_checks"):
             raise CheckError(f"audit: {getattr(function, '__name__', function)!r} is decorated twice: join the checks.")
-        function.attnaudit_checks = checks  # type: ignore[attr-defined]
+        function.attnaudit_checks = tuple(declared)  # type: ignore[attr-defined]
+        function.attnaudit_policy = policy.record if policy is not None else None  # type: ignore[attr-defined]
         return pytest.mark.attnaudit(function)  # type: ignore[no-any-return]
 
     return declare

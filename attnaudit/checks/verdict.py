@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from attnaudit.records import (
@@ -58,7 +57,7 @@ def decide(
         return "fail", f"the whole interval lies {side} the required value"
     if interval.high < requirement.value if at_least else interval.low > requirement.value:
         return "inconclusive", (
-            f"the interval lies {side} the required value, but not that of {percent(strict.confidence)} confidence, "
+            f"the interval lies {side} the required value, but not that of {strict.level} confidence, "
             "which a failure needs among so many gated checks"
         )
     return "inconclusive", "the required value lies inside the interval; more instances would narrow it"
@@ -68,12 +67,6 @@ def fail_confidence(confidence: float, gated: int) -> float:
     """The level at which one of `gated` checks may call a failure (Bonferroni), so that a policy whose thresholds are
     all met raises a false one with a chance of at most (1 - confidence) / 2."""
     return 1 - (1 - confidence) / max(1, gated)
-
-
-def percent(confidence: float) -> str:
-    """A level in per cent with as many figures as tell it from 100%."""
-    digits = max(0, 1 - math.floor(math.log10(100 * (1 - confidence))))
-    return f"{100 * confidence:.{digits}f}".rstrip("0").rstrip(".") + "%"
 
 
 def blocks(verdict: VerdictName, *, severity: Severity, inconclusive: InconclusiveRule) -> bool:
@@ -145,10 +138,10 @@ def message(
     if planning is not None:
         lines.append(f"planning: {planning.words}.")
     if interval is not None:
-        lines.append(f"interval: {percent(interval.confidence)} confidence, {interval.method}.")
+        lines.append(f"interval: {interval.level} confidence, {interval.method}.")
     if fail_interval is not None and fail_interval != interval:
         ends = ", ".join(_number(end, 3) for end in (fail_interval.low, fail_interval.high))
-        lines.append(f"a failure needs: [{ends}], {percent(fail_interval.confidence)} confidence, on the wrong side.")
+        lines.append(f"a failure needs: [{ends}], {fail_interval.level} confidence, on the wrong side.")
     lines += [f"undefined: {count:,} instances: {why}." for why, count in undefined.items()]
     lines += [
         f"{one.name}: {'undefined' if one.value is None else _number(one.value, 3)} ({one.meaning})"

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.report.words import SYMBOLS, VERDICTS, digits, interval, judged, number, outcome, requirement, visible
+from attnaudit.report.words import (
+    SYMBOLS,
+    VERDICTS,
+    digits,
+    interval,
+    judged,
+    number,
+    outcome,
+    planned,
+    requirement,
+    visible,
+)
 
 LONGEST = 160
 
@@ -34,11 +45,14 @@ def summary(run: RunRecord, *, report: str) -> str:
         )
     if run.checks:
         subject = ["Model", "Data"] if several else []
-        heads = ["Verdict", "Check", *subject, "Value", "Interval", "Required", "n", "Undefined", "Role"]
+        heads = ["Verdict", "Check", *subject, "Value", "Interval", "Required", "References", "n", "Undefined", "Role"]
         lines += ["", "| " + " | ".join(heads) + " |"]
         right = {"Value", "Required", "n", "Undefined"}
         lines.append("|" + "|".join("---:" if head in right else "---" for head in heads) + "|")
         lines += ["| " + " | ".join(_cells(c, several=several, seeds=seeds)) + " |" for c in run.checks]
+    undecided = [c for c in run.checks if c.planning is not None]
+    if undecided:
+        lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
     if run.missing:
         lines += ["", f"**Cases without a verdict: {len(run.missing)}**", ""]
         lines += [
@@ -56,7 +70,8 @@ def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
         *([model, escape(check.data)] if several else []),
         number(check.value, digits=digits(check)),
         interval(check),
-        requirement(check.requirement) if check.requirement else "—",
+        escape(requirement(check.requirement)) if check.requirement else "—",
+        escape(", ".join(f"{r.name} {number(r.value)}" for r in check.references)) or "—",
         f"{check.n:,}",
         f"{check.n - check.n_defined:,}",
         "gate" + (", blocks" if check.blocks else "") if check.severity == "gate" else "report only",

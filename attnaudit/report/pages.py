@@ -30,6 +30,7 @@ class CaseView:
     symbol: str
     value: str
     interval: str
+    fail_interval: str
     required: str
     references: tuple[tuple[str, str, str, str], ...]  # name, value, meaning, n
     why_verdict: str
@@ -187,11 +188,14 @@ def _case(
         symbol=words.SYMBOLS[state],
         value=words.number(one.value, digits=words.digits(one)),
         interval=words.interval(one),
+        fail_interval=words.ends(one.fail_interval, words.digits(one)) if one.fail_interval else "",
         required=words.requirement(one.requirement) if one.requirement else "—",
         references=tuple(
             (r.name, words.number(r.value), r.meaning, "" if r.n is None else f"{r.n:,}") for r in one.references
         ),
-        why_verdict=f"{words.verdict_sentence(one)} {words.how_many_defined(one)}".strip(),
+        why_verdict=" ".join(
+            filter(None, (words.verdict_sentence(one), words.planned(one), words.how_many_defined(one)))
+        ),
         strip=picture,
         distribution=histogram(one, one.distribution) if one.distribution else None,
         charts=tuple((c.title, chart(c)) for c in one.charts),

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnaudit.records import CheckRecord, Requirement, RunRecord
+from attnaudit.records import CheckRecord, Interval, Requirement, RunRecord
+from attnaudit.report.questions import notes as question_notes
 
 VERDICTS = {
     "pass": "Pass",
@@ -101,7 +102,12 @@ def threshold(value: float) -> str:
 
 
 def requirement(one: Requirement) -> str:
-    return ("≥ " if one.direction == "at_least" else "≤ ") + threshold(one.value)
+    return ("≥ " if one.direction == "at_least" else "≤ ") + limit_words(one)
+
+
+def limit_words(one: Requirement) -> str:
+    """The threshold as it was written; of a relative one, what it came to."""
+    return threshold(one.value) if one.expression is None else f"{number(one.value)} ({one.expression})"
 
 
 def plural(count: int, one: str, many: str = "") -> str:
@@ -157,8 +163,11 @@ def digits(check: CheckRecord) -> int:
 def interval(check: CheckRecord) -> str:
     if check.interval is None:
         return "—"
-    places = digits(check)
-    return f"{number(check.interval.low, digits=places)} to {number(check.interval.high, digits=places)}"
+    return ends(check.interval, digits(check))
+
+
+def ends(one: Interval, places: int) -> str:
+    return f"{number(one.low, digits=places)} to {number(one.high, digits=places)}"
 
 
 def verdict_sentence(check: CheckRecord) -> str:
@@ -171,18 +180,33 @@ def verdict_sentence(check: CheckRecord) -> str:
     if check.requirement is None:
         return "There is no threshold: the value is shown for information."
     needed = "at least" if check.requirement.direction == "at_least" else "at most"
-    needed = f"{needed} {threshold(check.requirement.value)}"
+    needed = f"{needed} {limit_words(check.requirement)}"
     if check.interval is None:
         return f"The check asks for {needed}; the value comes without an interval."
-    percent = f"{100 * check.interval.confidence:g}%"
-    span = f"{percent} interval from {interval(check)}"
+    span = f"{check.interval.level} interval from {interval(check)}"
     if check.verdict == "pass":
         return f"The whole {span} meets the requirement of {needed}."
     if check.verdict == "fail":
         return f"The whole {span} misses the requirement of {needed}."
+    strict, limit = check.fail_interval, check.requirement.value
+    at_least = check.requirement.direction == "at_least"
+    missed = check.interval.high < limit if at_least else check.interval.low > limit
+    if missed and strict is not None and strict.low <= limit <= strict.high:
+        return (
+            f"The whole {span} misses the requirement of {needed}, but among {check.gated} gated checks a failure "
+            f"needs that of the {strict.level} interval from {ends(strict, digits(check))}."
+        )
     if check.interval.low <= check.requirement.value <= check.interval.high:
         return f"The {span} reaches to both sides of the threshold; the check asks for {needed}."
     return f"The check asks for {needed}; {plural(check.n_defined, 'instance')} are too few to judge the {span}."
+
+
+def planned(check: CheckRecord) -> str:
+    """What would decide an inconclusive case, in a sentence."""
+    if check.planning is None:
+        return ""
+    text = check.planning.words
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def how_many_defined(check: CheckRecord) -> str:
@@ -244,6 +268,7 @@ def outcome(run: RunRecord) -> Outcome:
         sentence = f"None of {of} blocks this release; {_kinds(other)}, which by the check's own rule does not block."
     if run.exit_status and not blocking and not missing:
         notes.append(f"pytest ended with status {run.exit_status}: something beside these checks went wrong.")
+    notes += question_notes(run)
     counts = Counter(judged(c) for c in run.checks)
     listed = [(k, counts[k]) for k in VERDICTS if counts[k]] + ([("missing", missing)] if missing else [])
     return Outcome(sentence=sentence, state=state, notes=tuple(notes), counts=tuple(listed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from attnaudit.records import Interval, MissingCase, Requirement
-from attnaudit.report import words
+from attnaudit.records import Interval, MissingCase, Planning, Requirement
+from attnaudit.report import build, words
 from attnaudit.report.markdown import escape, summary
-from tests.units.report.example_runs import HOSTILE, check_record, run_record, seven_checks
+from tests.units.report.example_runs import HOSTILE, check_record, run_record, seven_checks, write_run
 
 
 @pytest.mark.parametrize(
@@ -165,9 +166,53 @@ def test_the_summary_names_models_only_where_there_are_several() -> None:
     assert "| Model | Data |" in two
     assert "Report: reports/x/report.html" in one
     assert (
-        "✗ Fail | agreement.gradient.meister.inputs | 0.213 | 0.199 to 0.226 | ≥ 0.30 | 2,026 | 45 | gate, blocks"
-        in one
+        "✗ Fail | agreement.gradient.meister.inputs | 0.213 | 0.199 to 0.226 | ≥ 0.30 | "
+        "floor 0.001, ceiling 0.610 | 2,026 | 45 | gate, blocks" in one
     )
+
+
+def test_a_relative_threshold_is_shown_with_what_it_came_to() -> None:
+    relative = Requirement(direction="at_least", value=0.2006, expression="floor + 0.2")
+    assert words.requirement(relative) == "≥ 0.201 (floor + 0.2)"
+    assert words.requirement(Requirement(direction="at_most", value=0.8)) == "≤ 0.80"
+    assert "at least 0.201 (floor + 0.2)" in words.verdict_sentence(check_record(requirement=relative, verdict="pass"))
+
+
+PLANNING = Planning(
+    instances=790, low=280, high=None, power=0.8, words="about 790 instances would decide it (280 upwards)"
+)
+AMONG = {
+    "verdict": "inconclusive",
+    "gated": 20,
+    "fail_interval": Interval(low=0.19, high=0.31, confidence=0.9975, method="m"),
+    "planning": PLANNING,
+}
+
+
+def test_a_missed_threshold_among_many_gates_is_explained_and_planned() -> None:
+    one = check_record(**AMONG)
+    sentence = words.verdict_sentence(one)
+    assert "misses the requirement of at least 0.30, but among 20 gated checks" in sentence
+    assert "99.75% interval from 0.190 to 0.310" in sentence
+    assert words.planned(one) == "About 790 instances would decide it (280 upwards)."
+    assert words.planned(check_record()) == ""
+    assert "About 790 instances would decide it" in summary(run_record([one]), report="r")
+
+
+def test_the_page_shows_the_interval_for_a_failure_and_the_plan(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_record([check_record(**AMONG)]), [])
+    build(folder)
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert "About 790 instances would decide it" in html
+    assert "0.190 to 0.310 (99.75%: one of 20 gated checks)" in html
+
+
+@pytest.mark.parametrize(
+    ("confidence", "level"),
+    [(0.95, "95%"), (0.5, "50%"), (0.9, "90%"), (1 - 0.05 / 6, "99.17%"), (0.9975, "99.75%"), (1 - 1e-4, "99.99%")],
+)
+def test_a_level_is_told_from_certainty(confidence: float, level: str) -> None:
+    assert Interval(low=0, high=1, confidence=confidence, method="").level == level
 
 
 def test_the_family_of_a_check_tells_how_to_read_it() -> None:

@@ -1,0 +1,60 @@
+"""What counts as the policy of a run: failures are corrected for all of its gated checks, whatever is selected."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import newest_audit
+
+POLICY = """
+[policy]
+confidence = 0.9
+inconclusive = "warn"
+
+[[check]]
+name = "token_count"
+at_least = 50
+
+[[check]]
+name = "attention_peak"
+at_most = 0.99
+
+[[check]]
+name = "Agreement"
+at_least = "floor + 0.5 * (ceiling - floor)"
+"""
+
+
+def levels(audit):
+    return {one["check"]: (one["gated"], round(one["fail_interval"]["confidence"], 6)) for one in audit["checks"]}
+
+
+def test_gates_that_k_leaves_out_count(project: pytest.Pytester) -> None:
+    project.runpytest("--model", "tiny", "-k", "token_count")
+    assert levels(newest_audit(project.path)) == {"token_count": (2, 0.975)}
+
+
+def test_gates_of_another_function_count(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_more="""
+        from attnaudit import audit, checks
+
+        @audit(checks.InfluenceEntropy(at_most=0.99), checks.UniformFragility(at_least=0.0))
+        def test_more(check):
+            check.judge()
+        """
+    )
+    project.runpytest("--model", "tiny", "-k", "token_count")
+    assert levels(newest_audit(project.path)) == {"token_count": (4, 0.9875)}
+
+
+def test_a_policy_file_counts_its_own(project: pytest.Pytester) -> None:
+    (project.path / "strict.toml").write_text(POLICY, encoding="utf-8")
+    result = project.runpytest("--model", "tiny", "--policy", "strict.toml")
+    audit = newest_audit(project.path)
+    assert {gated for gated, _ in levels(audit).values()} == {3}
+    assert {level for _, level in levels(audit).values()} == {round(1 - 0.1 / 3, 6)}
+    assert all(one["interval"]["confidence"] == 0.9 and one["inconclusive"] == "warn" for one in audit["checks"])
+    (agreement,) = [one for one in audit["checks"] if one["family"] == "agreement"]
+    assert agreement["requirement"]["expression"] == "floor + 0.5 * (ceiling - floor)"
+    result.stdout.fnmatch_lines(["a failure needs the 96.7% interval: there are 3 gated checks"])
