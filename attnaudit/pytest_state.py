@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from attnaudit.auditing import AuditOptions, AuditSession, Case, Ledger, RunFolder
     from attnaudit.auditing.run_folder import PlannedCase
-    from attnaudit.records import RunRecord
+    from attnaudit.records import PolicyRecord, RunRecord
 
 
 @dataclass
@@ -42,6 +42,7 @@ class State:
     created: str
     problems: dict[str, str] = field(default_factory=dict)
     planned: list[PlannedCase] = field(default_factory=list)
+    policy: PolicyRecord | None = None
     finished: RunRecord | None = None
     complaint: str = ""
     counts: dict[str, int] = field(default_factory=dict)

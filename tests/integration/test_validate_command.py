@@ -60,3 +60,42 @@ def test_models_of_mine_on_data_of_mine_are_scored_by_a_policy_of_mine(tmp_path:
         "measured", "validation.html", "validation.json", "validation.md"
     }  # fmt: skip
     assert "kind 'second': 1 of 1 not caught" in done.stdout
+
+
+def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path: Path) -> None:
+    """The policy in the file, read by @audit: what it says of itself reaches the report, with workers too."""
+    (tmp_path / "mine.toml").write_text(
+        '[policy]\nname = "mine"\nvalidated_on = ["other models"]\n'
+        '[policy.questions.used]\nasks = "Is it used?"\nchecks = ["uniform_fragility.tvd"]\nremedies = ["tying"]\n'
+        '[[check]]\nname = "UniformFragility"\nat_least = 0.9\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "test_mine.py").write_text(
+        "from pathlib import Path\n"
+        "from attnaudit import audit, checks\n"
+        "@audit(checks.load_policy(Path(__file__).with_name('mine.toml')))\n"
+        "def test_it(check):\n    check.enforce()\n",
+        encoding="utf-8",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "test_mine.py",
+        "--model",
+        "demo",
+        "--audit-max-instances",
+        "40",
+        "-n",
+        "2",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "“Is it used?” was not answered with yes (uniform_fragility.tvd: fail)." in done.stdout
+    assert "What may help: tying" in done.stdout
+    assert "not validated for this family (pooled attention, bilstm encoder)" in done.stdout
+    newest = (tmp_path / "reports" / "latest.txt").read_text(encoding="utf-8").strip()
+    run = json.loads((tmp_path / "reports" / newest / "audit.json").read_text(encoding="utf-8"))
+    assert run["declared_policy"]["name"] == "mine"
+    assert run["policy"].startswith("mine.toml (sha256 ")
