@@ -1,11 +1,12 @@
 """How often do the intervals of the checks hold the true value, on numbers shaped like those they are really given?
 
-    python benchmarks/coverage.py [--quick] [--jobs N] [--only WORD]
+    python -m benchmarks.coverage [--quick] [--jobs N] [--only WORD]
 
 Draws many samples of n instances from populations whose true value is known, asks the functions that the checks use for
-their intervals, and counts. The shapes are quantiles measured on the embedded reviews (coverage_shapes.json). Writes
-coverage.json and coverage.md beside this file; --quick draws fewer samples, prints the table and writes nothing. --only
-runs the scenarios whose name holds a word and keeps the stored results of the others.
+their intervals, and counts; then how good planning figures are (planning.py). The shapes are quantiles measured on the
+embedded reviews (coverage_shapes.json). Writes coverage.json and coverage.md beside this file; --quick draws fewer
+samples, prints the tables and writes nothing. --only runs the scenarios whose name holds a word ("planning": only those
+figures) and keeps the stored results of the others.
 """
 
 from __future__ import annotations
@@ -303,11 +304,13 @@ def table(rows: Sequence[dict[str, Any]], level: str) -> str:
     return "\n".join(lines)
 
 
-def page(rows: Sequence[dict[str, Any]]) -> str:
+def page(rows: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]]) -> str:
+    from benchmarks.planning import table as planning_table
+
     trials = sorted({row["trials"] for row in rows})
     return f"""# Coverage of the intervals, measured
 
-Written by `python benchmarks/coverage.py`; all numbers are in coverage.json. Each cell: the share of samples whose
+Written by `python -m benchmarks.coverage`; all numbers are in coverage.json. Each cell: the share of samples whose
 interval holds the true value, ± its Monte-Carlo standard error, and in brackets how often the truth lay below and above
 the interval. Samples per cell: {trials[0]:,} (MI ranking) to {trials[-1]:,}. Shapes are those of the demo model's
 measures on the embedded reviews; "sources of 1 to 8" are rows of one source with correlation {CORRELATION:g}. For the
@@ -320,6 +323,14 @@ MI ranking the true value is that of the ranks' true order.
 ## Nominal 99.75%: a failure under 20 gated checks
 
 {table(rows, "0.9975")}
+
+## Planning figures
+
+Of inconclusive samples of n: the number of instances that they name, against the number that really decides in 80% of
+samples; how often the range holds that number; and how often a fresh sample of the named size (up to 20 n) decides
+rightly. A value that chance moved away from the threshold names too small a number: read the range, not the figure.
+
+{planning_table(plans)}
 """
 
 
@@ -335,24 +346,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     work = [(i, n, int((SLOW_TRIALS if one.slow else TRIALS) * share)) for i, one in chosen for n in sizes]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        for row in pool.map(run, *zip(*work, strict=True)):
+        for row in pool.map(run, *zip(*work, strict=True)) if work else ():
             one = row["levels"]["0.95"]
             print(f"{row['statistic']}: {row['shape']}, n={row['n']}: {one['coverage']:.3f} ± {one['error']:.3f} "
                   f"({one['truth below']:.3f}, {one['truth above']:.3f}), {row['seconds']} s", flush=True)  # fmt: skip
             rows.append(row)
+        plans = plan_figures(pool, 0.05 if options.quick else 1.0) if options.only in "planning" else []
     if options.quick:
-        print(table(rows, "0.95"))
+        from benchmarks.planning import table as planning_table
+
+        print(table(rows, "0.95") if rows else "")
+        print(planning_table(plans) if plans else "")
         return 0
     path = HERE / "coverage.json"
-    if options.only and path.is_file():
-        new = {(row["statistic"], row["shape"]) for row in rows}
-        kept = json.loads(path.read_text(encoding="utf-8"))["rows"]
-        rows += [row for row in kept if (row["statistic"], row["shape"]) not in new]
+    stored = json.loads(path.read_text(encoding="utf-8")) if options.only and path.is_file() else {}
+    new = {(row["statistic"], row["shape"]) for row in rows}
+    rows += [row for row in stored.get("rows", []) if (row["statistic"], row["shape"]) not in new]
+    plans = plans or stored.get("planning", [])
     order = [(one.statistic, one.shape) for one in scenarios()]
     rows.sort(key=lambda row: (order.index((row["statistic"], row["shape"])), row["n"]))
-    path.write_text(json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (HERE / "coverage.md").write_text(page(rows), encoding="utf-8")
+    document = {"rows": rows, "planning": plans}
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (HERE / "coverage.md").write_text(page(rows, plans), encoding="utf-8")
     return 0
+
+
+def plan_figures(pool: ProcessPoolExecutor, share: float) -> list[dict[str, Any]]:
+    from benchmarks import planning
+
+    work = [
+        (shape, n, distance, int(planning.TRIALS * share))
+        for shape in planning.SHAPES
+        for n, distance in planning.CASES
+    ]
+    return list(pool.map(planning.run, *zip(*work, strict=True)))
 
 
 if __name__ == "__main__":

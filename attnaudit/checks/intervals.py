@@ -25,6 +25,9 @@ TAIL_DRAWS = 5
 #: Of `linearised_interval`: how many rows are added, and the step of the derivative, in rows.
 PSEUDO_ROWS = 2.0
 STEP = 1e-3
+#: Where benchmarks/coverage.md finds intervals of means short: skewness beyond the one, sources below the other.
+SKEWED = 2.0
+SOURCES_OF_SKEWED = 500
 #: Standard errors by which the sum below a ratio must exceed 0.
 CLEARLY = 4.0
 CHUNK = 4_000_000
@@ -223,7 +226,19 @@ def ratio_interval(
         low, high = _clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=asked, method=method)
 
-    return Spread(error=error, confidence=confidence, find=find)
+    caution = _caution((above - ratio * below)[groups.rows], count)
+    return Spread(error=error, confidence=confidence, find=find, caution=caution)
+
+
+def _caution(residuals: Floats, sources: int) -> str:
+    """What measured coverage says against an interval of a mean of such values, or nothing."""
+    skewness = float((residuals**3).mean() / max(float((residuals**2).mean()) ** 1.5, 1e-300))
+    if abs(skewness) <= SKEWED or sources >= SOURCES_OF_SKEWED:
+        return ""
+    return (
+        f"the values are strongly skewed (skewness {skewness:.1f}): with fewer than {SOURCES_OF_SKEWED} sources a 95% "
+        "interval of such a mean was measured to hold the truth in as few as 90% of samples"
+    )
 
 
 def _point(value: float, confidence: float, why: str) -> Spread:

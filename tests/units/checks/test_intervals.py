@@ -286,3 +286,15 @@ def test_interval_is_deterministic_finite_within_bounds_and_free_of_order(values
         assert first.at(0.95) == again.at(0.95)
         assert first.at(0.99) == again.at(0.99)
         assert -1 <= first.low <= first.high <= 1
+
+
+def test_strong_skewness_of_few_sources_is_said():
+    values = generator(21).lognormal(0, 1.5, 200)
+    spread = mean_interval(values, everything(200), confidence=0.95, generator=generator())
+    assert spread.caution.startswith(f"the values are strongly skewed (skewness {stats.skew(values):.1f})")
+    mirrored = mean_interval(-values, everything(200), confidence=0.95, generator=generator())
+    assert f"skewness -{stats.skew(values):.1f}" in mirrored.caution
+    many = generator(21).lognormal(0, 1.5, 600)
+    assert mean_interval(many, everything(600), confidence=0.95, generator=generator()).caution == ""
+    even = generator(22).normal(0, 1, 200)
+    assert mean_interval(even, everything(200), confidence=0.95, generator=generator()).caution == ""

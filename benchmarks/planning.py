@@ -1,0 +1,125 @@
+"""How good is the number of instances that an inconclusive verdict names? Run by coverage.py.
+
+Samples of n are drawn from populations whose true value lies a known distance from the threshold, so that the number
+that is really needed is known. Those that are inconclusive are asked for their figure; a fresh sample of that size then
+shows whether it decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnaudit.checks.intervals import Groups, Spread, mean_interval, proportion_interval
+from attnaudit.checks.planning import POWER, plan
+from attnaudit.checks.verdict import decide
+from attnaudit.records import Requirement, VerdictName
+from benchmarks import coverage
+
+SHAPES = ("tau of leave-one-out", "uniform TVD", "share 0.1")
+#: (instances, distance of the truth to the threshold in standard errors at that number).
+CASES = ((100, 1.0), (100, 2.0), (300, 1.0), (300, 2.0))
+TRIALS = 400
+#: Fresh samples are drawn up to this many times n; beyond, the figure is not tried.
+FRESH = 20
+Floats = NDArray[np.float64]
+
+
+def population(shape: str) -> coverage.Population:
+    if shape == "share 0.1":
+        return coverage.Population(np.linspace(0, 1, 201), lambda u: (u < 0.1).astype(np.float64))
+    return coverage.populations()[shape]
+
+
+def spread_of(values: Floats, shape: str, random: np.random.Generator) -> Spread | None:
+    instances, _ = coverage.apart(len(values))
+    groups = Groups.of(instances, np.ones(len(values), dtype=bool))
+    if shape.startswith("share"):
+        return proportion_interval(values, groups, confidence=0.95)
+    return mean_interval(values, groups, confidence=0.95, generator=random)
+
+
+def verdict(values: Floats, spread: Spread | None, requirement: Requirement) -> VerdictName:
+    return decide(
+        value=float(values.mean()),
+        interval=None if spread is None else spread.at(0.95),
+        requirement=requirement,
+        n=len(values),
+        n_defined=len(values),
+    )[0]
+
+
+def run(shape: str, n: int, distance: float, trials: int) -> dict[str, Any]:
+    """Counts of one case. The truth lies on the side that passes in even trials, on the other in odd ones."""
+    from scipy.special import ndtri
+
+    drawn = population(shape)
+    grid = drawn.at((np.arange(400_000) + 0.5) / 400_000)
+    truth, deviation = float(grid.mean()), float(grid.std())
+    gap = distance * deviation / math.sqrt(n)
+    needed = n * ((float(ndtri(0.975)) + float(ndtri(POWER))) / distance) ** 2
+    figures, inside, bounded, inconclusive, tried, decided, wrong = [], 0, 0, 0, 0, 0, 0
+    for trial in range(trials):
+        random = np.random.default_rng([SHAPES.index(shape), n, int(10 * distance), trial])
+        right: VerdictName = "pass" if trial % 2 == 0 else "fail"
+        threshold = truth - gap if right == "pass" else truth + gap
+        requirement = Requirement(direction="at_least", value=threshold)
+        values = drawn.at(random.random(n))
+        spread = spread_of(values, shape, random)
+        if spread is None or verdict(values, spread, requirement) != "inconclusive":
+            continue
+        inconclusive += 1
+        found = plan(
+            value=float(values.mean()),
+            spread=spread,
+            requirement=requirement,
+            confidence=0.95,
+            fail_confidence=0.95,
+            n=n,
+        )
+        bounded += found.high is not None
+        inside += (found.low or math.inf) <= needed <= (found.high or math.inf)
+        if found.instances is None:
+            continue
+        figures.append(found.instances / needed)
+        if found.instances <= FRESH * n:
+            fresh = drawn.at(random.random(found.instances))
+            said = verdict(fresh, spread_of(fresh, shape, random), requirement)
+            tried, decided, wrong = tried + 1, decided + (said == right), wrong + (said not in (right, "inconclusive"))
+    return {
+        "shape": shape,
+        "n": n,
+        "distance": distance,
+        "needed": round(needed),
+        "trials": trials,
+        "inconclusive": inconclusive,
+        "with a figure": len(figures),
+        "with an upper end": bounded,
+        "range holds what is needed": inside,
+        "figure over needed, quartiles": [float(q) for q in np.quantile(figures, [0.25, 0.5, 0.75])],
+        "tried": tried,
+        "decided rightly": decided,
+        "decided wrongly": wrong,
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line per case."""
+    lines = [
+        "| shape | n | truth is off by | needed | inconclusive | figure ÷ needed, quartiles "
+        "| range holds what is needed | has an upper end | decides, of those tried |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        few, middle, many = row["figure over needed, quartiles"]
+        of = row["inconclusive"]
+        lines.append(
+            f"| {row['shape']} | {row['n']} | {row['distance']:g} s.e. | {row['needed']:,} | {of / row['trials']:.0%} "
+            f"| {few:.2f}, {middle:.2f}, {many:.2f} | {row['range holds what is needed'] / of:.0%} "
+            f"| {row['with an upper end'] / of:.0%} | {row['decided rightly'] / row['tried']:.0%} of {row['tried']} |"
+        )
+    return "\n".join(lines)
