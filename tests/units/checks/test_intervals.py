@@ -298,3 +298,9 @@ def test_strong_skewness_of_few_sources_is_said():
     assert mean_interval(many, everything(600), confidence=0.95, generator=generator()).caution == ""
     even = generator(22).normal(0, 1, 200)
     assert mean_interval(even, everything(200), confidence=0.95, generator=generator()).caution == ""
+
+
+def test_few_sources_are_said():
+    values = generator(23).normal(0, 1, 40)
+    spread = mean_interval(values, everything(40, np.arange(40) % 8), confidence=0.95, generator=generator())
+    assert spread.caution.startswith("there are only 8 independent sources")
