@@ -1,14 +1,15 @@
 """The rule by which the default policy is chosen. It sees the tuning half and nothing else.
 
 1. Of the checks that answer a question ("used", "points"), those that discriminate: area at least .7 with a lower end
-   above .5, kinds resampled.
+   above .5, kinds resampled, against the unfaithful models that fail this question by construction.
 2. Each has a threshold. What must clear it is the end of the interval nearest to it. It stands below the ends of the
    faithful models (an eightieth of them may lie lower, so that at most four gates share the 5% of false alarms), half
    of the way to the unfaithful models further down: to the highest of them but a tenth, so that a single straggler does
    not drag it up. Rounded. A check with no unfaithful model below has none, nor one whose threshold would be 0 or
    less, which attention that does nothing would reach.
 3. One check per question is gated: the pair whose policy score has the area with the highest lower end; then the
-   fewest errors, then the highest areas of its own, then the ids.
+   fewest errors, then the widest gap, in standard errors, between the threshold and the nearest model on either side.
+   No question rests on agreement alone, since importance methods disagree among themselves.
 4. Further checks, at most two per question, are added one at a time: the one that leaves the fewest unfaithful models
    without an alarm, as long as it raises no further alarm on a faithful one.
 """
@@ -16,10 +17,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 
-from attnaudit.records import Direction
 from attnaudit.validation.candidates import Candidate
 from attnaudit.validation.records import Area, Question
 from attnaudit.validation.scoring import Gate, Judged, bound, oriented, score
@@ -31,6 +31,8 @@ CHANCE = 0.5
 ALLOWED = 0.05
 MOST = 2
 STRAGGLERS = 0.9
+#: Families of checks that are gated beside another check of the question, never alone.
+NEVER_ALONE = ("agreement",)
 #: What a check of a question gives attention that does nothing: no drop, no gain, no correlation.
 NOTHING = 0.0
 
@@ -40,10 +42,21 @@ def tuning(models: Sequence[Judged]) -> list[Judged]:
     return [one for one in models if one.entry.half == "tuning" and one.entry.truth != "trend"]
 
 
-def check_area(models: Sequence[Judged], check: str, direction: Direction, *, seed: int) -> Area | None:
-    """The area of a check on labelled models that it was judged on."""
-    kept = [one for one in models if one.entry.truth != "trend" and check in one.records]
-    scores = [oriented(one.records[check], direction) for one in kept]
+def in_question(models: Sequence[Judged], question: Question) -> list[Judged]:
+    """Without the unfaithful models that do not fail this question; all of them for "evidence"."""
+    return [
+        one
+        for one in models
+        if one.entry.truth != "unfaithful" or question == "evidence" or question in one.entry.fails
+    ]
+
+
+def check_area(models: Sequence[Judged], candidate: Candidate, *, seed: int) -> Area | None:
+    """The area of a check on labelled models that it was judged on and that are in its question."""
+    check = candidate.check.id
+    asked = in_question(models, candidate.question)
+    kept = [one for one in asked if one.entry.truth != "trend" and check in one.records]
+    scores = [oriented(one.records[check], candidate.direction) for one in kept]
     return area(scores, [one.faithful for one in kept], [one.entry.kind for one in kept], seed=seed)
 
 
@@ -59,13 +72,14 @@ def choose(models: Sequence[Judged], candidates: Sequence[Candidate], *, seed: i
     has no check that discriminates, the other stands alone.
     """
     half = tuning(models)
-    ranked = {question: _ranked(half, candidates, question, seed=seed) for question in QUESTIONS}
-    pools = [gates for gates in ranked.values() if gates]
+    weak = {one.check.id for one in candidates if one.check.family in NEVER_ALONE}
+    ranked = [_ranked(half, candidates, question, seed=seed) for question in QUESTIONS]
+    pools = [found for gates in ranked if (found := [gate for gate in gates if gate.check not in weak])]
     if not pools:
         return []
-    best = min(product(*pools), key=lambda pair: _pair_key(half, pair, ranked, seed=seed))
+    best = min(product(*pools), key=lambda pair: _pair_key(half, pair, seed=seed))
     chosen = list(best)
-    spare = [gate for gates in pools for gate in gates if gate not in chosen]
+    spare = [gate for gates in ranked for gate in gates if gate not in chosen]
     while True:
         missed, alarms = _counts(half, chosen)
         better = []
@@ -98,7 +112,8 @@ def threshold(models: Sequence[Judged], candidate: Candidate) -> float | None:
     more than the allowed share of faithful models is undefined, where no unfaithful one lies below them, or where it
     would require nothing."""
     check, direction = candidate.check.id, candidate.direction
-    kept = [one for one in models if check in one.records and one.entry.truth != "trend"]
+    asked = in_question(models, candidate.question)
+    kept = [one for one in asked if check in one.records and one.entry.truth != "trend"]
     good = sorted(bound(one.records[check], direction) for one in kept if one.faithful)
     bad = sorted(bound(one.records[check], direction) for one in kept if not one.faithful)
     defined = [x for x in good if math.isfinite(x)]
@@ -132,7 +147,7 @@ def _ranked(half: Sequence[Judged], candidates: Sequence[Candidate], question: Q
     for one in candidates:
         if one.question != question:
             continue
-        found = check_area(half, one.check.id, one.direction, seed=seed)
+        found = check_area(half, one, seed=seed)
         at = threshold(half, one) if discriminates(found) else None
         if found is not None and at is not None:
             gate = Gate(check=one.check.id, question=question, direction=one.direction, threshold=at)
@@ -140,12 +155,15 @@ def _ranked(half: Sequence[Judged], candidates: Sequence[Candidate], question: Q
     return [gate for _, gate in sorted(rows, key=lambda row: row[0])]
 
 
-def _pair_key(
-    half: Sequence[Judged], pair: Sequence[Gate], ranked: Mapping[Question, list[Gate]], *, seed: int
-) -> tuple[float, int, int, tuple[str, ...]]:
+def _pair_key(half: Sequence[Judged], pair: Sequence[Gate], *, seed: int) -> tuple[float, int, float, tuple[str, ...]]:
     found = policy_area(half, pair, seed=seed)
-    ranks = sum(ranked[gate.question].index(gate) for gate in pair)
-    return (-round(found.low, 6) if found else 0.0, sum(_counts(half, pair)), ranks, tuple(g.check for g in pair))
+    low = -round(found.low, 6) if found else 0.0
+    return low, sum(_counts(half, pair)), -round(_gap(half, pair), 6), tuple(gate.check for gate in pair)
+
+
+def _gap(models: Sequence[Judged], gates: Sequence[Gate]) -> float:
+    """Standard errors from the thresholds to the model that is nearest to being told wrongly; negative if one is."""
+    return min(policy_score(one, gates) * (1 if one.faithful else -1) for one in models)
 
 
 def _counts(models: Sequence[Judged], gates: Sequence[Gate]) -> tuple[int, int]:

@@ -5,12 +5,21 @@ The tuning half decides thresholds and the choice of checks; what is shown first
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from statistics import median
 
 from attnaudit.validation.candidates import Candidate
-from attnaudit.validation.choosing import choose, discriminates, policy_score, threshold, tuning
+from attnaudit.validation.choosing import (
+    check_area,
+    choose,
+    discriminates,
+    in_question,
+    policy_score,
+    threshold,
+    tuning,
+)
 from attnaudit.validation.records import (
     Area,
     CheckFigures,
@@ -59,7 +68,9 @@ def check_figures(
     held_against = gate or (
         None if at is None else Gate(check=check, question=candidate.question, direction=direction, threshold=at)
     )
-    known = [one for one in models if check in one.records]
+    question = gate.question if gate else candidate.question
+    judged = [one for one in models if check in one.records]
+    known = in_question(judged, question)
 
     def of(half: Half) -> Figures | None:
         alarm: Alarm | None = None
@@ -80,7 +91,7 @@ def check_figures(
     return CheckFigures(
         check=check,
         title=candidate.title,
-        question=gate.question if gate else candidate.question,
+        question=question,
         direction=direction,
         gated=gate is not None,
         threshold=at,
@@ -89,6 +100,7 @@ def check_figures(
         why=_why(found, half="held-out" if held and held.area else "tuning"),
         tuning=tuned,
         held_out=held,
+        against_all=_all(half_of(judged, "held_out"), candidate, seed=seed),
         skipped=skipped,
     )
 
@@ -208,6 +220,10 @@ def _group(
         area=None if math.isnan(found) else found,
         median_value=median(known) if known else None,
     )
+
+
+def _all(models: Sequence[Judged], candidate: Candidate, *, seed: int) -> Area | None:
+    return check_area(models, dataclasses.replace(candidate, question="evidence"), seed=seed)
 
 
 def _finite(value: float | None) -> float:

@@ -110,13 +110,15 @@ def markdown(validation: Validation) -> str:
                 "yes" if one.gated else "no",
                 words.required(one),
                 words.area(found.area),
+                words.area(one.against_all),
                 words.short_share(found.sensitivity),
                 words.short_share(found.false_alarms),
                 "yes" if one.discriminates else "no",
             )
         )
     lines += _table(
-        ("check", "question", "gated", "threshold", "area", "caught", "false alarms", "discriminates"), rows
+        ("check", "question", "gated", "threshold", "area", "area, all", "caught", "false alarms", "discriminates"),
+        rows,
     )
     if v.left_out:
         lines += ["## Each kind left out in turn", ""]

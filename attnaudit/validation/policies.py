@@ -10,6 +10,7 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.policy import load_policy
 from attnaudit.errors import CheckError
 from attnaudit.validation.candidates import candidates, direction_of
+from attnaudit.validation.choosing import QUESTIONS
 from attnaudit.validation.scoring import Gate
 
 SHIPPED = "policy.toml"
@@ -25,6 +26,10 @@ def read_policy(path: Path) -> Given:
     """The policy of a TOML file. Raises CheckError where nothing in it is gated, or it cannot be read."""
     checks = load_policy(path)
     questions = {one.check.id: one.question for one in candidates(checks)}
+    for asked in checks.record.questions:
+        for question in QUESTIONS:
+            if asked.name == question:
+                questions.update(dict.fromkeys(asked.checks, question))
     gates = []
     for one in checks:
         direction = direction_of(one)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attnaudit.checks.policy import to_table
 from attnaudit.validation import words
 from attnaudit.validation.candidates import Candidate
-from attnaudit.validation.records import CheckFigures, Figures
+from attnaudit.validation.records import CheckFigures, Figures, Remedy
 from attnaudit.validation.scoring import Gate
 
 HEAD = """\
@@ -17,6 +17,11 @@ HEAD = """\
 # wrong; the figures beside each threshold come from the other half. "area" is that under the ROC curve, its interval
 # resamples kinds of models. How the rule works, and how to run it again: docs/validation.md.
 """
+#: Options of `attnaudit train` that help.
+OPTIONS = {
+    "tying": "tie each state to its embedding, `attnaudit train --tying 1`",
+    "residual": "add the embedding to each state, `attnaudit train --residual`",
+}
 EVIDENCE = """\
 # Evidence: measured and shown, never gated. What does not tell right from wrong attention on planted models may still
 # help to see why a model fails.
@@ -32,18 +37,24 @@ def policy_text(
     name: str,
     validated_on: Sequence[str],
     evidence: Sequence[str] = (),
+    remedies: Sequence[Remedy] = (),
 ) -> str:
-    """TOML that `load_policy` reads. evidence: ids of checks that only report."""
+    """TOML that `load_policy` reads. evidence: ids of checks that only report. validated_on: families of models."""
     known = {one.check.id: one for one in candidates}
     found = {one.check: one for one in figures}
-    lines = [HEAD, f"# {name}; validated on {', '.join(validated_on)}", ""]
+    lines = [HEAD, "[policy]", f"name = {_text(name)}", f"validated_on = {_list(validated_on)}"]
     if whole is not None and whole.area is not None:
         lines += [
+            "",
             f"# All gates together, held out: area {words.area(whole.area)}",
             f"# alarms on unfaithful models {words.share(whole.sensitivity)}",
             f"# alarms on faithful models {words.share(whole.false_alarms)}",
-            "",
         ]
+    for question in dict.fromkeys(gate.question for gate in gates):
+        mine = [gate for gate in gates if gate.question == question]
+        lines += ["", f"[policy.questions.{question}]", f"asks = {_text(words.QUESTIONS[question])}"]
+        lines.append(f"checks = {_list([gate.check for gate in mine])}")
+        lines.append(f"remedies = {_list(_remedies(mine, remedies))}")
     for gate in gates:
         lines += ["", *_why(found.get(gate.check)), *_table(known[gate.check], gate)]
     if evidence:
@@ -68,11 +79,33 @@ def _why(found: CheckFigures | None) -> list[str]:
 def _table(candidate: Candidate, gate: Gate | None) -> list[str]:
     table = {key: value for key, value in to_table(candidate.check).items() if key not in _DEFAULTS}
     lines = ["[[check]]"]
-    if gate is not None:
-        lines.insert(0, f"# {words.QUESTIONS[gate.question]}")
     lines += [f"{key} = {_value(value)}" for key, value in table.items()]
     lines.append('severity = "report"' if gate is None else f"{gate.direction} = {_value(gate.threshold)}")
     return lines
+
+
+def _remedies(gates: Sequence[Gate], measured: Sequence[Remedy]) -> list[str]:
+    """Training options that moved every gate of a question to the right side, with the measured effect."""
+    said = []
+    for option in dict.fromkeys(one.option for one in measured):
+        effects = []
+        for gate in gates:
+            one = next((r for r in measured if (r.option, r.check) == (option, gate.check)), None)
+            if one is None or (one.treated > one.plain) != (gate.direction == "at_least"):
+                break
+            effects.append(
+                f"{one.check} {one.plain:.2f} in {one.plain_models} plain models, {one.treated:.2f} in "
+                f"{one.treated_models} with it"
+            )
+        else:
+            said.append(f"{OPTIONS.get(option, option)} (medians: {'; '.join(effects)})")
+    return said
+
+
+def _list(values: Sequence[str]) -> str:
+    if sum(map(len, values)) < 80:
+        return f"[{', '.join(_text(one) for one in values)}]"
+    return "[\n" + "".join(f"    {_text(one)},\n" for one in values) + "]"
 
 
 _DEFAULTS = ("severity", "confidence", "inconclusive", "at_least", "at_most")

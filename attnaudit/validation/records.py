@@ -37,6 +37,7 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accuracy: float | None = None
     bypass_share: float | None = None
     half: Half = "held_out"
+    fails: tuple[Literal["used", "points"], ...] = ("used", "points")
 
 
 class Population(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,7 +116,8 @@ class Figures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One check. gated: whether the policy gates on it. threshold: of the policy, or what the tuning half would choose
-    for a check that the policy does not hold (threshold_from says which)."""
+    for a check that the policy does not hold (threshold_from says which). tuning, held_out: against the unfaithful
+    models that fail the check's question. against_all: the held-out area against every unfaithful model."""
 
     check: str
     title: str
@@ -128,6 +130,7 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     why: str
     tuning: Figures | None
     held_out: Figures | None
+    against_all: Area | None
     skipped: int
 
 

@@ -124,9 +124,21 @@ def _chosen_text(models: Sequence[Judged], tried: Sequence[Candidate], chosen: S
         figures,
         policy_figures(held, chosen, seed=seed),
         name="default",
-        validated_on=sorted({one.entry.encoder for one in models if one.entry.truth != "trend" and one.entry.encoder}),
+        validated_on=families(held),
+        remedies=remedies(models, chosen),
         evidence=[one.check.id for one in tried if one.shown and one.check.id not in gated],
     )
+
+
+def families(models: Sequence[Judged]) -> list[str]:
+    """The families of models that have both faithful and unfaithful members, as a checkpoint names its own."""
+    truths: dict[str, set[str]] = {}
+    for one in models:
+        if one.entry.encoder:
+            truths.setdefault(one.entry.encoder, set()).add(one.entry.truth)
+    return [
+        f"pooled attention, {name} encoder" for name in sorted(truths) if {"faithful", "unfaithful"} <= truths[name]
+    ]
 
 
 def _notes(

@@ -63,7 +63,8 @@ class Kind:
     """truth: "faithful", "unfaithful" or "trend" is what the construction claims; only measuring grants it.
 
     half: "split" (by seed) or "held_out" (the kind is in no tuning half). level: where contributions are known.
-    needs_share: the label's channel must carry at least 95% of the logit's variance.
+    needs_share: the label's channel must carry at least 95% of the logit's variance. fails: which questions an
+    unfaithful kind answers with no by construction: attention is not "used", or does not "point" at what matters.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Kind:
     half: str = "split"
     level: str = "tokens"
     needs_share: bool = False
+    fails: tuple[str, ...] = ("used", "points")
     data: tuple[str, ...] = ("movie-reviews", "synthetic")
     alignments: tuple[str, ...] = ("additive", "dot")
 

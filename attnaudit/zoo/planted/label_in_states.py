@@ -85,5 +85,6 @@ KINDS = (
         truth="unfaithful",
         words="the state at one fixed position carries the label of the whole text",
         recipe=one_place,
+        fails=("points",),
     ),
 )

@@ -242,13 +242,18 @@ def _stored(trained: Trained) -> tuple[Any, Vocabulary, tuple[str, ...]]:
 
 def _write(out: Path, wanted: Sequence[Plan], records: dict[Plan, dict[str, Any]]) -> None:
     """What holds its label, and trends, go to population.json; the rest to excluded.json, with the reasons."""
-    rows = [records[plan] for plan in wanted if plan in records]
+    rows = [{**records[plan], "fails": _fails(plan)} for plan in wanted if plan in records]
     hidden = ("key", "excluded_because")
     _put(
         out / POPULATION,
         [{k: v for k, v in row.items() if k not in hidden} for row in rows if not row["excluded_because"]],
     )
     _put(out / EXCLUDED, [{k: v for k, v in row.items() if k != "key"} for row in rows if row["excluded_because"]])
+
+
+def _fails(plan: Plan) -> list[str]:
+    kind = kinds()[plan.kind]
+    return list(kind.fails) if kind.truth == "unfaithful" else []
 
 
 def _unwritable(path: Path, error: OSError) -> ModelError:

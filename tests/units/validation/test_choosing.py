@@ -6,20 +6,19 @@ import dataclasses
 import random
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 
-from attnaudit.checks import PermutationFragility, UniformFragility
-from attnaudit.checks.agreement import Agreement
+from attnaudit.checks import Agreement, PermutationFragility, Sufficiency, UniformFragility
 from attnaudit.validation.candidates import Candidate
-from attnaudit.validation.choosing import choose, rounded, threshold
+from attnaudit.validation.choosing import check_area, choose, discriminates, rounded, threshold
 from attnaudit.validation.scoring import Judged, score
-from tests.units.validation.planted_scores import judged
+from tests.units.validation.planted_scores import judged, record
 
 USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least")
 NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least")
-POINT = Candidate(
-    check=Agreement(importance="leave_one_out", severity="report"), question="points", direction="at_least"
-)
+POINT = Candidate(check=Sufficiency(severity="report"), question="points", direction="at_least")
+AGREE = Candidate(check=Agreement(severity="report"), question="points", direction="at_least")
 ALL = (USE, NOISE, POINT)
 
 
@@ -75,6 +74,36 @@ def test_the_rule_ignores_the_order_of_models_and_checks() -> None:
 def test_trends_are_never_tuned_on() -> None:
     trends = [judged("tying", "trend", {USE.check.id: -3.0, POINT.check.id: -3.0, NOISE.check.id: 9.0})]
     assert choose([*population(), *trends], ALL, seed=0) == choose(population(), ALL, seed=0)
+
+
+def test_no_question_rests_on_agreement_alone() -> None:
+    """Agreement that separates as well as the erasure check is chosen neither before it nor without it."""
+    models = [
+        Judged(one.entry, {**one.records, AGREE.check.id: record(AGREE.check.id, one.records[POINT.check.id].value)})
+        for one in population()
+    ]
+    checks = [gate.check for gate in choose(models, [USE, AGREE, POINT], seed=0)]
+    assert checks == [USE.check.id, POINT.check.id]
+    assert AGREE.check.id not in [gate.check for gate in choose(models, [AGREE], seed=0)]
+
+
+def test_a_check_of_use_is_not_blamed_for_models_that_use_attention_to_look_at_the_wrong_place() -> None:
+    looking_away = [
+        judged("place", "unfaithful", {USE.check.id: 0.9, POINT.check.id: 0.0, NOISE.check.id: 0.5}, seed=seed)
+        for seed in range(30)
+    ]
+    models = [*population(), *looking_away]
+    blamed = check_area(models, USE, seed=0)
+    told = [
+        Judged(msgspec.structs.replace(one.entry, fails=("points",)), one.records) if one.entry.kind == "place" else one
+        for one in models
+    ]
+    fair = check_area(told, USE, seed=0)
+    assert blamed is not None
+    assert fair is not None
+    assert not discriminates(blamed)
+    assert discriminates(fair)
+    assert fair == check_area(population(), USE, seed=0)
 
 
 def test_nothing_is_chosen_without_both_truths() -> None:

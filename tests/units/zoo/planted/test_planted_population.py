@@ -78,9 +78,10 @@ def test_a_row_holds_what_the_audit_of_the_audit_reads(built: tuple[Path, list[d
     for row in json.loads((folder / "population.json").read_text(encoding="utf-8")):
         assert set(row) == {
             *("folder", "kind", "truth", "encoder", "alignment", "projection", "seed", "data", "level"),
-            *("rank_agreement", "verified_by", "accuracy", "bypass_share", "half"),
+            *("rank_agreement", "verified_by", "accuracy", "bypass_share", "half", "fails"),
         }
         assert row["half"] in ("tuning", "held_out")
+        assert (row["truth"] == "unfaithful") == bool(row["fails"])
 
 
 def test_a_second_run_builds_nothing(built: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch) -> None:
