@@ -58,6 +58,22 @@ def policy_figures(models: Sequence[Judged], gates: Sequence[Gate], *, seed: int
     )
 
 
+def trends(models: Sequence[Judged], gates: Sequence[Gate]) -> list[GroupRates]:
+    """The policy on the kinds without a known truth, which nothing is tuned on."""
+
+    def scored(one: Judged) -> float:
+        return policy_score(one, gates)
+
+    def alarm(one: Judged) -> bool:
+        return score(one, gates).alarm
+
+    kinds = sorted({one.entry.kind for one in models if one.entry.truth == "trend"})
+    return [
+        _group(kind, "trend", [m for m in models if m.entry.kind == kind], [], scored, alarm if gates else None, scored)
+        for kind in kinds
+    ]
+
+
 def check_figures(
     models: Sequence[Judged], candidate: Candidate, gates: Sequence[Gate], *, skipped: int, seed: int
 ) -> CheckFigures:
@@ -191,7 +207,7 @@ def _figures(
         by_kind=[
             _group(name, truth_, [m for m in models if (m.entry.kind, m.entry.truth) == (name, truth_)],
                    labelled, scored, alarm, value)
-            for name, truth_ in sorted({(m.entry.kind, m.entry.truth) for m in models}, key=lambda pair: pair[::-1])
+            for name, truth_ in sorted({(m.entry.kind, m.entry.truth) for m in labelled}, key=lambda pair: pair[::-1])
         ],
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ class Page:
     validation: Validation
     roc: Drawing | None
     rest: Drawing | None
+    checks: list[CheckFigures]
 
     words = words
 
@@ -70,7 +71,12 @@ def html(validation: Validation) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = Page(validation=validation, roc=_policy_roc(validation), rest=_check_roc(validation))
+    page = Page(
+        validation=validation,
+        roc=_policy_roc(validation),
+        rest=_check_roc(validation),
+        checks=ordered(validation.checks),
+    )
     return environment.get_template("validation.html.j2").render(page=page)
 
 
@@ -97,6 +103,11 @@ def markdown(validation: Validation) -> str:
                 ],
             ),
         ]
+    if v.trends:
+        lines += ["## Trends: no known truth, not scored", ""]
+        lines += _table(
+            ("kind", "models", "alarms"), [(k.name, str(k.models), words.share(k.alarms)) for k in v.trends]
+        )
     lines += ["## Checks, on held-out models", ""]
     rows = []
     for one in ordered(v.checks):
@@ -197,6 +208,8 @@ def _policy_roc(validation: Validation) -> Drawing | None:
 
 
 def _check_roc(validation: Validation) -> Drawing | None:
-    others = [one for one in ordered(validation.checks) if not one.gated]
+    others = [one for one in ordered(validation.checks) if not one.gated and words.shown(one)]
+    step = max(1, (len(others) - 1) // (MOST_CURVES - 2))
+    others = others[::step] if len(others) > MOST_CURVES - 1 else others
     curves = [(one.check, found) for one in others if (found := words.shown(one)) is not None]
-    return _roc("ROC of the best checks that are not gated", curves[: MOST_CURVES - 1])
+    return _roc("ROC of checks that are not gated", curves[: MOST_CURVES - 1])

@@ -176,7 +176,7 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """validation.json."""
+    """validation.json. trends: what the policy says of kinds without a known truth, whatever their half."""
 
     schema_version: int
     created: str
@@ -194,6 +194,7 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     policy_tuning: Figures | None
     checks: list[CheckFigures]
     left_out: list[LeftOut]
+    trends: list[GroupRates]
     remedies: list[Remedy]
     scores: list[ModelScore]
     failed: dict[str, str]

@@ -13,7 +13,7 @@ from pathlib import Path
 from attnaudit import __version__
 from attnaudit.validation.candidates import Candidate, candidates
 from attnaudit.validation.choosing import choose
-from attnaudit.validation.figures import check_figures, half_of, left_out, policy_figures, remedies
+from attnaudit.validation.figures import check_figures, half_of, left_out, policy_figures, remedies, trends
 from attnaudit.validation.policies import Given, read_policy
 from attnaudit.validation.policy_text import policy_text
 from attnaudit.validation.population import dataset_of, read_population
@@ -101,6 +101,7 @@ def validate(options: Options, *, told: Told | None = None) -> tuple[Validation,
                 for one in wanted
             ],
             left_out=left_out(models, wanted, seed=options.seed),
+            trends=trends(models, gates),
             remedies=remedies(models, gates),
             scores=[score(one, gates) for one in models],
             failed=failed,
