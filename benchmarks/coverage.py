@@ -194,13 +194,19 @@ def of_ranking(shape: str, told: Sequence[float], attention: Sequence[float]) ->
     from attnaudit.checks.information import ranking_interval
     from attnaudit.metrics.information_ranking import information_ranking, ranking_agreement
 
-    truth = ranking_agreement(np.array(told, dtype=np.float64), np.array(attention))[0]
+    def weights_of(n: int, random: np.random.Generator) -> Floats:
+        found: Floats = -np.sort(-random.dirichlet(40 * np.array(attention), n), axis=1)
+        return found
+
+    # Sorting each instance's weights moves their means, and with them the weight of each pair.
+    mean = weights_of(1_000_000, np.random.default_rng(0)).mean(0)
+    truth = ranking_agreement(np.array(told, dtype=np.float64), mean)[0]
 
     def draw(n: int, random: np.random.Generator) -> Spread | None:
         output = random.normal(size=n)
         states = random.normal(size=(n, len(told), 8))
         states[:, :, :2] += np.array(told)[None, :, None] * output[:, None, None]
-        weights = -np.sort(-random.dirichlet(40 * np.array(attention), n), axis=1)
+        weights = weights_of(n, random)
         ranking = information_ranking(states, weights, output[:, None], seed=int(random.integers(1 << 30)))
         if np.isnan(ranking.weighted_tau):
             return None

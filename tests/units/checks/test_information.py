@@ -84,3 +84,8 @@ def test_shared_sources_are_subsampled_together():
     record = CHECK.judge(with_ranks(sources=3))
     assert record.interval is None
     assert record.verdict == "inconclusive"
+
+
+def test_few_sources_are_said_in_the_note():
+    assert "fewer than 100 sources" in CHECK.judge(with_ranks(60)).note
+    assert CHECK.judge(with_ranks(120)).note == ""
