@@ -1,0 +1,54 @@
+"""The policy that is shipped: two questions, each with a gate, each threshold with the figure that justifies it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+from attnaudit.checks import load_policy
+from attnaudit.validation.policies import read_policy, shipped_policy
+from attnaudit.validation.words import QUESTIONS
+
+ROOT = Path(__file__).parents[2]
+POLICY = ROOT / "audits" / "policy.toml"
+
+
+def test_the_installed_policy_is_the_one_in_the_repository() -> None:
+    installed = shipped_policy()
+    assert installed is not None
+    assert installed.read_text(encoding="utf-8") == POLICY.read_text(encoding="utf-8")
+
+
+def test_it_asks_the_two_questions_apart_and_by_name() -> None:
+    policy = load_policy(POLICY)
+    gated = {one.id for one in policy if one.severity == "gate"}
+    assert {one.name: one.asks for one in policy.record.questions} == {
+        name: QUESTIONS[name] for name in ("used", "points")
+    }
+    asked = [check for one in policy.record.questions for check in one.checks]
+    assert sorted(asked) == sorted(gated)
+    assert all(one.remedies for one in policy.record.questions)
+    assert {gate.question for gate in read_policy(POLICY).gates} == {"used", "points"}
+
+
+def test_it_names_the_families_that_it_was_validated_on() -> None:
+    found = load_policy(POLICY).record
+    assert found.name == "default"
+    assert "pooled attention, bilstm encoder" in found.validated_on
+
+
+def test_beside_each_threshold_stands_the_figure_that_justifies_it() -> None:
+    blocks = POLICY.read_text(encoding="utf-8").split("[[check]]")
+    for before, table in itertools.pairwise(blocks):
+        if "at_least" in table or "at_most" in table:
+            words = before.rsplit("\n\n", 1)[-1]
+            assert re.search(r"# held out: area \d\.\d\d \[", words), words
+            assert "# alarms on faithful models" in words
+
+
+def test_nothing_that_does_not_discriminate_is_gated() -> None:
+    blocks = POLICY.read_text(encoding="utf-8").split("[[check]]")
+    for before, table in itertools.pairwise(blocks):
+        if "does not discriminate" in before.rsplit("\n\n", 1)[-1]:
+            assert 'severity = "report"' in table
