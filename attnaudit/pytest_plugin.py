@@ -6,6 +6,7 @@ a case, and says nothing in a run without one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("audit_reports", "as --audit-reports, relative to the root folder", default="reports")
     parser.addini("audit_max_instances", "as --audit-max-instances", default="")
     parser.addini("audit_seed", "as --audit-seed", default="0")
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    # Read once, when torch is loaded, which a conftest may do: threads that spin while they wait make an audit many
+    # times slower where other processes share the cores.
+    if early_config.known_args_namespace.model:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
