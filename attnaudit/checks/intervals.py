@@ -28,6 +28,8 @@ STEP = 1e-3
 #: Where benchmarks/coverage.md finds intervals of means short: skewness beyond the one, sources below the other.
 SKEWED = 2.0
 SOURCES_OF_SKEWED = 500
+#: How many times Student's reach a studentised one may have.
+WIDEST = 4.0
 #: Standard errors by which the sum below a ratio must exceed 0.
 CLEARLY = 4.0
 CHUNK = 4_000_000
@@ -171,8 +173,8 @@ def ratio_interval(
     """Interval of sum(above) / sum(below), both (n_all,), over the rows of `groups`.
 
     The studentised bootstrap (bootstrap-t; Davison & Hinkley 1997, 5.2) with the delete-one-group jackknife's standard
-    error of a ratio: it follows skewed values where a normal interval does not. With fewer than 10 groups, or where
-    resamples have no spread of their own, Student's t on the effective number of groups less one. None with fewer than
+    error of a ratio: it follows skewed values where a normal interval does not. With fewer than 10 groups, Student's t
+    on the effective number of groups less one. None with fewer than
     two groups, or where the sum below is not clearly above 0 (less than 4 standard errors): a ratio to it may be
     anything.
     """
@@ -219,10 +221,9 @@ def ratio_interval(
         down = up = float(stdtrit(freedom, 1 - tail))
         method = "Student's t over sources"
         if len(t):
-            ends = _upper_tail(t, tail), _upper_tail(-t, tail)
-            if np.isfinite(ends).all():
-                down, up = ends
-                method = "studentised bootstrap over sources"
+            # Resamples of nearly equal values have hardly an error of their own, and a t without limit.
+            down, up = (min(_upper_tail(side, tail), WIDEST * down) for side in (t, -t))
+            method = "studentised bootstrap over sources"
         low, high = _clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=asked, method=method)
 
