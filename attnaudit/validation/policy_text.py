@@ -22,6 +22,8 @@ OPTIONS = {
     "tying": "tie each state to its embedding, `attnaudit train --tying 1`",
     "residual": "add the embedding to each state, `attnaudit train --residual`",
 }
+#: What is less is no remedy, for checks that run from 0 to 1.
+LEAST_EFFECT = 0.02
 EVIDENCE = """\
 # Evidence: measured and shown, never gated. What does not tell right from wrong attention on planted models may still
 # help to see why a model fails.
@@ -91,7 +93,8 @@ def _remedies(gates: Sequence[Gate], measured: Sequence[Remedy]) -> list[str]:
         effects = []
         for gate in gates:
             one = next((r for r in measured if (r.option, r.check) == (option, gate.check)), None)
-            if one is None or (one.treated > one.plain) != (gate.direction == "at_least"):
+            moved = 0.0 if one is None else (one.treated - one.plain) * (1 if gate.direction == "at_least" else -1)
+            if one is None or moved < LEAST_EFFECT:
                 break
             effects.append(
                 f"{one.check} {one.plain:.2f} in {one.plain_models} plain models, {one.treated:.2f} in "

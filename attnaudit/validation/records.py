@@ -176,7 +176,9 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """validation.json. trends: what the policy says of kinds without a known truth, whatever their half."""
+    """validation.json. seconds: wall clock of this run. measuring_seconds: of measuring and judging all models, kept
+    results included, summed over the processes. trends: what the policy says of kinds without a known truth, whatever
+    their half."""
 
     schema_version: int
     created: str
@@ -188,6 +190,7 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     quick: bool
     max_instances: int
     seconds: float
+    measuring_seconds: float
     models: int
     counts: dict[str, int]
     policy_held_out: Figures | None
