@@ -157,7 +157,8 @@ def markdown(validation: Validation) -> str:
         lines.append("")
     lines.append(
         f"{v.models} models of {v.population}, at most {v.max_instances} instances each, seed {v.seed}, "
-        f"{v.measuring_seconds:.0f} s of measuring{' (quick)' if v.quick else ''}; policy {v.policy}; attnaudit {v.attnaudit}."
+        f"{v.measuring_seconds:.0f} s of measuring{' (quick)' if v.quick else ''}; "
+        f"policy {v.policy}; attnaudit {v.attnaudit}."
     )
     return "\n".join(lines) + "\n"
 
