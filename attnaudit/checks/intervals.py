@@ -17,8 +17,6 @@ from attnaudit.measurement.measurements import Floats
 from attnaudit.records import Interval
 
 RESAMPLES = 4000
-SUBSAMPLES = 400
-FEWEST_TO_HALVE = 4
 FEW_GROUPS = 10
 #: A tail with fewer draws than this is extended from the last one that has as many.
 TAIL_DRAWS = 5
@@ -72,7 +70,7 @@ def _normal(confidence: float) -> float:
     return float(ndtri((1 + confidence) / 2))
 
 
-def _upper_tail(values: Floats, tail: float) -> float:
+def upper_tail(values: Floats, tail: float) -> float:
     """The quantile that `tail` of the values lie beyond; past the last few draws it grows as a normal tail does."""
     least = TAIL_DRAWS / len(values)
     found = float(np.quantile(values, 1 - max(tail, least), method="higher"))
@@ -134,7 +132,8 @@ def _resampled(statistic: Statistic, sums: Floats, generator: np.random.Generato
     return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
 
 
-def _clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
+def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Both ends brought within the bounds."""
     return float(np.clip(low, *bounds)), float(np.clip(high, *bounds))
 
 
@@ -222,9 +221,9 @@ def ratio_interval(
         method = "Student's t over sources"
         if len(t):
             # Resamples of nearly equal values have hardly an error of their own, and a t without limit.
-            down, up = (min(_upper_tail(side, tail), WIDEST * down) for side in (t, -t))
+            down, up = (min(upper_tail(side, tail), WIDEST * down) for side in (t, -t))
             method = "studentised bootstrap over sources"
-        low, high = _clip(ratio - down * error, ratio + up * error, bounds)
+        low, high = clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=asked, method=method)
 
     caution = _caution((above - ratio * below)[groups.rows], count)
@@ -348,7 +347,7 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
 
     def find(asked: float) -> Interval:
         centre, reach = wilson(asked)
-        low, high = _clip(min(share, centre - reach), max(share, centre + reach), (0.0, 1.0))
+        low, high = clip(min(share, centre - reach), max(share, centre + reach), (0.0, 1.0))
         return Interval(low=low, high=high, confidence=asked, method="Wilson interval over sources")
 
     middle = wilson(confidence)[0]
@@ -395,57 +394,9 @@ def linearised_interval(
 
     def find(asked: float) -> Interval:
         reach = float(stdtrit(freedom, (1 + asked) / 2)) * error
-        low, high = _clip(min(observed, value - reach), max(observed, value + reach), bounds)
+        low, high = clip(min(observed, value - reach), max(observed, value + reach), bounds)
         return Interval(
             low=low, high=high, confidence=asked, method="linearised over sources, two pseudo-instances added"
         )
 
     return Spread(error=error, confidence=confidence, find=find)
-
-
-def half_samples(groups: Groups, generator: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Positions of the instances of half of the groups, drawn without replacement, many times."""
-    parts = np.split(groups.rows, groups.starts[1:])
-    count = len(groups)
-    return [
-        np.concatenate([parts[g] for g in np.sort(generator.permutation(count)[: count // 2])])
-        for _ in range(SUBSAMPLES)
-    ]
-
-
-def subsampling_interval(
-    statistic: Callable[[NDArray[np.int64]], float],
-    groups: Groups,
-    *,
-    observed: float,
-    confidence: float,
-    generator: np.random.Generator,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
-) -> Spread | None:
-    """Symmetric interval by subsampling half of the groups without replacement (Politis, Romano & Wolf 1999).
-
-    statistic: positions of instances -> value. For statistics that duplicates bias, as they do mutual information.
-    None with fewer than four groups, or where a tenth of the half samples leave the statistic undefined.
-    """
-    if len(groups) < FEWEST_TO_HALVE:
-        return None
-    found = np.array([statistic(rows) for rows in half_samples(groups, generator)])
-    return from_half_samples(found, observed=observed, confidence=confidence, bounds=bounds)
-
-
-def from_half_samples(
-    found: Floats, *, observed: float, confidence: float, bounds: tuple[float, float] = (-np.inf, np.inf)
-) -> Spread | None:
-    """The interval from the (S,) values of half samples. A half sample's deviation has the variance of the whole
-    sample's error, so no rescaling is left to do."""
-    found = found[np.isfinite(found)]
-    if len(found) < 0.9 * SUBSAMPLES:
-        return None
-    away = np.abs(found - observed)
-
-    def find(asked: float) -> Interval:
-        reach = _upper_tail(away, 1 - asked)
-        low, high = _clip(observed - reach, observed + reach, bounds)
-        return Interval(low=low, high=high, confidence=asked, method="subsampling of half of the sources")
-
-    return Spread(error=float(np.sqrt((away**2).mean())), confidence=confidence, find=find)

@@ -16,8 +16,8 @@ from attnaudit.checks.intervals import (
     median_interval,
     proportion_interval,
     ratio_interval,
-    subsampling_interval,
 )
+from attnaudit.checks.subsampling import subsampling_interval
 from attnaudit.instances import Instance
 
 
