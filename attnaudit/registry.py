@@ -34,9 +34,7 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator: register the decorated thing under `name`. The same name from two places is an error."""
         if not name or any(c.isspace() or c in "/\\:" for c in name):
-            raise AuditError(
-                f"{self.kind} name {name!r}: expected a non-empty name without spaces, slashes or colons."
-            )
+            raise AuditError(f"{self.kind} name {name!r}: expected a non-empty name without spaces, slashes or colons.")
 
         def add(thing: T) -> T:
             origin = f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', '?')}"
