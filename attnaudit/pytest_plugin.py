@@ -59,9 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--audit-seed", type=int, metavar="N", help="seed of samples, permutations, intervals (default: 0)")
     parser.addini("audit_model", "as --model", type="args", default=[])
     parser.addini("audit_data", "as --data", type="args", default=[DEFAULT_DATA])
-    parser.addini("audit_policy", "as --policy, relative to the root folder", default="")
+    parser.addini("audit_policy", "as --policy, relative to the configuration file", default="")
     parser.addini("audit_device", "as --audit-device", default="cpu")
-    parser.addini("audit_reports", "as --audit-reports, relative to the root folder", default="reports")
+    parser.addini("audit_reports", "as --audit-reports, relative to the configuration file", default="reports")
     parser.addini("audit_max_instances", "as --audit-max-instances", default="")
     parser.addini("audit_seed", "as --audit-seed", default="0")
 

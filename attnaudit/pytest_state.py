@@ -81,7 +81,9 @@ def state_of(config: pytest.Config) -> State:
 def _options(config: pytest.Config) -> AuditOptions:
     from attnaudit.auditing import AuditOptions
 
-    base, root = config.invocation_params.dir, config.rootpath
+    base = config.invocation_params.dir
+    # Without a configuration file pytest takes for root what all paths on the command line share, --data's included.
+    root = config.rootpath if config.inipath is not None else base
     policy, reports = config.getoption("--policy"), config.getoption("--audit-reports")
     ini_policy = str(config.getini("audit_policy"))
     limit = option_of(config, "--audit-max-instances", "audit_max_instances")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,18 @@ def test_a_usage_error_is_told_although_k_matches_no_case(project: pytest.Pytest
     result = project.runpytest("--model", "tiny", "--audit-max-instances", "0", "-k", "uniform")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--audit-max-instances 0: expected 1 or more*"])
+
+
+def test_reports_stay_in_the_working_folder_whatever_path_the_data_has(
+    project: pytest.Pytester, tmp_path: Path
+) -> None:
+    (project.path / "tox.ini").unlink()
+    rows = "".join(f"good film {word},positive\nbad plot {word},negative\n" for word in "abcdefghijklmnop")
+    (tmp_path / "elsewhere.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    result = project.runpytest("--model", "tiny", "--data", str(tmp_path / "elsewhere.csv"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["report: reports*report.html"])
+    assert (project.path / "reports" / "latest.txt").is_file()
 
 
 def test_a_function_without_the_argument_check_is_refused(project: pytest.Pytester) -> None:
