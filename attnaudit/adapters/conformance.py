@@ -99,13 +99,16 @@ def check_shapes(e: Examples) -> str:
             "Inputs.tokens does not hold one string per unpadded token. Give the tokens as people read them, special "
             "ones included: the report shows them."
         )
-    if TEXT not in e.trace.hidden or not e.trace.hidden[TEXT]:
-        raise BrokenContractError(
-            "run(hidden=True) gives no hidden states for the text. Put the states that are pooled last."
-        )
-    states = e.trace.hidden[TEXT][-1]
-    if states.dim() != 3 or tuple(states.shape[:2]) != (rows, width):
-        raise BrokenContractError(f"hidden states have shape {tuple(states.shape)}; expected ({rows}, {width}, m).")
+    for key in e.keys:
+        if key not in e.trace.hidden:
+            raise BrokenContractError(
+                f"run(hidden=True) gives no hidden states for '{key}'. Give the states that its weights are applied to."
+            )
+        states, keys = e.trace.hidden[key], e.trace.attention[key].shape[-1]
+        if states.dim() != 3 or tuple(states.shape[:2]) != (rows, keys):
+            raise BrokenContractError(
+                f"hidden states at '{key}' have shape {tuple(states.shape)}; expected ({rows}, {keys}, m)."
+            )
     return "shapes as declared"
 
 
@@ -331,7 +334,7 @@ def check_decode(e: Examples) -> str:
     if not capabilities.decodes and not capabilities.linear_decoder:
         return "no faster decoding declared"
     site = e.adapter.sites()[0]
-    states = e.trace.hidden[TEXT][-1]
+    states = e.trace.hidden[site.key]
     generator = torch.Generator().manual_seed(0)
     allowed = e.trace.allowed[site.key]
     noise = torch.rand(allowed.shape, generator=generator).to(states)

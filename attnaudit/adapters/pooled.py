@@ -171,7 +171,7 @@ class PooledAttentionAdapter:
             logits=logits,
             attention={SITE.key: weights[:, None, None, :]},
             allowed={SITE.key: allowed[:, None, None, :]},
-            hidden={TEXT: [states]} if hidden else {},
+            hidden={SITE.key: states} if hidden else {},
         )
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:

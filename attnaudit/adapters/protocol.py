@@ -27,25 +27,35 @@ class Capabilities:
     classes: names in the order of the logits. One logit with two classes is a sigmoid for classes[1].
     decodes: `decode(hidden, weights)` gives the logits of a context without encoding again.
     linear_decoder: `decoder_weights()` gives (W, b) with logits = W·(weights·hidden) + b.
+    replays: `replay()` gives the logits of other weights at one query of a site without what comes before it.
+    value_norms: `transformed()` gives the value vectors after the output projection.
     differentiable: gradients reach embeddings and replaced weights.
-    deletion: `delete` and `keep` work. mask: `substitute` works. query: instances carry a query. max_tokens: longest
-    input, None if unlimited.
+    deletion: `delete` and `keep` work. mask: `substitute` works. query: instances may carry a query. max_tokens: longest
+    input, None if unlimited. left_padding: `run` takes inputs that are padded on the left.
+    reading: what is shown of the model's attention when a check names nothing else, such as "cls@layer=-1,heads=mean"
+    (see attnaudit.readings); "" for a model with one pooled attention.
     """
 
     classes: tuple[str, ...]
     task: str = "classification"
     decodes: bool = False
     linear_decoder: bool = False
+    replays: bool = False
+    value_norms: bool = False
     differentiable: bool = True
     deletion: bool = True
     mask: bool = False
     query: bool = False
     max_tokens: int | None = None
+    left_padding: bool = False
+    reading: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """One place where weights over tokens are computed. query and keys name token streams."""
+    """One place where weights over tokens are computed. layer: counted from 0 within its stack. query and keys name
+    token streams; query is None for a learned query (pooled attention). sinks: rows may sum to less than one, the rest
+    goes to a sink that is no token."""
 
     key: str
     layer: int = 0
@@ -53,12 +63,15 @@ class Site:
     heads: int = 1
     query: str | None = None
     keys: str = TEXT
+    sinks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """A padded batch: stream -> (B, T). mask: True on tokens, False on padding. special: True on tokens such as
-    [CLS] that enter the encoder but no statistic. tokens: stream -> B lists of T_b strings, special ones included."""
+    [CLS] that enter the encoder but no statistic. tokens: stream -> B lists of T_b strings, special ones included.
+    words: stream -> (B, T) number of the word that a token is part of, -1 on special tokens and padding; empty where
+    every token is a word. extra: name -> one entry per row, such as "truncated" (B,): True where the text was cut."""
 
     ids: Mapping[str, Tensor]
     mask: Mapping[str, Tensor]
@@ -75,13 +88,16 @@ class Inputs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """What one forward pass shows. attention: site key -> (B, H, Q, K), zero where not allowed.
-    allowed: site key -> (B, 1 or H, Q, K) True where a query may attend. hidden: stream -> list over layers of
-    (B, T, m); for pooled attention the last entry is what the weights are applied to."""
+    allowed: site key -> (B, 1 or H, Q, K) True where a query may attend; False in all of the row of a padding query.
+    hidden: site key -> (B, K, m), with its graph: the states that the site's values are made of, which for pooled
+    attention are those that the weights are applied to. prefix: whatever the adapter's own `replay` and `transformed`
+    need of the pass."""
 
     logits: Tensor
     attention: Mapping[str, Tensor]
     allowed: Mapping[str, Tensor]
-    hidden: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
+    hidden: Mapping[str, Tensor] = field(default_factory=dict)
+    prefix: object = None
 
 
 #: (site, live weights (B,H,Q,K), allowed) -> weights to use instead, or None to leave them. Differentiable.
@@ -90,8 +106,8 @@ Intervention = Callable[[Site, Tensor, Tensor], Tensor | None]
 
 @runtime_checkable
 class ModelAdapter(Protocol):
-    """Makes one model auditable. `delete`, `keep`, `substitute`, `decode` and `decoder_weights` are used only if
-    capabilities say so."""
+    """Makes one model auditable. `delete`, `keep`, `substitute`, `decode`, `decoder_weights`, `replay` and
+    `transformed` are used only if capabilities say so."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -141,4 +157,14 @@ class ModelAdapter(Protocol):
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         """(C, m) and (C,) of a decoder that is linear in the context."""
+        ...
+
+    def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
+        """queries (B,) positions, weights (B, V, H, K) -> logits (B, V, C): those of `run` with the row of that query
+        at the site replaced by these weights, all that comes before taken from the trace of `run(hidden=True)`.
+        Differentiable in the weights."""
+        ...
+
+    def transformed(self, trace: Trace, site: Site) -> Tensor:
+        """(B, H, K, m): each head's value vectors after its part of the output projection."""
         ...

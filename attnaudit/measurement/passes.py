@@ -128,7 +128,7 @@ class Passes:
     @cached_property
     def hidden(self) -> Tensor:
         """(B, T, m) states that attention pools, with their graph when a measure differentiates."""
-        return self.trace.hidden[TEXT][-1]
+        return self.trace.hidden[self.site.key]
 
     @cached_property
     def weights(self) -> Tensor:
@@ -180,7 +180,7 @@ class Passes:
             trace = self.adapter.run(
                 self.inputs, embeddings=self.embeddings, intervene=lambda _s, w, _a: w.detach(), hidden=True
             )
-            return self._gradients(self._target(trace.logits), trace.hidden[TEXT][-1], self.embeddings[TEXT])
+            return self._gradients(self._target(trace.logits), trace.hidden[self.site.key], self.embeddings[TEXT])
 
     def influence(self, position: int) -> Tensor:
         """(B, T) ‖∂‖h_p‖₂/∂E_i‖₂ for the state at one padded position p, all instances in one backward pass (M eq. 5).

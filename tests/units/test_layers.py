@@ -17,6 +17,7 @@ FLOORS = {
     "records": 0,
     "registry": 0,
     "instances": 0,
+    "readings": 0,
     "metrics": 1,
     "adapters": 2,
     "data": 2,
