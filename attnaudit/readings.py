@@ -64,7 +64,7 @@ class Reading:
 def parse(text: str) -> Reading:
     """`cls@layer=-1,heads=mean` and its like. Raises CheckError that names the part that cannot be meant."""
     head, _, rest = text.strip().partition("@")
-    kind = cast(Kind, head if head in KINDS else "attention")
+    kind: Kind = next((k for k in KINDS if k == head), "attention")
     if kind == "attention" and head not in QUERIES:
         raise CheckError(
             f"reading {text!r}: it begins with {head!r}. {nearest(head, (*QUERIES, *KINDS))} For example {FORM!r}."
@@ -79,9 +79,10 @@ def parse(text: str) -> Reading:
             why = "is given twice" if name in given else "is not one of its settings"
             raise CheckError(f"reading {text!r}: {name!r} {why}. {nearest(name, known)} For example {FORM!r}.")
         given[name] = value
-    query = given.get("query", "cls") if kind != "attention" else head
-    if query not in QUERIES:
-        raise CheckError(f"reading {text!r}: query={query!r}. {nearest(query, QUERIES)}")
+    asked = given.get("query", "cls") if kind != "attention" else head
+    query = next((q for q in QUERIES if q == asked), None)
+    if query is None:
+        raise CheckError(f"reading {text!r}: query={asked!r}. {nearest(asked, QUERIES)}")
     stack = given.get("stack", "")
     if stack and stack not in STACKS:
         raise CheckError(f"reading {text!r}: stack={stack!r}. {nearest(stack, STACKS)}")
@@ -91,7 +92,7 @@ def parse(text: str) -> Reading:
         raise CheckError(f"reading {text!r}: heads={heads}, expected 'mean', '*' or a number from 0.")
     return Reading(
         kind=kind,
-        query=cast(Query, query),
+        query=query,
         layer=cast("int | Literal['*']", layer),
         heads=cast("int | Literal['mean', '*']", heads),
         stack=stack,

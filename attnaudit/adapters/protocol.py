@@ -30,8 +30,8 @@ class Capabilities:
     replays: `replay()` gives the logits of other weights at one query of a site without what comes before it.
     value_norms: `transformed()` gives the value vectors after the output projection.
     differentiable: gradients reach embeddings and replaced weights.
-    deletion: `delete` and `keep` work. mask: `substitute` works. query: instances may carry a query. max_tokens: longest
-    input, None if unlimited. left_padding: `run` takes inputs that are padded on the left.
+    deletion: `delete` and `keep` work. mask: `substitute` works. query: instances may carry a query. max_tokens:
+    longest input, None if unlimited. left_padding: `run` takes inputs that are padded on the left.
     reading: what is shown of the model's attention when a check names nothing else, such as "cls@layer=-1,heads=mean"
     (see attnaudit.readings); "" for a model with one pooled attention.
     """
@@ -106,8 +106,8 @@ Intervention = Callable[[Site, Tensor, Tensor], Tensor | None]
 
 @runtime_checkable
 class ModelAdapter(Protocol):
-    """Makes one model auditable. `delete`, `keep`, `substitute`, `decode`, `decoder_weights`, `replay` and
-    `transformed` are used only if capabilities say so."""
+    """Makes one model auditable. `delete`, `keep`, `substitute`, `decode` and `decoder_weights` are used only if
+    capabilities say so."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -158,6 +158,10 @@ class ModelAdapter(Protocol):
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         """(C, m) and (C,) of a decoder that is linear in the context."""
         ...
+
+
+class TransformerAdapter(ModelAdapter, Protocol):
+    """What an adapter of many sites may add; each is used only if capabilities say so."""
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
         """queries (B,) positions, weights (B, V, H, K) -> logits (B, V, C): those of `run` with the row of that query
