@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,11 +81,10 @@ class AuditOptions:
 
     def require_writable_reports(self) -> None:
         """Raises ReportError when no run can be written. Creates the folder."""
-        probe = self.reports / ".attnaudit-probe"
         try:
             self.reports.mkdir(parents=True, exist_ok=True)
-            probe.write_bytes(b"")
-            probe.unlink()
+            with tempfile.TemporaryFile(dir=self.reports):  # a name of its own: workers try at the same moment
+                pass
         except OSError as error:
             raise ReportError(
                 f"--audit-reports {self.reports}: cannot be written ({error.strerror or error}). Expected a folder "
