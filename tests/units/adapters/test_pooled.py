@@ -33,7 +33,7 @@ def test_logits_are_the_decoder_of_the_weighted_states() -> None:
     model = adapter(2)
     inputs = model.collate(dataset().instances)
     trace = model.run(inputs, hidden=True)
-    context = (trace.attention["attention"][:, 0, 0, :, None] * trace.hidden["text"][-1]).sum(1)
+    context = (trace.attention["attention"][:, 0, 0, :, None] * trace.hidden["attention"]).sum(1)
     torch.testing.assert_close(model.decoder(context), trace.logits)
 
 
