@@ -1,4 +1,7 @@
-"""The command `attnaudit train`: from data to a checkpoint folder that `--model` takes. Imports torch only to run."""
+"""The command `attnaudit train`: from data to a checkpoint folder that `--model` takes. Imports torch only to run.
+
+Two sorts of model: one of the zoo, trained from nothing, and with `--base` a pretrained encoder, fine-tuned.
+"""
 
 from __future__ import annotations
 
@@ -13,41 +16,71 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.errors import DataError, ModelError, nearest
+from attnaudit.errors import AuditError, DataError, ModelError, nearest
 from attnaudit.instances import Dataset
 from attnaudit.registry import datasets
+from attnaudit.zoo.bases import PACKAGES, find
 
 if TYPE_CHECKING:
+    from attnaudit.zoo.bases import Base
+    from attnaudit.zoo.fine_tuning import FineTuned
     from attnaudit.zoo.training import Progress, Trained
+
+_Parts = tuple[Dataset, Dataset, Dataset | None]
 
 _PARTS = ("encoder", "alignment", "projection", "embedding_size", "hidden_size", "attention_size", "states")
 _SETTINGS = (
     ("seed", int, 0, "seed of everything random"),
     ("epochs", int, 8, "passes over the training data; the best on dev is kept"),
     ("batch_size", int, 32, "instances per step"),
-    ("learning_rate", float, 1e-3, "of Adam (amsgrad)"),
-    ("weight_decay", float, 1e-5, "of all parameters but the attention's"),
+    ("learning_rate", float, 1e-3, "of Adam (amsgrad); with --base the highest, of AdamW"),
+    ("weight_decay", float, 1e-5, "of all parameters but the attention's; with --base but biases and normalisations"),
     ("dropout", float, 0.0, "on embeddings and context"),
     ("word_dropout", float, 0.0, "chance that a training token is read as unknown"),
     ("min_count", int, 2, "training occurrences that a known word needs"),
     ("max_words", int, None, "keep only the most frequent words"),
     ("tying", float, 0.0, "weight of the distance between each hidden state and its embedding"),
 )
+_BASE_SETTINGS: dict[str, float] = {
+    "seed": 0,
+    "epochs": 2,
+    "batch_size": 16,
+    "learning_rate": 5e-5,
+    "weight_decay": 0.01,
+    "warm_up": 0.1,
+    "max_tokens": 256,
+}
+
+
+class _Noted(argparse.Action):
+    """Stores the value, and that it was given: what is not given differs between the two sorts of model."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        namespace.given = {*namespace.given, self.dest}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `attnaudit train`."""
     parser.description = (
-        "Train a small reference classifier that pools a text with attention, and write it as a checkpoint folder "
-        "for `pytest audits/ --model DIR`. The best epoch is chosen on dev; test is read once, at the end."
+        "Train a small reference classifier that pools a text with attention, or with --base fine-tune a pretrained "
+        "Transformers encoder, and write it as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is "
+        "chosen on dev; test is read once, at the end."
     )
+    parser.set_defaults(given=frozenset(), states="plain")
     parts = parser.add_argument_group("model")
-    parts.add_argument("--encoder", default="bilstm", metavar="NAME", help="bilstm, mlp or average (%(default)s)")
-    parts.add_argument("--alignment", default="additive", metavar="NAME", help="additive, dot or uniform (%(default)s)")
-    parts.add_argument("--projection", default="softmax", metavar="NAME", help="softmax or sparsemax (%(default)s)")
-    parts.add_argument("--embedding-size", type=int, default=128, metavar="N", help="(%(default)s)")
-    parts.add_argument("--hidden-size", type=int, default=128, metavar="N", help="per direction (%(default)s)")
-    parts.add_argument("--attention-size", type=int, default=128, metavar="N", help="(%(default)s)")
+    for part, usual, choices in (
+        ("encoder", "bilstm", "bilstm, mlp or average"),
+        ("alignment", "additive", "additive, dot or uniform"),
+        ("projection", "softmax", "softmax or sparsemax"),
+    ):
+        parts.add_argument(f"--{part}", action=_Noted, default=usual, metavar="NAME", help=f"{choices} (%(default)s)")
+    for part, of in (("embedding", ""), ("hidden", "per direction "), ("attention", "")):
+        parts.add_argument(
+            f"--{part}-size", action=_Noted, type=int, default=128, metavar="N", help=f"{of}(%(default)s)"
+        )
     joined = parts.add_mutually_exclusive_group()
     joined.add_argument(
         "--residual", dest="states", action="store_const", const="residual", help="hidden state + embedding"
@@ -55,7 +88,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     joined.add_argument(
         "--concat", dest="states", action="store_const", const="concat", help="hidden state and embedding, end to end"
     )
-    parser.set_defaults(states="plain")
+    pretrained = parser.add_argument_group("pretrained model (in place of the options above)")
+    pretrained.add_argument(
+        "--base",
+        metavar="NAME|DIR",
+        help="fine-tune this encoder with a new classification head: a folder with config.json, model.safetensors and "
+        f"tokenizer, or the name of an installed package that carries one ({', '.join(PACKAGES)})",
+    )
+    pretrained.add_argument(
+        "--warm-up", action=_Noted, type=float, metavar="N", help="share of the steps over which the rate rises (0.1)"
+    )
+    pretrained.add_argument("--max-tokens", action=_Noted, type=int, metavar="N", help="longer texts are cut (256)")
     data = parser.add_argument_group("data")
     data.add_argument(
         "--data",
@@ -69,33 +112,100 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     settings = parser.add_argument_group("training")
     for name, kind, default, words in _SETTINGS:
         shown = "" if default is None else " (%(default)s)"
-        settings.add_argument(f"--{_dashed(name)}", type=kind, default=default, metavar="N", help=words + shown)
+        if default is not None and _BASE_SETTINGS.get(name, default) != default:
+            shown = f" (%(default)s; with --base {_BASE_SETTINGS[name]:g})"
+        settings.add_argument(
+            f"--{_dashed(name)}", action=_Noted, type=kind, default=default, metavar="N", help=words + shown
+        )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the checkpoint folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a checkpoint that is in DIR")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train and write. Returns 0; raises AuditError for anything the user can mend, and then writes nothing."""
-    training, dev, test = _data(arguments)
-    with _reserved(arguments.out, overwrite=arguments.overwrite):
-        trained = _train(arguments, training, dev, test)
-        from attnaudit.zoo import checkpoint
-
-        checkpoint.save(
-            arguments.out,
-            trained.model,
-            trained.vocabulary,
-            trained.classes,
-            description=f"{arguments.encoder} + {arguments.alignment} + {arguments.projection}, "
-            f"trained on {training.name}",
-            training=_account(arguments, trained, {"train": training, "dev": dev, "test": test}),
-        )
-    size = sum(file.stat().st_size for file in (arguments.out / checkpoint.WEIGHTS, arguments.out / checkpoint.CARD))
+    _refuse_options_of_the_other_sort(arguments)
+    base = find(arguments.base) if arguments.base is not None else None
+    parts = _data(arguments)
+    with _reserved(arguments.out, overwrite=arguments.overwrite, pretrained=base is not None):
+        size = _pooled(arguments, parts) if base is None else _fine_tuned(arguments, base, parts)
     print(f"Wrote {arguments.out} ({size / 1e6:.1f} MB). Audit it: pytest audits/ --model {arguments.out}")
     return 0
 
 
-def _data(arguments: argparse.Namespace) -> tuple[Dataset, Dataset, Dataset | None]:
+def _refuse_options_of_the_other_sort(arguments: argparse.Namespace) -> None:
+    """Raises AuditError for an option that means nothing for the sort of model that is asked for."""
+    given = set(arguments.given) | ({"states"} if arguments.states != "plain" else set())
+    zoo = {*_PARTS, *(name for name, *_ in _SETTINGS)}
+    others = sorted(given - set(_BASE_SETTINGS) if arguments.base is not None else given - zoo)
+    if not others:
+        return
+    names = ", ".join(f"--{arguments.states if name == 'states' else _dashed(name)}" for name in others)
+    if arguments.base is not None:
+        raise AuditError(
+            f"{names}: for models that are trained from nothing; --base {arguments.base} brings its own architecture "
+            "and vocabulary. Leave out one or the other."
+        )
+    raise AuditError(f"{names}: only for fine-tuning a pretrained encoder. Name one with --base, or leave it out.")
+
+
+def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
+    """Train a model of the zoo and write it. Returns its bytes."""
+    from attnaudit.zoo import checkpoint
+    from attnaudit.zoo.model import Architecture
+    from attnaudit.zoo.training import Settings, train
+
+    training, dev, test = parts
+    start = time.monotonic()
+    with _shown() as progress:
+        trained = train(
+            training,
+            dev,
+            test=test,
+            architecture=Architecture(**{name: getattr(arguments, name) for name in _PARTS}),
+            settings=Settings(**_settings(arguments)),
+            progress=progress,
+        )
+    _announce(trained, start)
+    checkpoint.save(
+        arguments.out,
+        trained.model,
+        trained.vocabulary,
+        trained.classes,
+        description=f"{arguments.encoder} + {arguments.alignment} + {arguments.projection}, trained on {training.name}",
+        training=_account(arguments, trained, parts),
+    )
+    return sum(file.stat().st_size for file in (arguments.out / checkpoint.WEIGHTS, arguments.out / checkpoint.CARD))
+
+
+def _fine_tuned(arguments: argparse.Namespace, base: Base, parts: _Parts) -> int:
+    """Fine-tune an encoder and write it. Returns its bytes."""
+    import torch
+
+    from attnaudit.zoo.fine_tuning import Settings, fine_tune
+    from attnaudit.zoo.pretrained import save
+
+    training, dev, test = parts
+    start = time.monotonic()
+    with _shown() as progress:
+        tuned = fine_tune(base, training, dev, test=test, settings=Settings(**_settings(arguments)), progress=progress)
+    seconds = _announce(tuned, start)
+    for part, count in tuned.truncated.items():
+        if count:
+            print(f"{part}: {count} texts were cut to {tuned.max_tokens} tokens")
+    account = _account(arguments, tuned, parts) | {
+        "description": f"{base.name}, fine-tuned on {training.name}",
+        "base": {"name": base.name, "version": base.version, "weights_sha256": base.weights_sha256()},
+        "classes": tuned.classes,
+        "max_tokens": tuned.max_tokens,
+        "truncated": tuned.truncated,
+        "new_parameters": tuned.pretrained.new,
+        "threads": torch.get_num_threads(),
+        "seconds": round(seconds, 1),
+    }
+    return save(arguments.out, tuned.pretrained, account)
+
+
+def _data(arguments: argparse.Namespace) -> _Parts:
     """The three parts, from one registered name or from what is given. Raises DataError."""
     from attnaudit.data import load
 
@@ -126,14 +236,25 @@ def _data(arguments: argparse.Namespace) -> tuple[Dataset, Dataset, Dataset | No
 
 
 @contextlib.contextmanager
-def _reserved(folder: Path, *, overwrite: bool) -> Iterator[None]:
-    """Hold a folder that can be written: found out before training, and left as it was when training fails."""
+def _reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[None]:
+    """Hold a folder that can be written: found out before training, and left as it was when training fails.
+
+    pretrained: which sort of checkpoint will be written; one of another sort is not replaced.
+    """
+    from attnaudit.zoo.checkpoint import CARD as ZOO_CARD
+    from attnaudit.zoo.pretrained import CARD, CONFIG, UNFINISHED
+
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"--out {folder}: this is a file. Give a folder.")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    held = {path.name for path in folder.iterdir()} - {UNFINISHED} if folder.is_dir() else set()
+    if held and not overwrite:
         raise ModelError(
             f"--out {folder}: this folder is not empty. Give another one, or --overwrite to replace the "
             "checkpoint in it."
+        )
+    if held & {ZOO_CARD, CARD, CONFIG} and (CARD if pretrained else ZOO_CARD) not in held:
+        raise ModelError(
+            f"--out {folder}: this folder holds a checkpoint of another sort, which is not replaced. Give another one."
         )
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
@@ -153,26 +274,15 @@ def _reserved(folder: Path, *, overwrite: bool) -> Iterator[None]:
         raise
 
 
-def _train(arguments: argparse.Namespace, training: Dataset, dev: Dataset, test: Dataset | None) -> Trained:
-    from attnaudit.zoo.model import Architecture
-    from attnaudit.zoo.training import Settings, train
-
-    start = time.monotonic()
-    with _shown() as progress:
-        trained = train(
-            training,
-            dev,
-            test=test,
-            architecture=Architecture(**{name: getattr(arguments, name) for name in _PARTS}),
-            settings=Settings(**{name: getattr(arguments, name) for name, *_ in _SETTINGS}),
-            progress=progress,
-        )
-    print(f"Chose epoch {trained.chosen} of {len(trained.history)} on dev, after {time.monotonic() - start:.0f} s.")
+def _announce(trained: Trained | FineTuned, start: float) -> float:
+    """Say how it went. Returns the seconds it took."""
+    seconds = time.monotonic() - start
+    print(f"Chose epoch {trained.chosen} of {len(trained.history)} on dev, after {seconds:.0f} s.")
     for part, score in (("dev", trained.dev), ("test", trained.test)):
         if score is not None:
             shown = "undefined" if score.f1 is None else f"{score.f1:.4f}"
             print(f"{part}: accuracy {score.accuracy:.4f}, F1 {shown} (n={score.n})")
-    return trained
+    return seconds
 
 
 @contextlib.contextmanager
@@ -196,17 +306,27 @@ def _shown() -> Iterator[Progress]:
         yield show
 
 
-def _account(arguments: argparse.Namespace, trained: Trained, parts: dict[str, Dataset | None]) -> dict[str, Any]:
-    """How the model came about, for `attnaudit.json`."""
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How it is trained: what was given, and for the rest what is usual for the sort of model."""
+    if arguments.base is None:
+        return {name: getattr(arguments, name) for name, *_ in _SETTINGS}
+    return {
+        name: getattr(arguments, name) if name in arguments.given else usual for name, usual in _BASE_SETTINGS.items()
+    }
+
+
+def _account(arguments: argparse.Namespace, trained: Trained | FineTuned, parts: _Parts) -> dict[str, Any]:
+    """How the model came about, for the card in its folder."""
     import msgspec
 
+    libraries = ("attnaudit", "torch", *(("entmax",) if arguments.base is None else ("transformers", "tokenizers")))
     return {
         "command": command(arguments),
-        "versions": {name: _version(name) for name in ("attnaudit", "torch", "entmax")},
-        "settings": {name: getattr(arguments, name) for name, *_ in _SETTINGS},
+        "versions": {name: _version(name) for name in libraries},
+        "settings": _settings(arguments),
         "data": {
             part: {"name": one.name, "source": one.source, "rows": len(one.instances), "sha256": one.sha256()}
-            for part, one in parts.items()
+            for part, one in zip(("train", "dev", "test"), parts, strict=True)
             if one is not None
         },
         "history": msgspec.to_builtins(trained.history),
@@ -218,9 +338,10 @@ def _account(arguments: argparse.Namespace, trained: Trained, parts: dict[str, D
 
 def command(arguments: argparse.Namespace) -> str:
     """The whole command, every setting spelled out."""
+    model = {name: getattr(arguments, name) for name in (("base",) if arguments.base is not None else _PARTS)}
+    data = {name: getattr(arguments, name) for name in ("data", "dev", "test")}
     line = ["attnaudit", "train"]
-    for name in (*_PARTS, "data", "dev", "test", *(name for name, *_ in _SETTINGS), "out"):
-        value = getattr(arguments, name)
+    for name, value in (model | data | _settings(arguments) | {"out": arguments.out}).items():
         if name == "states":
             line += [f"--{value}"] if value != "plain" else []
         elif value is not None and (name, value) != ("tying", 0.0):

@@ -15,6 +15,7 @@ from attnaudit.adapters.pooled import Encoding
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import f1
+from attnaudit.zoo.batching import by_length, shuffled_batches
 from attnaudit.zoo.model import Architecture, Pass, PooledClassifier
 from attnaudit.zoo.text import PAD, Vocabulary
 
@@ -198,7 +199,7 @@ class _Rows:
         return ids, mask, special
 
     def by_length(self, rows: Sequence[int]) -> list[int]:
-        return sorted(rows, key=lambda row: len(self.encodings[row].ids))
+        return by_length([len(one.ids) for one in self.encodings], rows)
 
 
 def _encoding(one: Instance, vocabulary: Vocabulary) -> Encoding:
@@ -218,13 +219,7 @@ def _label(one: Instance, classes: tuple[str, ...]) -> int:
 
 
 def _batches(rows: _Rows, size: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Shuffled batches of rows of similar length: sorted within pools of fifty batches, which are drawn at random."""
-    order = torch.randperm(len(rows.labels), generator=generator).tolist()
-    pool = 50 * size
-    sorted_pools = (rows.by_length(order[start : start + pool]) for start in range(0, len(order), pool))
-    batches = [one[start : start + size] for one in sorted_pools for start in range(0, len(one), size)]
-    for index in torch.randperm(len(batches), generator=generator).tolist():
-        yield batches[index]
+    return shuffled_batches([len(one.ids) for one in rows.encodings], size, generator)
 
 
 def _loss(labels: Sequence[int], classes: int) -> Callable[[Tensor, Tensor], Tensor]:
@@ -288,9 +283,9 @@ def _fit(
             if progress is not None:
                 progress(done, total, note)
         exact = _as_stored(model)
-        score = evaluate(model, dev)
-        history.append(Epoch(number=number, loss=summed / len(rows.labels), dev=score))
-        reached = (score.f1 or 0.0, score.accuracy)
+        on_dev = evaluate(model, dev)
+        history.append(Epoch(number=number, loss=summed / len(rows.labels), dev=on_dev))
+        reached = (on_dev.f1 or 0.0, on_dev.accuracy)
         note = (
             f"epoch {number}: loss {summed / len(rows.labels):.3f}, dev F1 {reached[0]:.3f}, accuracy {reached[1]:.3f}"
         )
@@ -330,6 +325,11 @@ def evaluate(model: PooledClassifier, rows: _Rows, *, batch_size: int = 256) -> 
         answers = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)
         for row, answer in zip(chosen, answers.tolist(), strict=True):
             predicted[row] = answer
-    right = sum(a == b for a, b in zip(predicted, rows.labels, strict=True))
-    score = float(f1(rows.labels, predicted, len(rows.classes)))
-    return Score(accuracy=right / len(order), f1=None if math.isnan(score) else score, n=len(order))
+    return score(rows.labels, predicted, len(rows.classes))
+
+
+def score(labels: Sequence[int], predicted: Sequence[int], classes: int) -> Score:
+    """The score of predicted class indices against the labels'."""
+    right = sum(a == b for a, b in zip(predicted, labels, strict=True))
+    found = float(f1(labels, predicted, classes))
+    return Score(accuracy=right / len(labels), f1=None if math.isnan(found) else found, n=len(labels))
