@@ -220,7 +220,7 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What measuring one model on one data set took. Times in seconds of wall clock."""
+    """What measuring one model on one data set took, in seconds of wall clock. notes: how the numbers came about."""
 
     model: str
     data: str
@@ -232,6 +232,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     batch_size: int
     device: str
     worker: str
+    notes: list[str] = []
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

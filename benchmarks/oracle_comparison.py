@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from attnaudit.measurement.batch import Batch, probabilities
 from attnaudit.measurement.engine import measure
 from attnaudit.measurement.measurements import Measurements
-from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.measurement.passes import Passes
 from attnaudit.metrics import jensen_shannon, kendall_tau_b, total_variation
 from benchmarks.jain_wallace import load_adapter, load_data
 
@@ -78,7 +79,7 @@ class Stored:
 
 
 def _passes(adapter: object, instances: Sequence[object], places: Sequence[int], gradients: bool = True) -> Passes:
-    return Passes(
+    batch = Batch(
         adapter,  # type: ignore[arg-type]
         [instances[i] for i in places],  # type: ignore[misc]
         places,
@@ -87,6 +88,7 @@ def _passes(adapter: object, instances: Sequence[object], places: Sequence[int],
         budget=BATCH_TOKENS,
         counts=Counter(),
     )
+    return Passes(batch)
 
 
 def _worst(differences: list[NDArray[np.float64]]) -> float:
@@ -128,7 +130,7 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
             permutations[b, :, :length] = stored.blocks("perm_index", i, 100)
             searched[b, :, :length] = stored.blocks("adv_attn", i, RESTARTS)
         moved = torch.from_numpy(np.take_along_axis(weights[:, None, :].repeat(100, 1), permutations, axis=2))
-        under = probabilities(passes.decode(moved))[..., 1].numpy()
+        under = probabilities(passes.decode(moved[:, :, None]))[..., 1].numpy()
         for b, i in enumerate(places):
             permuted.append(under[b] - stored.arrays["perm_outputs"][i])
             median = np.median(np.abs(under[b] - outputs[b]))
@@ -136,7 +138,7 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
 
         tried = torch.from_numpy(searched)
         tried = tried / tried.sum(-1, keepdim=True)
-        output = probabilities(passes.decode(tried))
+        output = probabilities(passes.decode(tried[:, :, None]))
         searches[0, places] = jensen_shannon(
             tried, passes.reading[:, None, :].expand_as(tried), passes.real[:, None, :].expand_as(tried)
         ).numpy()

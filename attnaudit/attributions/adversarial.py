@@ -10,21 +10,28 @@ import torch
 from torch import Tensor
 
 from attnaudit.errors import AdapterError, CheckError
+from attnaudit.measurement.batch import probabilities
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
-from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.measurement.passes import Passes
 from attnaudit.measurement.seeding import keyed_integer
 from attnaudit.metrics import (
     adversarial_upper_bound,
     exact_adversarial_attention,
     jensen_shannon,
     largest_jensen_shannon,
-    searched_adversarial_attention,
     total_variation,
 )
+from attnaudit.metrics.searched_adversary import PRESETS, search
 from attnaudit.registry import measures
 
 #: How far above ε the model's own output may move when it is run with the attention found: rounding in float32.
 ROUNDING = 1e-5
+
+
+def searchable(passes: Passes) -> bool:
+    """Whether the reading is plain attention, one row per head, so that other weights can be put in its place."""
+    plain = passes.named is None or passes.named.kind == "attention"
+    return plain and passes.scope.single
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +44,19 @@ class Adversarial(PerBatch):
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         real, reading = passes.real, passes.reading
-        found, upper, method = self._find(passes)
+        if not searchable(passes):
+            nothing = torch.full_like(passes.special_mass, torch.nan)
+            names = ("jsd", "share", "tvd", "upper")
+            return Columns(
+                scalars={f"{self.name}.{name}": nothing for name in names},
+                tokens={f"{self.name}.attention": torch.full_like(reading, torch.nan)},
+                facts={"adversarial.method": "not possible for this reading"},
+            )
+        heads, upper, method = self._find(passes)
+        found = passes.shown(heads)
         jsd = jensen_shannon(found, reading, real)
         most = largest_jensen_shannon(reading, real)
-        output = probabilities(passes.decode_by_model(passes.full_weights(found[:, None, :])))[:, 0, :]
+        output = probabilities(passes.decode_by_model(heads[:, None]))[:, 0, :]
         moved = total_variation(output, passes.probabilities)
         beyond = moved > self.epsilon + ROUNDING
         if bool(beyond.any()):
@@ -63,7 +79,8 @@ class Adversarial(PerBatch):
         )
 
     def _find(self, passes: Passes) -> tuple[Tensor, Tensor, str]:
-        real, reading = passes.real, passes.reading
+        """(B, H, T) rows of the heads, special tokens included; bound; method."""
+        real, reading = passes.free[:, 0], passes.token_reading
         if passes.token_logits is not None:
             token_logits, bias = passes.token_logits
             # Special tokens keep their mass: they shift the bias, and the rest of the logit shrinks.
@@ -76,7 +93,7 @@ class Adversarial(PerBatch):
                 else:
                     slope, offset = token_logits[..., 1] - token_logits[..., 0], shift[..., 1] - shift[..., 0]
                 attention, jsd = exact_adversarial_attention(reading, slope, offset, self.epsilon, real)
-                return attention, jsd, "exact"
+                return passes.rows_of(attention[:, None]), jsd, "exact"
             bound = adversarial_upper_bound(reading, token_logits, shift, self.epsilon, real)
             return self._search(passes), bound, "bracketed"
         found = self._search(passes)
@@ -84,16 +101,18 @@ class Adversarial(PerBatch):
 
     def _search(self, passes: Passes) -> Tensor:
         def decode(weights: Tensor) -> Tensor:
-            return probabilities(passes.decode_differentiably(passes.full_weights(weights)))
+            return probabilities(passes.decode_differentiably(passes.rows_of(weights)))
 
-        attention, _, _ = searched_adversarial_attention(
-            passes.reading,
+        found = search(
+            passes.head_readings,
             decode,
             self.epsilon,
-            passes.real,
+            passes.free[:, 0],
+            settings=PRESETS["default"],
             seeds=[keyed_integer(passes.seed, self.name, one.id) for one in passes.instances],
+            shares=passes.head_mass,
         )
-        return attention
+        return passes.rows_of(found.heads)
 
 
 @measures.register("adversarial")

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from attnaudit.errors import CheckError, nearest
+from attnaudit.measurement.batch import Operator
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
-from attnaudit.measurement.passes import Operator, Passes
+from attnaudit.measurement.passes import Passes
 from attnaudit.measurement.seeding import keyed_generator
 from attnaudit.registry import measures
 
@@ -86,7 +87,7 @@ class Erasure(PerBatch):
         fall = torch.full(shape, torch.nan, dtype=torch.float64, device=passes.device)
         changed = fall.clone()
         chosen = orders_tokens(passes).nonzero()[:, 0]
-        able = passes.can_erase(self.operator)
+        able = passes.batch.can_erase(self.operator)
         if able and len(chosen):
             output = self._outputs(passes, chosen)
             predicted = passes.predicted[chosen]
@@ -106,7 +107,7 @@ class Erasure(PerBatch):
 
     def _outputs(self, passes: Passes, chosen: Tensor) -> Tensor:
         """(b, 2 + DRAWS, 5, C) class probabilities of the chosen instances without, or with only, the first tokens."""
-        alone = passes.substituted if self.operator == "mask" else passes.deleted
+        alone = passes.batch.substituted if self.operator == "mask" else passes.batch.deleted
         predicted = passes.predicted[:, None, None].expand(*passes.real.shape, 1)
         support = passes.probabilities.gather(1, passes.predicted[:, None]) - alone.gather(2, predicted)[..., 0]
         orders = torch.stack([ranked(passes, passes.reading), ranked(passes, support)], dim=1)
@@ -115,7 +116,7 @@ class Erasure(PerBatch):
         taken = first(orders, counts)
         keep = taken if self.keeps else ~taken
         row = chosen[:, None, None].expand(taken.shape[:3]).reshape(-1)
-        output = passes.erased(row, keep.reshape(-1, keep.shape[-1]), self.operator)
+        output = passes.batch.erased(row, keep.reshape(-1, keep.shape[-1]), self.operator)
         return output.reshape(*taken.shape[:3], -1)
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from attnaudit.attributions.erasure import orders_tokens, random_orders, ranked
 from attnaudit.attributions.prediction import no_argument
+from attnaudit.measurement.batch import probabilities
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
-from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.measurement.passes import Passes
 from attnaudit.registry import measures
 
 #: Random orders per instance.
@@ -23,30 +24,30 @@ DRAWS = 10
 def flips(passes: Passes, gone: Tensor) -> Tensor:
     """(B, V, T) weights to set to zero -> (B, V) whether the decision is another one. False where no weight is left:
     nothing is then decided."""
-    left = passes.weights[:, None, :].masked_fill(gone, 0.0)
-    total = left.sum(-1, keepdim=True)
-    found = probabilities(passes.decode(left / total.clamp_min(torch.finfo(torch.float64).tiny))).argmax(-1)
-    return (found != passes.predicted[:, None]) & (total[..., 0] > 0)
+    logits, left = passes.without(gone)
+    return (probabilities(logits).argmax(-1) != passes.predicted[:, None]) & left
 
 
 def defined(passes: Passes) -> Tensor:
     """(B,) True where a weight can go and another one stays."""
     top = passes.reading.nan_to_num(0.0).argmax(1, keepdim=True)
-    left = passes.weights.scatter(1, top, 0.0).sum(1)
-    return orders_tokens(passes) & (left > 0)
+    gone = torch.zeros_like(passes.real).scatter(1, top, True)
+    return orders_tokens(passes) & passes.weight_left(gone[:, None, :])[:, 0]
 
 
-def weight_gradient(passes: Passes) -> Tensor:
-    """(B, T) ∂p/∂α of the predicted class's probability p, every weight free and states fixed; signed. NaN for an
-    adapter that does not differentiate."""
-    if not passes.adapter.capabilities.differentiable:
-        return torch.full_like(passes.weights, torch.nan)
-    weights = passes.weights.clone().requires_grad_(True)
+def weight_gradient(passes: Passes) -> tuple[Tensor, Tensor]:
+    """(B, T) Σ_h ∂p/∂α_h and Σ_h α_h·∂p/∂α_h of the predicted class's probability p, every weight free and states
+    fixed; signed, by unit. NaN for an adapter that does not differentiate, and for a reading of several rows."""
+    if not passes.adapter.capabilities.differentiable or not passes.scope.single:
+        nothing = torch.full_like(passes.weights, torch.nan)
+        return nothing, nothing
+    weights = passes.heads.clone().requires_grad_(True)
     with torch.enable_grad():
-        output = probabilities(passes.decode_differentiably(weights[:, None, :]))[:, 0, :]
+        output = probabilities(passes.decode_differentiably(weights[:, None]))[:, 0, :]
         passes.counts["backward"] += 1
         (slope,) = torch.autograd.grad(output.gather(1, passes.predicted[:, None]).sum(), weights)
-    return slope.detach().double()
+    slope = slope.detach().double()
+    return passes.batch.together(slope.sum(1)), passes.batch.together((slope * passes.heads).sum(1))
 
 
 def fraction_to_flip(passes: Passes, order: Tensor) -> Tensor:
@@ -72,12 +73,12 @@ class Flip(PerBatch):
     flips."""
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        slope = weight_gradient(passes)
+        slope, product = weight_gradient(passes)
         undefined = ~defined(passes)
         scores = {
             "attention": passes.reading,
             "gradient": slope,
-            "attention_x_gradient": passes.weights * slope,
+            "attention_x_gradient": product,
         }
         found = {name: fraction_to_flip(passes, ranked(passes, score)) for name, score in scores.items()}
         for name in ("gradient", "attention_x_gradient"):

@@ -1,74 +1,122 @@
-"""Fragility: how far the output moves when the weights are permuted or made uniform, states fixed (JW, T)."""
+"""Fragility: how far the output moves when the weights are permuted or made uniform (JW, T).
+
+In the rows that the reading shows, the states being fixed; or in all rows of its layer, or of every layer of its stack,
+where what follows is computed again from the changed states.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.attributions.prediction import no_argument
+from attnaudit.errors import CheckError, nearest
+from attnaudit.measurement import rows
+from attnaudit.measurement.batch import probabilities
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
-from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.measurement.passes import Passes, Where
 from attnaudit.measurement.seeding import keyed_generator
 from attnaudit.metrics import total_variation
 from attnaudit.registry import measures
 
 #: JW: permutations per instance.
 PERMUTATIONS = 100
+#: The same where whole layers are permuted: each takes a pass through the model.
+WIDE_PERMUTATIONS = 10
+PLACES: tuple[Where, ...] = ("reading", "layer", "everywhere.live", "everywhere.frozen")
 
 
 def permutation_index(passes: Passes, count: int) -> Tensor:
     """(B, count, T) positions: real tokens in an order drawn from the seed and the instance's id, others in place."""
-    rows, width = passes.real.shape
-    index = np.broadcast_to(np.arange(width), (rows, count, width)).copy()
-    for b, row in enumerate(passes.real.cpu().numpy()):
+    real = passes.batch.real_tokens
+    index = np.broadcast_to(np.arange(real.shape[1]), (len(real), count, real.shape[1])).copy()
+    for b, row in enumerate(real.cpu().numpy()):
         where = row.nonzero()[0]
         draws = keyed_generator(passes.seed, "permutation", passes.instances[b].id).random((count, len(where)))
         index[b][:, where] = where[draws.argsort(axis=1)]
     return torch.from_numpy(index).to(passes.device)
 
 
+def _undefined(passes: Passes) -> Tensor:
+    """(B,) True where nothing is shown, so that nothing can be permuted."""
+    return (passes.reading.isnan() & passes.real).any(1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Permutation(PerBatch):
     """tvd: median over the permutations of the total variation to the original output. predicted: class under each."""
 
+    where: Where
+
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        index = permutation_index(passes, PERMUTATIONS)
+        count = PERMUTATIONS if self.where == "reading" else WIDE_PERMUTATIONS
+        index = permutation_index(passes, count)
         clean = passes.probabilities[:, None, :]
-        step = max(1, passes.budget * PERMUTATIONS // max(1, index.shape[0] * index.shape[2]))
+        step = max(1, passes.budget * count // max(1, index.shape[0] * index.shape[2]))
         moved, predicted = [], []
-        for start in range(0, PERMUTATIONS, step):
-            part = index[:, start : start + step]
-            reading = passes.reading[:, None, :].expand(-1, part.shape[1], -1).gather(2, part)
-            found = probabilities(passes.decode(passes.full_weights(reading)))
+        for start in range(0, count, step):
+            found = probabilities(self._logits(passes, index[:, start : start + step]))
             moved.append(total_variation(found, clean.expand_as(found)))
             predicted.append(found.argmax(-1))
         # torch.median takes the lower of the two middle values; the quantile is the mean of them, as in JW.
         median = torch.cat(moved, dim=1).quantile(0.5, dim=1)
         return Columns(
-            scalars={"permutation.tvd": median},
-            vectors={"permutation.predicted": torch.cat(predicted, dim=1)},
+            scalars={f"{self.name}.tvd": median.masked_fill(_undefined(passes), torch.nan)},
+            vectors={f"{self.name}.predicted": torch.cat(predicted, dim=1)},
         )
 
+    def _logits(self, passes: Passes, index: Tensor) -> Tensor:
+        if self.where == "reading":
+            return passes.permuted(index)
 
+        def change(weights: Tensor, free: Tensor, part: slice) -> Tensor:
+            return rows.permuted(weights, index[:, part].reshape(-1, 1, 1, index.shape[2]), free)
+
+        return passes.changed(self.where, index.shape[1], change)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Uniform(PerBatch):
     """tvd to the original output, and the predicted class, under α = 1/n."""
 
+    where: Where
+
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        even = passes.real.double() / passes.lengths[:, None]
-        found = probabilities(passes.decode(passes.full_weights(even[:, None, :])))[:, 0, :]
+        found = probabilities(self._logits(passes))[:, 0, :]
         return Columns(
             scalars={
-                "uniform.tvd": total_variation(found, passes.probabilities),
-                "uniform.predicted": found.argmax(-1),
+                f"{self.name}.tvd": total_variation(found, passes.probabilities),
+                f"{self.name}.predicted": found.argmax(-1),
             }
         )
+
+    def _logits(self, passes: Passes) -> Tensor:
+        even = passes.batch.real_tokens.double()[:, None, :]
+        if self.where == "reading":
+            return passes.put_on_tokens(even)
+        return passes.changed(self.where, 1, lambda weights, free, _part: rows.put(weights, free.double(), free))
+
+
+def _where(family: str, argument: str) -> Where:
+    found = next((place for place in PLACES if place == (argument or "reading")), None)
+    if found is None:
+        raise CheckError(f"'{family}.{argument}': unknown place. {nearest(argument, PLACES)}")
+    return found
+
+
+def _name(family: str, argument: str) -> str:
+    return f"{family}.{argument}" if argument else family
 
 
 @measures.register("permutation")
 def permutation(argument: str) -> Measure:
-    return Permutation(name=no_argument("permutation", argument))
+    """permutation, or permutation.<layer, everywhere.live or everywhere.frozen>"""
+    return Permutation(name=_name("permutation", argument), where=_where("permutation", argument))
 
 
 @measures.register("uniform")
 def uniform(argument: str) -> Measure:
-    return Uniform(name=no_argument("uniform", argument))
+    """uniform, or uniform.<layer, everywhere.live or everywhere.frozen>"""
+    return Uniform(name=_name("uniform", argument), where=_where("uniform", argument))

@@ -37,11 +37,16 @@ class Gradient(PerBatch):
     detached: bool
     gradients: bool = True
 
+    @property
+    def reads(self) -> bool:
+        return self.place == "hidden"
+
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         pair = passes.gradient_detached if self.detached else passes.gradient
         slope = pair[PLACES.index(self.place)]
         at = passes.embeddings[TEXT] if self.place == "inputs" else passes.hidden
-        scores = slope.norm(dim=-1) if self.norm else (slope * at.detach().double()).sum(-1).abs()
+        product = passes.batch.together((slope * at.detach().double()).sum(-1)).abs()
+        scores = passes.norms_of(slope) if self.norm else product
         return Columns(tokens={self.name: normalised(scores, passes.real)})
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from attnaudit.attributions.gradient import normalised
 from attnaudit.errors import CheckError, nearest
+from attnaudit.measurement.batch import probabilities
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
-from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.measurement.passes import Passes
 from attnaudit.registry import measures
 
 
@@ -32,8 +33,12 @@ def _columns(name: str, change: Tensor, real: Tensor) -> Columns:
 class DeleteToken(PerBatch):
     """Physical deletion on ids. Undefined with a single real token."""
 
+    @property
+    def reads(self) -> bool:
+        return False
+
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        return _columns(self.name, _change(passes.deleted, passes.probabilities), passes.real)
+        return _columns(self.name, _change(passes.batch.deleted, passes.probabilities), passes.real)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +47,16 @@ class DropState(PerBatch):
     renormalise: the context is then zero. Undefined with a single real token, as at inputs."""
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        weights = passes.weights
-        _, t = weights.shape
-        found = torch.full_like(weights, torch.nan)
+        count, t = passes.real.shape
+        found = torch.full((count, t), torch.nan, dtype=torch.float64, device=passes.device)
         step = max(1, passes.budget // max(1, t))
         rows, gone = (passes.real & (passes.lengths > 1)[:, None]).nonzero(as_tuple=True)
-        per_row = max(1, step // max(1, len(weights)))
+        per_row = max(1, step // max(1, count))
         for start in range(0, t, per_row):
             stop = min(t, start + per_row)
-            block = weights[:, None, :].repeat(1, stop - start, 1)
-            block[:, torch.arange(stop - start), torch.arange(start, stop)] = 0.0
-            total = block.sum(-1, keepdim=True)
-            block = torch.where(total > 0, block / total, block)
-            change = _change(probabilities(passes.decode(block)), passes.probabilities)
+            dropped = torch.zeros((count, stop - start, t), dtype=torch.bool, device=passes.device)
+            dropped[:, torch.arange(stop - start), torch.arange(start, stop)] = True
+            change = _change(probabilities(passes.without(dropped)[0]), passes.probabilities)
             inside = (gone >= start) & (gone < stop)
             found[rows[inside], gone[inside]] = change[rows[inside], gone[inside] - start]
         return _columns(self.name, found, passes.real)

@@ -9,10 +9,18 @@ from attnaudit.registry import measures
 
 
 class Prediction(PerBatch):
-    """probabilities (C,) and logits of each instance."""
+    """probabilities (C,) and logits of each instance; truncated: 1 where its text was cut, if the adapter says so."""
+
+    @property
+    def reads(self) -> bool:
+        return False
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        return Columns(vectors={"probabilities": passes.probabilities, "logits": passes.logits})
+        truncated = passes.inputs.extra.get("truncated")
+        return Columns(
+            vectors={"probabilities": passes.probabilities, "logits": passes.logits},
+            scalars={} if truncated is None else {"truncated": truncated.double()},
+        )
 
 
 class Attention(PerBatch):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.attributions.gradient import normalised
 from attnaudit.attributions.prediction import no_argument
+from attnaudit.measurement.batch import Batch
 from attnaudit.measurement.columns import Columns, Measure
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.measurement.passes import Passes
@@ -72,6 +73,7 @@ class Randomised:
     name = "randomised"
     requires: tuple[str, ...] = ("gradient.meister.inputs",)
     gradients = True
+    reads = True
 
     def __init__(self) -> None:
         self._values: list[dict[str, Tensor]] = []
@@ -106,7 +108,7 @@ class Randomised:
 
     def _copy(self, passes: Passes, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         with redrawn(passes.adapter, values):
-            copy = Passes(
+            batch = Batch(
                 passes.adapter,
                 passes.instances,
                 passes.positions,
@@ -114,8 +116,10 @@ class Randomised:
                 gradients=True,
                 budget=passes.budget,
                 counts=passes.counts,
+                unit=passes.batch.unit,
             )
-            gradient = normalised(copy.gradient[0].norm(dim=-1), copy.real)
+            copy = Passes(batch, passes.reading_text)
+            gradient = normalised(copy.norms_of(copy.gradient[0]), copy.real)
             return copy.reading, gradient
 
     def finish(self, measurements: Measurements) -> None:

@@ -27,6 +27,7 @@ class RankedHidden:
     name = "ranked_hidden"
     requires: tuple[str, ...] = ()
     gradients = False
+    reads = True
 
     def __init__(self) -> None:
         self._lengths: NDArray[np.int64] = np.empty(0, dtype=np.int64)

@@ -66,6 +66,7 @@ class Retained:
 
     requires: tuple[str, ...] = ()
     gradients = False
+    reads = True
 
     def __init__(self, words: str) -> None:
         self.name = f"retained.{words}"

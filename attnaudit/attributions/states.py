@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from attnaudit.attributions.prediction import no_argument
+from attnaudit.measurement.batch import probabilities
 from attnaudit.measurement.columns import Columns, Measure, PerBatch
-from attnaudit.measurement.passes import Passes, probabilities
+from attnaudit.measurement.passes import Passes
 from attnaudit.registry import measures
 
 
@@ -23,7 +24,7 @@ class TokenProbability(PerBatch):
             here = torch.arange(start, min(width, start + step), device=passes.device)
             alone = torch.zeros((rows, len(here), width), dtype=torch.float64, device=passes.device)
             alone[:, torch.arange(len(here), device=here.device), here] = 1.0
-            output = probabilities(passes.decode(alone))
+            output = probabilities(passes.alone(alone))
             index = passes.predicted[:, None, None].expand(*output.shape[:2], 1)
             found[:, here] = output.gather(2, index)[..., 0]
         whole = passes.probabilities.gather(1, passes.predicted[:, None])[:, 0]

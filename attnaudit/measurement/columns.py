@@ -30,8 +30,9 @@ class Columns:
 
 
 class Measure(Protocol):
-    """One measure. requires: names of measures whose columns it reads. gradients: whether it differentiates
-    through the clean pass. A measure over the whole data set gathers in `compute` and adds tables in `finish`."""
+    """One measure. requires: names of measures whose columns it reads. gradients: whether it differentiates through the
+    clean pass. reads: whether it depends on the reading; if not, it is measured once for all of them. A measure over
+    the whole data set gathers in `compute` and adds tables in `finish`."""
 
     @property
     def name(self) -> str: ...
@@ -41,6 +42,9 @@ class Measure(Protocol):
 
     @property
     def gradients(self) -> bool: ...
+
+    @property
+    def reads(self) -> bool: ...
 
     def start(self, lengths: Sequence[int]) -> None:
         """Called once, with the number of real tokens of every instance."""
@@ -60,6 +64,10 @@ class PerBatch:
     name: str
     requires: tuple[str, ...] = ()
     gradients: bool = False
+
+    @property
+    def reads(self) -> bool:
+        return True
 
     def start(self, lengths: Sequence[int]) -> None:
         return None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -13,9 +16,12 @@ from numpy.typing import NDArray
 from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.measurement.batch import Batch, Unit
 from attnaudit.measurement.columns import Columns, Measure
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.measurement.passes import Passes
+from attnaudit.measurement.scopes import expanded, own_reading
+from attnaudit.readings import named, split
 from attnaudit.records import MeasureRecord
 from attnaudit.registry import measures
 
@@ -29,15 +35,28 @@ SUM_TOLERANCE = 1e-3
 Progress = Callable[[int, int, str], None]
 
 
-def resolve(needs: Sequence[str]) -> list[Measure]:
-    """The measures behind `needs` and what those require, each once, requirements first.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A measure under a reading, "" for the model's own."""
 
-    Raises CheckError for a need that no measure answers."""
-    ordered: dict[str, Measure] = {}
+    measure: Measure
+    reading: str
 
-    def add(name: str, path: tuple[str, ...]) -> None:
-        if name in ordered:
-            return
+    @property
+    def name(self) -> str:
+        return named(self.measure.name, self.reading)
+
+
+def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> tuple[list[Planned], dict[str, list[str]]]:
+    """The measures behind `needs` and what those require, each once under each reading, requirements first; and what
+    each reading that is named stands for in the model.
+
+    Raises CheckError for a need that no measure answers, AdapterError for a reading that the model does not have."""
+    ordered: dict[str, Planned] = {}
+    own = own_reading(adapter) if adapter else ""
+    readings: dict[str, list[str]] = {}
+
+    def add(name: str, reading: str, path: tuple[str, ...]) -> None:
         if name in path:
             raise CheckError(f"Measure '{name}' requires itself through {' -> '.join(path)}.")
         family, _, argument = name.partition(".")
@@ -45,13 +64,24 @@ def resolve(needs: Sequence[str]) -> list[Measure]:
             measure: Measure = measures.get(family)(argument)
         except AuditError as error:
             raise CheckError(f"Need '{name}': {error}") from error
+        planned = Planned(measure, reading if measure.reads else "")
+        if planned.name in ordered:
+            return
         for required in measure.requires:
-            add(required, (*path, name))
-        ordered[name] = measure
+            add(required, planned.reading, (*path, name))
+        ordered[planned.name] = planned
 
     for need in ("prediction", "attention", *needs):
-        add(need, ())
-    return list(ordered.values())
+        name, asked = split(need)
+        if asked and asked not in readings:
+            if adapter is None:
+                raise CheckError(f"Need '{need}': readings are resolved with a model.")
+            found = [one.text for one in expanded(adapter, asked)]
+            readings[asked] = ["" if text == own else text for text in found]
+        for reading in readings[asked] if asked else [""]:
+            for each in ("attention", name) if asked else (name,):
+                add(each, reading, ())
+    return list(ordered.values()), readings
 
 
 def refuse_unauditable(adapter: ModelAdapter) -> None:
@@ -62,12 +92,7 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
             f"The model's task is '{capabilities.task}'; expected 'classification' with one label per input. "
             "Multi-label and regression models are not audited by this version: wrap one output as a two-class model."
         )
-    sites = adapter.sites()
-    if len(sites) != 1 or sites[0].kind != "pool" or sites[0].heads != 1:
-        raise AdapterError(
-            f"The model has {len(sites)} attention sites ({', '.join(s.kind for s in sites) or 'none'}); this version "
-            "audits models with one pooled attention. Expose the pooling site alone in sites()."
-        )
+    own_reading(adapter)
 
 
 def measure(
@@ -80,39 +105,43 @@ def measure(
     labels: Sequence[int] | None = None,
     device: str = "cpu",
     batch_tokens: int | None = None,
+    unit: Unit = "tokens",
     progress: Progress | None = None,
     worker: str = "main",
 ) -> tuple[Measurements, MeasureRecord]:
     """Measure every need of every instance. The numbers are the same for any batch size, to float tolerance.
 
-    labels: (n,) class indices in the order of the data set, -1 where unlabelled. Raises DataError or AdapterError
-    naming the row for text without real tokens, logits that are not finite, or attention that does not sum to one.
+    labels: (n,) class indices in the order of the data set, -1 where unlabelled. unit: "words" puts the tokens of a
+    word together. Raises DataError or AdapterError naming the row for text without real tokens, logits that are not
+    finite, or attention that does not sum to one.
     """
     started = time.perf_counter()
     refuse_unauditable(adapter)
     if not dataset.instances:
         raise DataError(f"Data set '{dataset.name}' has no instances: nothing to audit.")
-    ordered = resolve(needs)
+    ordered, readings = resolve(needs, adapter)
+    own = own_reading(adapter)
     order = sorted(range(len(dataset.instances)), key=lambda i: dataset.instances[i].id)
     instances = [dataset.instances[i] for i in order]
     given = [-1] * len(instances) if labels is None else [labels[i] for i in order]
     for module in adapter.modules:
         module.eval().to(device).requires_grad_(False)
-    tokens, widths = _tokens(adapter, instances)
+    tokens, widths = _tokens(adapter, instances, unit)
     lengths = [len(t) for t in tokens]
-    for one in ordered:
-        one.start(lengths)
+    for planned in ordered:
+        planned.measure.start(lengths)
 
     counts: Counter[str] = Counter()
     store = _Store(len(instances))
-    gradients = any(one.gradients for one in ordered)
-    _refuse_unable(adapter, ordered)
+    gradients = any(planned.measure.gradients or planned.reading.startswith("gradients@") for planned in ordered)
+    gradients = gradients or own.startswith("gradients@")
+    _refuse_unable(adapter, [planned.measure for planned in ordered])
     budget = batch_tokens or BATCH_TOKENS.get(torch.device(device).type, BATCH_TOKENS["cpu"])
     waiting = sorted(range(len(instances)), key=lambda i: (-widths[i], instances[i].id))
     done, largest = 0, 0
 
     def run(positions: list[int], budget: int) -> None:
-        passes = Passes(
+        batch = Batch(
             adapter,
             [instances[i] for i in positions],
             positions,
@@ -120,12 +149,19 @@ def measure(
             gradients=gradients,
             budget=budget,
             counts=counts,
+            unit=unit,
         )
-        _refuse_bad(passes)
-        columns = Columns()
-        for one in ordered:
-            columns.update(one.compute(passes, columns))
-        store.keep(positions, passes, columns)
+        passes = {reading: Passes(batch, reading or own) for reading in {"", *(p.reading for p in ordered)}}
+        _refuse_bad(batch)
+        shared, found = Columns(), {reading: Columns() for reading in passes}
+        for planned in ordered:
+            known = found[planned.reading]
+            columns = planned.measure.compute(passes[planned.reading], known if planned.measure.reads else shared)
+            if not planned.measure.reads:
+                shared.update(columns)
+            for reading in found if not planned.measure.reads else (planned.reading,):
+                found[reading].update(columns)
+            store.keep(positions, batch, columns, planned)
 
     while waiting:
         take = max(1, budget // widths[waiting[0]])
@@ -164,9 +200,16 @@ def measure(
         vectors=store.vectors,
         per_token=store.per_token,
         facts=store.facts,
+        shared=store.shared,
+        readings=readings,
     )
-    for one in ordered:
-        one.finish(found)
+    for planned in ordered:
+        under = found.under(planned.reading)
+        before = {*under.tables}, {*under.facts}
+        planned.measure.finish(under)
+        if planned.reading:
+            found.tables.update({named(n, planned.reading): t for n, t in under.tables.items() if n not in before[0]})
+            found.facts.update({named(n, planned.reading): f for n, f in under.facts.items() if n not in before[1]})
     return found, MeasureRecord(
         model=model,
         data=dataset.name,
@@ -178,7 +221,19 @@ def measure(
         batch_size=largest,
         device=str(device),
         worker=worker,
+        notes=_notes(found, own, unit),
     )
+
+
+def _notes(found: Measurements, own: str, unit: Unit) -> list[str]:
+    """What a reader of the numbers should know about how they came about."""
+    notes = [f"The attention shown is the reading {own}, renormalised over the {unit} of the text."] if own else []
+    if unit == "words":
+        notes.append("Statistics are over words: attention is summed, gradients are joined, words are deleted whole.")
+    cut = int(np.nansum(found.scalars.get("truncated", np.zeros(1))))
+    if cut:
+        notes.append(f"{cut:,} of {len(found):,} texts were longer than the model takes and were cut at its limit.")
+    return notes
 
 
 def _refuse_unable(adapter: ModelAdapter, ordered: Sequence[Measure]) -> None:
@@ -206,18 +261,25 @@ class _Store:
         self.vectors: dict[str, list[NDArray[np.float64]]] = {}
         self.per_token: set[str] = set()
         self.facts: dict[str, str] = {}
+        self.shared: set[str] = set()
 
-    def keep(self, positions: Sequence[int], passes: Passes, columns: Columns) -> None:
-        self.predicted[list(positions)] = passes.predicted.cpu().numpy()
+    def keep(self, positions: Sequence[int], batch: Batch, columns: Columns, planned: Planned) -> None:
+        self.predicted[list(positions)] = batch.predicted.cpu().numpy()
+        plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
+        if not planned.measure.reads:
+            self.shared.update(plain)
+        names = {name: named(name, planned.reading) for name in plain}
         for name, scalar in columns.scalars.items():
-            self.scalars.setdefault(name, np.full(self.n, np.nan))[list(positions)] = scalar.double().cpu().numpy()
-        real = passes.real.cpu().numpy()
+            column = self.scalars.setdefault(names[name], np.full(self.n, np.nan))
+            column[list(positions)] = scalar.double().cpu().numpy()
+        real = batch.real.cpu().numpy()
         for name, per_token in columns.tokens.items():
-            self.per_token.add(name)
-            self._put(name, positions, [row[r] for row, r in zip(per_token.double().cpu().numpy(), real, strict=True)])
+            self.per_token.add(names[name])
+            values = per_token.double().cpu().numpy()
+            self._put(names[name], positions, [row[r] for row, r in zip(values, real, strict=True)])
         for name, vector in columns.vectors.items():
-            self._put(name, positions, list(vector.double().cpu().numpy()))
-        self.facts.update(columns.facts)
+            self._put(names[name], positions, list(vector.double().cpu().numpy()))
+        self.facts.update({names[name]: fact for name, fact in columns.facts.items()})
 
     def _put(self, name: str, positions: Sequence[int], rows: list[NDArray[np.float64]]) -> None:
         column = self.vectors.setdefault(name, [np.empty(0)] * self.n)
@@ -230,8 +292,8 @@ def _chunks(items: Sequence[Instance], size: int) -> Iterator[Sequence[Instance]
         yield items[start : start + size]
 
 
-def _tokens(adapter: ModelAdapter, instances: Sequence[Instance]) -> tuple[list[list[str]], list[int]]:
-    """Real tokens of each instance as strings, and its encoded length with special tokens."""
+def _tokens(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) -> tuple[list[list[str]], list[int]]:
+    """Units of each instance as strings, and its encoded length with special tokens."""
     tokens: list[list[str]] = []
     widths: list[int] = []
     takes_query = adapter.capabilities.query
@@ -244,46 +306,55 @@ def _tokens(adapter: ModelAdapter, instances: Sequence[Instance]) -> tuple[list[
                 )
         inputs = adapter.collate(part)
         real = inputs.real().cpu()
+        words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
         for b, one in enumerate(part):
             strings = inputs.tokens[TEXT][b]
             offset = int(inputs.mask[TEXT][b].int().argmax())
-            kept = [s for t, s in enumerate(strings) if bool(real[b, offset + t])]
+            places = [t for t in range(len(strings)) if bool(real[b, offset + t])]
+            kept = [strings[t] for t in places]
             if not kept:
                 raise DataError(
                     f"{one.where or one.id}: the text {one.text[:40]!r} has no real tokens after tokenisation, so "
                     "there is nothing to attend to. Remove the row or give it text."
                 )
+            if unit == "words" and words is not None:
+                of = [int(words[b, offset + t]) for t in places]
+                kept = ["".join(s for _, s in part) for _, part in groupby(zip(of, kept), key=itemgetter(0))]
             tokens.append(kept)
             widths.append(int(inputs.mask[TEXT][b].sum()))
     return tokens, widths
 
 
-def _refuse_bad(passes: Passes) -> None:
+def _refuse_bad(batch: Batch) -> None:
     """Raises DataError or AdapterError that names the row when the clean pass cannot be measured."""
-    finite = passes.logits.isfinite().all(-1)
-    classes = len(passes.adapter.capabilities.classes)
-    if passes.probabilities.shape[-1] != classes:
+    finite = batch.logits.isfinite().all(-1)
+    classes = len(batch.adapter.capabilities.classes)
+    if batch.probabilities.shape[-1] != classes:
         raise AdapterError(
-            f"The model gives {passes.logits.shape[-1]} logits for {classes} classes "
-            f"({', '.join(passes.adapter.capabilities.classes)}); expected {classes} logits"
+            f"The model gives {batch.logits.shape[-1]} logits for {classes} classes "
+            f"({', '.join(batch.adapter.capabilities.classes)}); expected {classes} logits"
             + (", or one for a sigmoid output." if classes == 2 else ".")
         )
     if not bool(finite.all()):
-        one = passes.instances[int((~finite).int().argmax())]
+        one = batch.instances[int((~finite).int().argmax())]
         raise AdapterError(
             f"{one.where or one.id}: the model's logits are not finite (NaN or infinite) for {one.text[:40]!r}. "
             "Look for a division by zero, an overflow in half precision, or damaged weights."
         )
-    weights = passes.weights
-    off = ((weights.sum(1) - 1).abs() > SUM_TOLERANCE) | (weights < -SUM_TOLERANCE).any(1) | weights.isnan().any(1)
-    if bool(off.any()):
-        row = int(off.int().argmax())
-        one = passes.instances[row]
-        raise AdapterError(
-            f"{one.where or one.id}: attention at site '{passes.site.key}' sums to {weights[row].sum().item():.4g} "
-            f"with smallest weight {weights[row].min().item():.4g}; expected non-negative weights that sum to 1 over "
-            "the tokens. Normalise after masking, and put dropout after the reading, not before."
-        )
+    for site in batch.adapter.sites():
+        weights, allowed = batch.trace.attention[site.key].detach(), batch.trace.allowed[site.key]
+        total = weights.sum(-1)
+        off = (total - 1).clamp_min(0.0) if site.sinks else (total - 1).abs()
+        asked = allowed.any(-1).expand_as(off)
+        bad = ((off > SUM_TOLERANCE) & asked) | (weights < -SUM_TOLERANCE).any(-1) | weights.isnan().any(-1)
+        if bool(bad.any()):
+            row, head, query = (int(i) for i in bad.nonzero()[0])
+            one, found = batch.instances[row], weights[row, head, query]
+            raise AdapterError(
+                f"{one.where or one.id}: attention at site '{site.key}' sums to {found.sum().item():.4g} "
+                f"with smallest weight {found.min().item():.4g}; expected non-negative weights that sum to 1 over "
+                "the tokens. Normalise after masking, and put dropout after the reading, not before."
+            )
 
 
 def _out_of_memory(error: BaseException) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance
+from attnaudit.readings import split
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Table = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]
 
@@ -22,6 +25,8 @@ class Measurements:
     scalars: name -> (n,) float64, NaN where undefined. vectors: name -> n arrays; those named in `per_token` hold one
     number per real token. tables: name -> arrays over the whole data set, or over those of its instances that a
     companion entry names. facts: words about how something was measured. keep_alive: what tables are backed by.
+    shared: columns that no reading changes. readings: a reading as a check names it -> those it stands for in this
+    model, under whose names columns are kept ("" for the model's own).
     predicted: (n,) class indices. labels: (n,) class indices, -1 where unlabelled.
     """
 
@@ -39,6 +44,8 @@ class Measurements:
     tables: dict[str, Table] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     keep_alive: list[object] = field(default_factory=list)
+    shared: set[str] = field(default_factory=set)
+    readings: dict[str, list[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -80,7 +87,37 @@ class Measurements:
             vectors={name: [column[i] for i in rows] for name, column in self.vectors.items()},
             per_token=set(self.per_token),
             facts=dict(self.facts),
+            shared=set(self.shared),
+            readings=dict(self.readings),
         )
+
+    def under(self, reading: str) -> Measurements:
+        """The same instances with the columns of one reading, as `readings` lists them, under their plain names."""
+        if not reading:
+            return self
+
+        def mine(columns: Mapping[str, T]) -> dict[str, T]:
+            return {name: value for name, value in columns.items() if name in self.shared} | {
+                split(name)[0]: value for name, value in columns.items() if split(name)[1] == reading
+            }
+
+        return replace(
+            self,
+            scalars=mine(self.scalars),
+            vectors=mine(self.vectors),
+            tables=mine(self.tables),
+            facts=mine(self.facts),
+            per_token={split(name)[0] for name in self.per_token if name in self.shared or split(name)[1] == reading},
+        )
+
+    def readings_of(self, asked: str) -> list[str]:
+        """What a reading stands for in this model, "" for its own. Raises CheckError where it was not measured."""
+        if not asked:
+            return [""]
+        try:
+            return self.readings[asked]
+        except KeyError:
+            raise CheckError(f"No measured reading '{asked}'. {nearest(asked, self.readings)}") from None
 
     def scalar(self, name: str) -> Floats:
         """(n,) numbers of a measure. Raises CheckError that names the nearest measured column."""

@@ -1,199 +1,310 @@
-"""The forward and backward passes of one batch, each run at most once and shared by every measure.
+"""One batch under one reading: the weights that are shown, the states behind them, and the output under other weights.
 
-Shapes: B instances, T tokens (padded), V alternative attentions, C classes, d and m features.
+Shapes: B instances, T tokens (padded), V alternative attentions, H heads, C classes, d and m features.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
+from attnaudit.adapters.protocol import TEXT, Intervention, Site, TransformerAdapter
 from attnaudit.errors import AdapterError
-from attnaudit.instances import Instance
-
-#: How tokens are taken away: their ids are removed and the rest encoded again, or become the model's mask id.
-Operator = Literal["deletion", "mask"]
+from attnaudit.measurement import rows
+from attnaudit.measurement.batch import Batch, differentiable, probabilities
+from attnaudit.measurement.explanations import explained
+from attnaudit.measurement.scopes import Scope, scope_of
+from attnaudit.readings import Reading, parse
 
 #: Largest difference between a pass and its faster form that rounding in float32 explains.
 TOLERANCE = 1e-4
 
+#: Where weights are replaced: the rows that the reading shows, all rows of its layer, or those of every layer of its
+#: stack, there either as they come out of the changed states ("live") or as in the clean pass ("frozen").
+Where = Literal["reading", "layer", "everywhere.live", "everywhere.frozen"]
 
-def probabilities(logits: Tensor) -> Tensor:
-    """(..., C) logits -> (..., max(C, 2)) class probabilities in float64; one logit is a sigmoid for class 1."""
-    wide = logits.double()
-    if wide.shape[-1] == 1:
-        return torch.cat([torch.sigmoid(-wide), torch.sigmoid(wide)], dim=-1)
-    return torch.softmax(wide, dim=-1)
-
-
-@contextmanager
-def _differentiable(device: torch.device) -> Iterator[None]:
-    # cuDNN refuses the backward pass of a recurrent network in evaluation mode.
-    if device.type == "cuda":
-        with torch.backends.cudnn.flags(enabled=False), torch.enable_grad():
-            yield
-    else:
-        with torch.enable_grad():
-            yield
+#: (rows of weights (N, H, Q, K), free keys (N, 1 or H, Q, K), variants) -> rows to use instead.
+RowChange = Callable[[Tensor, Tensor, slice], Tensor]
 
 
 class Passes:
-    """One batch and everything the measures share about it.
+    """What measures see. reading: as `scopes.expanded` gives it; "" is that of a pooled model."""
 
-    adapter: has exactly one pooled site. seed: of the audit. gradients: keep the graph of the clean pass.
-    budget: most tokens (rows × length) in one forward pass of variants. counts: what was run, by kind.
-    """
-
-    def __init__(
-        self,
-        adapter: ModelAdapter,
-        instances: Sequence[Instance],
-        positions: Sequence[int],
-        *,
-        seed: int,
-        gradients: bool,
-        budget: int,
-        counts: Counter[str],
-    ) -> None:
-        self.adapter = adapter
-        self.instances = instances
-        self.positions = positions
-        self.seed = seed
-        self.gradients = gradients
-        self.budget = budget
-        self.counts = counts
-        self.site: Site = adapter.sites()[0]
-
-    # -- the clean pass -------------------------------------------------------------------------------------------
-
-    @cached_property
-    def inputs(self) -> Inputs:
-        return self.adapter.collate(self.instances)
-
-    @cached_property
-    def real(self) -> Tensor:
-        """(B, T) True on tokens that statistics are taken over."""
-        return self.inputs.real()
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        """(B,) number of real tokens."""
-        return self.real.sum(1)
+    def __init__(self, batch: Batch, reading: str = "") -> None:
+        self.batch = batch
+        self.adapter = batch.adapter
+        self.instances, self.positions = batch.instances, batch.positions
+        self.seed, self.budget, self.counts = batch.seed, batch.budget, batch.counts
+        self.inputs = batch.inputs
+        self.device = batch.device
+        self.real, self.lengths = batch.real, batch.lengths
+        self.embeddings = batch.embeddings
+        self.reading_text = reading
+        self.named: Reading | None = parse(reading) if reading else None
+        self.scope: Scope = scope_of(batch.adapter, reading)
+        self.site: Site = self.scope.site
 
     @property
-    def device(self) -> torch.device:
-        return self.inputs.ids[TEXT].device
-
-    @cached_property
-    def embeddings(self) -> dict[str, Tensor]:
-        """stream -> (B, T, d) leaves."""
-        with torch.no_grad():
-            embedded = self.adapter.embed(self.inputs)
-        return {name: value.detach().requires_grad_(self.gradients) for name, value in embedded.items()}
-
-    @cached_property
-    def trace(self) -> Trace:
-        """The clean pass, with its graph when a measure differentiates."""
-        self.counts["forward"] += 1
-        self.counts["forward_rows"] += len(self.instances)
-        if not self.gradients:
-            with torch.no_grad():
-                return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
-        with _differentiable(self.device):
-            return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
-
-    @cached_property
     def logits(self) -> Tensor:
         """(B, C) float64, detached."""
-        return self.trace.logits.detach().double()
+        return self.batch.logits
 
-    @cached_property
+    @property
     def probabilities(self) -> Tensor:
         """(B, C) float64; a sigmoid output is expanded to two classes."""
-        return probabilities(self.logits)
+        return self.batch.probabilities
 
-    @cached_property
+    @property
     def predicted(self) -> Tensor:
         """(B,) index of the predicted class."""
-        return self.probabilities.argmax(-1)
+        return self.batch.predicted
+
+    @property
+    def hidden(self) -> Tensor:
+        """(B, T, m) states that the site's values are made of, with their graph when a measure differentiates."""
+        return self.batch.trace.hidden[self.site.key]
+
+    # -- what is shown --------------------------------------------------------------------------------------------
 
     @cached_property
-    def hidden(self) -> Tensor:
-        """(B, T, m) states that attention pools, with their graph when a measure differentiates."""
-        return self.trace.hidden[self.site.key]
+    def heads(self) -> Tensor:
+        """(B, H, T) float64 rows of the reading's heads at its query, special tokens included, detached. Of a mean over
+        queries, that mean."""
+        weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)].double()
+        if self.scope.query == "mean":
+            chosen = self.scope.chosen(self.site, self.inputs, weights.shape[2])[:, :1]
+            return (weights * chosen).sum(2) / chosen.sum(2).clamp_min(1)
+        return weights.gather(2, self._at(weights.shape))[:, :, 0]
+
+    def _at(self, shape: torch.Size) -> Tensor:
+        index = self.scope.queries(self.inputs)[:, None, None, None]
+        return index.expand(shape[0], shape[1], 1, shape[3])
 
     @cached_property
     def weights(self) -> Tensor:
-        """(B, T) float64 attention as the model used it, special tokens included."""
-        return self.trace.attention[self.site.key].detach()[:, 0, 0, :].double()
+        """(B, T) float64 scores over all tokens that the reading gives, special ones included, before anything is left
+        out: for plain attention the mean over the heads."""
+        if self.named is None or self.named.kind == "attention":
+            return self.heads.mean(1)
+        return explained(self.batch, self.scope, self.named)
+
+    @cached_property
+    def head_mass(self) -> Tensor:
+        """(B, H) weight of each of the reading's heads on real tokens."""
+        return (self.heads * self.batch.real_tokens[:, None]).sum(-1)
+
+    @cached_property
+    def head_readings(self) -> Tensor:
+        """(B, H, T) each head's distribution over real tokens; their mean's where a head has nothing on them."""
+        kept, mass = self.heads * self.batch.real_tokens[:, None], self.head_mass[..., None]
+        return torch.where(mass > 0, kept / mass, self.token_reading[:, None])
+
+    @cached_property
+    def token_reading(self) -> Tensor:
+        """(B, T) the heads' weights on real tokens, renormalised; `reading` where units are tokens."""
+        kept = self.heads.sum(1) * self.batch.real_tokens
+        total = kept.sum(-1, keepdim=True)
+        return torch.where(total > 0, kept / total, torch.full_like(kept, torch.nan))
+
+    def rows_of(self, readings: Tensor) -> Tensor:
+        """(..., H, T) or, for all heads alike, (..., 1, T) distributions over real tokens, behind the B of the batch ->
+        rows (..., H, T) in which special tokens keep their weight."""
+        between = (1,) * (readings.dim() - 3)
+        heads = self.heads.reshape(len(self.heads), *between, *self.heads.shape[1:])
+        mass = self.head_mass.reshape(len(self.heads), *between, -1, 1)
+        real = self.batch.real_tokens.reshape(len(self.heads), *between, 1, -1)
+        return readings * mass + heads * ~real
+
+    def shown(self, heads: Tensor) -> Tensor:
+        """(B, H, T) rows of the heads -> (B, T) what would be shown of them."""
+        return self._shown(heads.mean(1))
 
     @cached_property
     def special_mass(self) -> Tensor:
-        """(B,) attention on special tokens."""
-        return (self.weights * ~self.real).sum(1)
+        """(B,) share of the scores on special tokens and sinks."""
+        plain = self.named is None or self.named.kind == "attention"
+        total = torch.ones_like(self.weights[:, 0]) if plain else self.weights.sum(1)
+        kept = (self.weights * self.batch.real_tokens).sum(1)
+        return torch.where(total > 0, (total - kept) / total, torch.nan)
 
     @cached_property
     def reading(self) -> Tensor:
-        """(B, T) float64 attention over the real tokens, renormalised: what is shown as the explanation. NaN where
-        no attention is on real tokens."""
-        kept = self.weights * self.real
-        total = kept.sum(1, keepdim=True)
+        """(B, T) float64 distribution over the units, renormalised: what is shown as the explanation. NaN where nothing
+        is on them."""
+        return self._shown(self.weights)
+
+    def _shown(self, weights: Tensor) -> Tensor:
+        kept = self.batch.together(weights)
+        total = kept.sum(-1, keepdim=True)
         return torch.where(total > 0, kept / total, torch.full_like(kept, torch.nan))
 
     # -- gradients ------------------------------------------------------------------------------------------------
 
-    def _target(self, logits: Tensor) -> Tensor:
-        """Sum over the batch of the predicted class's probability (PROTOCOL: the default target f)."""
-        target: Tensor = probabilities(logits).gather(1, self.predicted[:, None]).sum()
-        return target
-
-    def _gradients(self, target: Tensor, hidden: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
-        self.counts["backward"] += 1
-        at_inputs, at_hidden = torch.autograd.grad(target, (leaf, hidden), retain_graph=True)
-        return at_inputs.double(), at_hidden.double()
-
     @cached_property
     def gradient(self) -> tuple[Tensor, Tensor]:
         """∂f/∂E (B, T, d) and ∂f/∂h (B, T, m), attention part of the graph; float64."""
-        with _differentiable(self.device):
-            return self._gradients(self._target(self.trace.logits), self.hidden, self.embeddings[TEXT])
+        return self.batch.slopes[""], self.batch.slopes[self.site.key]
 
     @cached_property
     def gradient_detached(self) -> tuple[Tensor, Tensor]:
         """The same with attention held constant."""
-        with _differentiable(self.device):
-            if self.adapter.capabilities.decodes:
-                self.counts["decode"] += 1
-                held = self.trace.attention[self.site.key].detach()[:, 0, 0, :]
-                logits = self.adapter.decode(self.hidden, held[:, None, :])[:, 0, :]
-                return self._gradients(self._target(logits), self.hidden, self.embeddings[TEXT])
-            self.counts["forward"] += 1
-            self.counts["forward_rows"] += len(self.instances)
-            trace = self.adapter.run(
-                self.inputs, embeddings=self.embeddings, intervene=lambda _s, w, _a: w.detach(), hidden=True
-            )
-            return self._gradients(self._target(trace.logits), trace.hidden[self.site.key], self.embeddings[TEXT])
+        if not self.adapter.capabilities.decodes:
+            return self.batch.slopes_detached[""], self.batch.slopes_detached[self.site.key]
+        with differentiable(self.device):
+            self.counts["decode"] += 1
+            self.counts["backward"] += 1
+            held = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
+            logits = self.adapter.decode(self.hidden, held[:, None, :])[:, 0, :]
+            target = self.batch.target(logits)
+            at_inputs, at_hidden = torch.autograd.grad(target, (self.embeddings[TEXT], self.hidden), retain_graph=True)
+        return at_inputs.double(), at_hidden.double()
 
     def influence(self, position: int) -> Tensor:
-        """(B, T) ‖∂‖h_p‖₂/∂E_i‖₂ for the state at one padded position p, all instances in one backward pass (M eq. 5).
+        """(B, T) ‖∂‖h_p‖₂/∂E_i‖₂ by unit for the state at one padded position p, all instances in one backward pass (M
+        eq. 5).
 
         `.norm()` has gradient 0 at 0, where the root of a sum of squares has NaN."""
         self.counts["backward"] += 1
-        with _differentiable(self.device):
+        with differentiable(self.device):
             norms = self.hidden[:, position, :].norm(dim=-1)
             (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
-        found: Tensor = gradient.double().norm(dim=-1)
-        return found
+        return self.norms_of(gradient)
 
-    # -- other attentions, states fixed ---------------------------------------------------------------------------
+    def norms_of(self, gradient: Tensor) -> Tensor:
+        """(B, T, d) gradients of tokens -> (B, T) their Euclidean norms by unit, over all of its tokens."""
+        return self.batch.together(gradient.double().square().sum(-1)).sqrt()
+
+    # -- other attentions: rows that the reading shows, states fixed ----------------------------------------------
+
+    @cached_property
+    def free(self) -> Tensor:
+        """(B, 1, T) real tokens that the reading's query may attend to."""
+        allowed = self.batch.trace.allowed[self.site.key][:, :1].expand(-1, -1, self._queries, -1)
+        return allowed.gather(2, self._at(allowed.shape))[:, :, 0] & self.batch.real_tokens[:, None]
+
+    @property
+    def _queries(self) -> int:
+        return self.batch.trace.attention[self.site.key].shape[2]
+
+    def permuted(self, order: Tensor) -> Tensor:
+        """order (B, V, T): positions, those that are not real tokens in place -> (B, V, C) logits with every head's
+        weights in that order."""
+        return self._with(order, lambda weights, free, o: rows.permuted(weights, o[:, None, None, :], free))
+
+    def put(self, shares: Tensor) -> Tensor:
+        """shares (B, V, T): distributions over the units -> (B, V, C) logits with every head's weights on real tokens
+        so shared; those of one unit evenly, special tokens keep theirs."""
+        return self.put_on_tokens(self._spread(shares))
+
+    def alone(self, shares: Tensor) -> Tensor:
+        """As `put`, with nothing left on special tokens: all of every head's weight is so shared."""
+        if not self.scope.single:
+            return self.put(shares)
+        return self.decode(self._spread(shares)[:, :, None].expand(-1, -1, self.heads.shape[1], -1))
+
+    def put_on_tokens(self, shares: Tensor) -> Tensor:
+        """As `put`, of shares (B, V, T) that need not sum to one, over real tokens."""
+        return self._with(shares, lambda weights, free, s: rows.put(weights, s[:, None, None, :], free))
+
+    def without(self, gone: Tensor) -> tuple[Tensor, Tensor]:
+        """gone (B, V, T): units to take the weight from -> (B, V, C) logits with the other weights of every head scaled
+        up, and (B, V) whether any weight is left at all. A head with none left gives nothing."""
+        spread = gone.gather(2, self.batch.members[:, None].expand_as(gone)) & self.batch.real_tokens[:, None]
+        logits = self._with(spread, lambda weights, _free, g: rows.without(weights, g[:, None, None, :]))
+        return logits, self.weight_left(gone)
+
+    def weight_left(self, gone: Tensor) -> Tensor:
+        """gone (B, V, T): units -> (B, V) whether any weight is on the other tokens."""
+        spread = gone.gather(2, self.batch.members[:, None].expand_as(gone)) & self.batch.real_tokens[:, None]
+        return self.heads.sum(1)[:, None, :].masked_fill(spread, 0.0).sum(-1) > 0
+
+    def _spread(self, shares: Tensor) -> Tensor:
+        members = self.batch.members[:, None].expand_as(shares)
+        size = self.batch.together(torch.ones_like(self.weights))[:, None].expand_as(shares)
+        return (shares / size.clamp_min(1)).gather(2, members) * self.batch.real_tokens[:, None]
+
+    def _with(self, values: Tensor, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """values (B, V, T), change (rows (N, H, 1, T), free, values (N, T)) -> (B, V, C) logits."""
+        count, variants, width = values.shape
+        if self.scope.single:
+            flat = values.reshape(count * variants, width)
+            own = self.heads.repeat_interleave(variants, dim=0)[:, :, None, :]
+            free = self.free.repeat_interleave(variants, dim=0)[:, :, None, :]
+            changed = change(own, free, flat)[:, :, 0, :].reshape(count, variants, -1, width)
+            return self.decode(changed)
+
+        def intervention(part: slice) -> Intervention:
+            flat = values[:, part].reshape(-1, width)
+            return self._intervention(lambda weights, free, _p: change(weights, free, flat), self.scope, part)
+
+        return self.batch.run_variants(variants, intervention)
+
+    def decode(self, weights: Tensor) -> Tensor:
+        """(B, V, H, T) rows of the reading's heads -> (B, V, C) logits in float64, states fixed, by the fastest form
+        that the adapter has."""
+        if self.token_logits is not None:
+            token_logits, bias = self.token_logits
+            return weights[:, :, 0] @ token_logits + bias
+        return self.decode_by_model(weights)
+
+    def decode_by_model(self, weights: Tensor) -> Tensor:
+        """(B, V, H, T) rows -> (B, V, C) logits in float64, by the model's own layers."""
+        with torch.no_grad():
+            return torch.cat([self._decode(part) for part in self._parts(weights)], dim=1)
+
+    def _parts(self, weights: Tensor) -> Iterator[Tensor]:
+        if self.adapter.capabilities.decodes:
+            yield weights
+            return
+        step = max(1, self.budget // max(1, weights.shape[0] * weights.shape[-1]))
+        for start in range(0, weights.shape[1], step):
+            yield weights[:, start : start + step]
+
+    def decode_differentiably(self, weights: Tensor) -> Tensor:
+        """(B, V, H, T) rows that require a gradient -> (B, V, C) logits in float64, states fixed."""
+        if self.token_logits is not None:
+            return self.decode(weights)
+        with differentiable(self.device):
+            return self._decode(weights)
+
+    def _decode(self, weights: Tensor) -> Tensor:
+        narrow = weights.to(self.hidden.dtype)
+        capabilities = self.adapter.capabilities
+        if capabilities.decodes:
+            self.counts["decode"] += 1
+            return self.adapter.decode(self.hidden.detach(), narrow[:, :, 0]).double()
+        if capabilities.replays:
+            self.counts["replay"] += 1
+            adapter, queries = cast(TransformerAdapter, self.adapter), self.scope.queries(self.inputs)
+            return adapter.replay(self.inputs, self.batch.trace, self.site, queries, self._all_heads(narrow)).double()
+        embeddings = {name: value.detach() for name, value in self.embeddings.items()}
+
+        def run(one: Tensor) -> Tensor:
+            self.counts["forward"] += 1
+            self.counts["forward_rows"] += len(self.instances)
+
+            def put_in(site: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
+                if site.key != self.site.key:
+                    return None
+                return live.scatter(2, self._at(live.shape), one[:, :, None, :].to(live.dtype))
+
+            return self.adapter.run(self.inputs, embeddings=embeddings, intervene=put_in).logits.double()
+
+        every = self._all_heads(narrow)
+        return torch.stack([run(every[:, v]) for v in range(every.shape[1])], dim=1)
+
+    def _all_heads(self, weights: Tensor) -> Tensor:
+        """Rows of the reading's heads (B, V, H', T) -> of all heads (B, V, H, T), the others as they are."""
+        if self.scope.heads is None:
+            return weights
+        own = self.batch.trace.attention[self.site.key].detach()
+        own = own.gather(2, self._at(own.shape))[:, :, 0].to(weights.dtype)
+        index = torch.tensor(self.scope.head_numbers(self.site), device=weights.device)
+        return own[:, None].expand(-1, weights.shape[1], -1, -1).index_copy(2, index, weights)
 
     @cached_property
     def token_logits(self) -> tuple[Tensor, Tensor] | None:
@@ -214,125 +325,28 @@ class Passes:
             )
         return token_logits, bias
 
-    def full_weights(self, reading: Tensor) -> Tensor:
-        """(B, V, T) distributions over real tokens -> weights for the model: special tokens keep their mass."""
-        kept = (1 - self.special_mass)[:, None, None]
-        return reading * kept + (self.weights * ~self.real)[:, None, :]
+    # -- other attentions: a whole layer or every layer -----------------------------------------------------------
 
-    def decode(self, weights: Tensor) -> Tensor:
-        """(B, V, T) weights -> (B, V, C) logits in float64, states fixed, by the fastest form that the adapter has."""
-        if self.token_logits is not None:
-            token_logits, bias = self.token_logits
-            return weights @ token_logits + bias
-        return self.decode_by_model(weights)
+    def changed(self, where: Where, variants: int, change: RowChange) -> Tensor:
+        """(B, V, C) logits with every real row of the layer, or of all layers of the stack, changed."""
+        place, _, replacement = where.partition(".")
+        scope = self.scope.widened(place, self.adapter.sites())
+        frozen = replacement == "frozen"
+        return self.batch.run_variants(variants, lambda part: self._intervention(change, scope, part, frozen=frozen))
 
-    def decode_by_model(self, weights: Tensor) -> Tensor:
-        """(B, V, T) weights -> (B, V, C) logits in float64, by the model's own decoder."""
-        with torch.no_grad():
-            return self._decode(weights)
+    def _intervention(self, change: RowChange, scope: Scope, part: slice, *, frozen: bool = False) -> Intervention:
+        keys = {site.key for site in scope.sites}
+        count = part.stop - part.start
+        real = self.batch.real_tokens.repeat_interleave(count, dim=0)[:, None, None, :]
 
-    def decode_differentiably(self, weights: Tensor) -> Tensor:
-        """(B, V, T) weights that require a gradient -> (B, V, C) logits in float64, states fixed."""
-        if self.token_logits is not None:
-            return self.decode(weights)
-        with _differentiable(self.device):
-            return self._decode(weights)
+        def intervene(site: Site, live: Tensor, allowed: Tensor) -> Tensor | None:
+            if site.key not in keys:
+                return None
+            weights = live
+            if frozen:
+                weights = self.batch.trace.attention[site.key].detach().repeat_interleave(count, dim=0)
+            free = allowed.expand(-1, -1, live.shape[2], -1) & real
+            changed = change(weights.double(), free, part).to(live.dtype)
+            return torch.where(scope.chosen(site, self.inputs, live.shape[2], count), changed, weights)
 
-    def _decode(self, weights: Tensor) -> Tensor:
-        states = self.hidden.detach()
-        narrow = weights.to(states.dtype)
-        if self.adapter.capabilities.decodes:
-            self.counts["decode"] += 1
-            return self.adapter.decode(states, narrow).double()
-        embeddings = {name: value.detach() for name, value in self.embeddings.items()}
-
-        def run(one: Tensor) -> Tensor:
-            self.counts["forward"] += 1
-            self.counts["forward_rows"] += len(self.instances)
-            return self.adapter.run(
-                self.inputs, embeddings=embeddings, intervene=lambda _s, _w, _a: one[:, None, None, :]
-            ).logits.double()
-
-        return torch.stack([run(narrow[:, v]) for v in range(narrow.shape[1])], dim=1)
-
-    # -- erasure --------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def deleted(self) -> Tensor:
-        """(B, T, C) class probabilities with the token at each real position deleted and the rest encoded again.
-
-        NaN at other positions, and for instances with a single real token: there would be nothing left to read."""
-        classes = self.probabilities.shape[-1]
-        found = torch.full((*self.real.shape, classes), torch.nan, dtype=torch.float64, device=self.device)
-        eligible = self.real & (self.lengths > 1)[:, None]
-        drop = [(int(r), int(p)) for r, p in eligible.nonzero().tolist()]
-        longest = max(1, int(self.inputs.mask[TEXT].sum(1).max()) - 1)
-        step = max(1, self.budget // longest)
-        with torch.no_grad():
-            for start in range(0, len(drop), step):
-                part = drop[start : start + step]
-                self.counts["forward"] += 1
-                self.counts["forward_rows"] += len(part)
-                logits = self.adapter.run(self.adapter.delete(self.inputs, TEXT, part)).logits
-                rows, columns = zip(*part, strict=True)
-                found[list(rows), list(columns)] = probabilities(logits)
-        return found
-
-    def can_erase(self, operator: Operator) -> bool:
-        """Whether the adapter declares what the operator takes."""
-        capabilities = self.adapter.capabilities
-        return capabilities.mask if operator == "mask" else capabilities.deletion
-
-    @cached_property
-    def substituted(self) -> Tensor:
-        """(B, T, C) as `deleted`, with the mask id put in place of the token."""
-        found = torch.full((*self.real.shape, self.probabilities.shape[-1]), torch.nan, dtype=torch.float64)
-        found = found.to(self.device)
-        rows, gone = (self.real & (self.lengths > 1)[:, None]).nonzero(as_tuple=True)
-        keep = self.real[rows]
-        keep[torch.arange(len(rows), device=self.device), gone] = False
-        found[rows, gone] = self._run_erased(rows, keep, "mask")
-        return found
-
-    def erased(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
-        """(V,) rows of the batch, (V, T) which real tokens stay -> (V, C) float64 class probabilities without the rest.
-
-        Special tokens always stay. Equal variants run once, and those that lack a single token are read from `deleted`
-        or `substituted`. NaN where no real token stays: there is nothing left to decide from."""
-        found = torch.full((len(rows), self.probabilities.shape[-1]), torch.nan, dtype=torch.float64)
-        found = found.to(self.device)
-        keep = keep & self.real[rows]
-        gone = self.real[rows] & ~keep
-        single = (gone.sum(1) == 1) & keep.any(1)
-        if bool(single.any()):
-            alone = self.substituted if operator == "mask" else self.deleted
-            found[single] = alone[rows[single], gone[single].int().argmax(1)]
-        left = (keep.any(1) & ~single).nonzero()[:, 0]
-        if len(left):
-            table = torch.cat([rows[left, None], keep[left].long()], dim=1).cpu().numpy()
-            unique, where = np.unique(table, axis=0, return_inverse=True)
-            variants = torch.from_numpy(unique).to(self.device)
-            output = self._run_erased(variants[:, 0], variants[:, 1:].bool(), operator)
-            found[left] = output[torch.from_numpy(where.reshape(-1)).to(self.device)]
-        return found
-
-    def _run_erased(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
-        """As `erased`, every variant run, long ones first so that a pass holds variants of about one length."""
-        found = torch.full((len(rows), self.probabilities.shape[-1]), torch.nan, dtype=torch.float64)
-        found = found.to(self.device)
-        mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
-        stays = (keep | special) & mask
-        widths, order = (stays if operator == "deletion" else mask).sum(1).sort(descending=True, stable=True)
-        start = 0
-        with torch.no_grad():
-            while start < len(rows):
-                part = order[start : start + max(1, self.budget // max(1, int(widths[start])))]
-                self.counts["forward"] += 1
-                self.counts["forward_rows"] += len(part)
-                if operator == "deletion":
-                    variants = self.adapter.keep(self.inputs, TEXT, rows[part], stays[part])
-                else:
-                    variants = self.adapter.substitute(self.inputs, TEXT, rows[part], mask[part] & ~stays[part])
-                found[part] = probabilities(self.adapter.run(variants).logits)
-                start += len(part)
-        return found
+        return intervene

@@ -46,11 +46,13 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """attention (B, T), jsd (B,), tvd (B,) of the best feasible point; last (B, K, T): where each restart ended."""
+    """attention (B, T), jsd (B,), tvd (B,) of the best feasible point; heads (B, H, T): what it is the mean of; last
+    (B, K, T), (B, K, H, T) with heads: where each restart ended."""
 
     attention: Tensor
     jsd: Tensor
     tvd: Tensor
+    heads: Tensor
     last: Tensor
 
 
@@ -126,18 +128,32 @@ def search(
     settings: SearchSettings,
     noise: Tensor | None = None,
     seeds: Sequence[int] | None = None,
+    shares: Tensor | None = None,
 ) -> SearchResult:
-    """`searched_adversarial_attention` with free settings, and with where every restart ended."""
-    if attention.dim() != 2:
-        raise ValueError(f"attention: expected shape (B, T) but got {tuple(attention.shape)}")
+    """`searched_adversarial_attention` with free settings, and with where every restart ended.
+
+    attention (B, H, T) has every head free: `decode` then takes (B, V, H, T), and the divergence is that of their mean
+    with the given shares (B, H), equal ones if None.
+    """
+    if attention.dim() not in (2, 3):
+        raise ValueError(f"attention: expected shape (B, T) or (B, H, T) but got {tuple(attention.shape)}")
     if not 0 <= tvd <= 1:
         raise ValueError(f"tvd: expected a number in [0, 1] but got {tvd}")
-    real = broadcast_mask(mask, attention)
-    noise = _noise(noise, seeds, real, settings.restarts)
-    exact = distributions(attention.detach().double(), real, "attention")
+    own, many = (attention, True) if attention.dim() == 3 else (attention[:, None], False)
+    real = broadcast_mask(mask, own[:, 0])
+    heads = own.shape[1]
+    noise = _noise(noise, seeds, real, settings.restarts, heads)
+    each = distributions(own.detach().double(), real[:, None].expand_as(own), "attention")
+    shares = each.new_ones(each.shape[:2]) if shares is None else shares.double()
+    shares = (shares / shares.sum(1, keepdim=True))[..., None]
+    exact = (each * shares).sum(1)
+
+    def decoded(weights: Tensor) -> Tensor:
+        return _decoded(decode, weights if many else weights[:, :, 0])
+
     # The search runs in the dtype of `attention`, which the decoder understands; measures are in float64.
-    alpha = exact.nan_to_num(0.0).to(attention.dtype)
-    reference = _decoded(decode, alpha[:, None]).detach()
+    alpha = each.nan_to_num(0.0).to(attention.dtype)
+    reference = decoded(alpha[:, None]).detach()
     defined = real.any(-1) & ~exact.isnan().any(-1) & ~reference.isnan().flatten(1).any(-1)
     real_or_first = real.clone()
     real_or_first[~real.any(-1), 0] = True  # a softmax over nothing would be NaN and spoil the shared optimiser
@@ -147,12 +163,18 @@ def search(
         start[:, 0] = alpha.double().clamp_min(1e-6).log() + 0.01 * noise[:, 0]
     logits = start.to(attention.dtype).requires_grad_()
     optimiser = torch.optim.Adam([logits], lr=settings.learning_rate, amsgrad=True)
-    best_attention = exact.clone()
+    best_heads = each.clone()
     best_jsd = torch.zeros(len(exact), dtype=torch.float64, device=exact.device)
     best_tvd = best_jsd.clone()
 
     def weights_now() -> Tensor:
-        return torch.softmax(logits.masked_fill(~real_or_first[:, None], -torch.inf), -1)
+        return torch.softmax(logits.masked_fill(~real_or_first[:, None, None], -torch.inf), -1)
+
+    def measures(weights: Tensor) -> tuple[Tensor, Tensor]:
+        """JSD (B, K) of the weights' mean to α's and TVD (B, K) of their outputs to the reference."""
+        shown = (weights.double() * shares[:, None]).sum(2)
+        divergence = divergence_of_distributions(shown, exact[:, None].expand_as(shown))
+        return divergence, total_variation(decoded(weights), reference)
 
     def keep(weights: Tensor, divergence: Tensor, moved: Tensor) -> None:
         feasible = torch.where((moved <= tvd) & ~divergence.isnan(), divergence, -torch.inf)
@@ -161,37 +183,39 @@ def search(
         rows, chosen = torch.nonzero(better).flatten(), which[better]
         best_jsd[better] = value[better]
         best_tvd[better] = moved[rows, chosen]
-        best_attention[better] = weights[rows, chosen].double()
+        best_heads[better] = weights[rows, chosen].double()
 
     with torch.enable_grad():
         for _ in range(settings.steps):
             weights = weights_now()
-            divergence, moved = _measures(weights, exact, reference, decode)
+            divergence, moved = measures(weights)
             keep(weights.detach(), divergence.detach(), moved.detach())
             per_instance = (settings.penalty * torch.relu(moved - tvd) - divergence).sum(-1)
             if settings.diversity:
-                per_instance = per_instance - settings.diversity * _pairwise(weights)
+                per_instance = per_instance - settings.diversity * _pairwise((weights * shares[:, None]).sum(2))
             (logits.grad,) = torch.autograd.grad(per_instance[defined].sum(), [logits])
             logits.grad.nan_to_num_(0.0)
             optimiser.step()
     with torch.no_grad():
         last = weights_now()
-        divergence, moved = _measures(last, exact, reference, decode)
+        divergence, moved = measures(last)
         keep(last, divergence, moved)
         if settings.pull_back:
-            pulled = _pull_back(last, alpha, reference, decode, tvd)
-            keep(pulled, *_measures(pulled, exact, reference, decode))
+            pulled = _pull_back(last, alpha, reference, decoded, tvd)
+            keep(pulled, *measures(pulled))
 
     # The kept point is measured once more, by itself, as a caller would.
-    final = best_attention.nan_to_num(0.0).to(attention.dtype)
+    final = best_heads.nan_to_num(0.0).to(attention.dtype)
     with torch.no_grad():
-        best_tvd = total_variation(_decoded(decode, final[:, None]), reference)[:, 0]
+        best_tvd = total_variation(decoded(final[:, None]), reference)[:, 0]
+    best_attention = (best_heads * shares).sum(1)
     best_jsd = jensen_shannon(best_attention.nan_to_num(0.0), exact.nan_to_num(0.0), real)
     return SearchResult(
         attention=torch.where(defined[:, None], best_attention, torch.nan),
+        heads=torch.where(defined[:, None, None], best_heads, torch.nan),
         jsd=torch.where(defined, best_jsd, torch.nan),
         tvd=torch.where(defined, best_tvd, torch.nan),
-        last=last,
+        last=last if many else last[:, :, 0],
     )
 
 
@@ -206,31 +230,26 @@ def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | 
     return settings if lr is None else replace(settings, learning_rate=lr)
 
 
-def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, restarts: int) -> Tensor:
+def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, restarts: int, heads: int) -> Tensor:
+    """(B, K, H, T) standard normal noise."""
     if (noise is None) == (seeds is None):
         raise ValueError("noise: expected either noise or seeds but got " + ("neither" if noise is None else "both"))
     if seeds is not None:
-        return keyed_noise(seeds, real, restarts)
+        return keyed_noise(seeds, real, restarts * heads).reshape(len(real), restarts, heads, -1)
     assert noise is not None
     expected = (len(real), restarts, real.shape[-1])
-    if tuple(noise.shape) != expected:
+    if tuple(noise.shape) != expected or heads != 1:
         raise ValueError(f"noise: expected shape {expected} but got {tuple(noise.shape)}")
-    return noise.double()
+    return noise.double()[:, :, None]
 
 
 def _decoded(decode: Decode, weights: Tensor) -> Tensor:
     probabilities = decode(weights)
-    if probabilities.shape[:-1] != weights.shape[:-1]:
+    if probabilities.shape[:-1] != weights.shape[:2]:
         raise ValueError(
-            f"decode: expected probabilities of shape {(*weights.shape[:-1], 'C')} but got {tuple(probabilities.shape)}"
+            f"decode: expected probabilities of shape {(*weights.shape[:2], 'C')} but got {tuple(probabilities.shape)}"
         )
     return probabilities.double()
-
-
-def _measures(weights: Tensor, exact: Tensor, reference: Tensor, decode: Decode) -> tuple[Tensor, Tensor]:
-    """JSD (B, K) of the weights to α and TVD (B, K) of their outputs to the reference."""
-    divergence = divergence_of_distributions(weights.double(), exact[:, None].expand_as(weights))
-    return divergence, total_variation(_decoded(decode, weights), reference)
 
 
 def _pairwise(weights: Tensor) -> Tensor:
@@ -242,19 +261,19 @@ def _pairwise(weights: Tensor) -> Tensor:
     return divergence_of_distributions(first.expand(shape), second.expand(shape)).mean((1, 2))
 
 
-def _pull_back(weights: Tensor, alpha: Tensor, reference: Tensor, decode: Decode, tvd: float) -> Tensor:
+def _pull_back(weights: Tensor, alpha: Tensor, reference: Tensor, decoded: Decode, tvd: float) -> Tensor:
     """Each restart moved towards α as little as bisection finds to make it feasible."""
     low = torch.zeros(weights.shape[:2], dtype=weights.dtype, device=weights.device)
     high = torch.ones_like(low)
     origin = alpha[:, None]
 
     def at(share: Tensor) -> Tensor:
-        return origin + share[..., None] * (weights - origin)
+        return origin + share[..., None, None] * (weights - origin)
 
-    high_feasible = total_variation(_decoded(decode, at(high)), reference) <= tvd
+    high_feasible = total_variation(decoded(at(high)), reference) <= tvd
     low = torch.where(high_feasible, high, low)
     for _ in range(20):
         middle = (low + high) / 2
-        feasible = total_variation(_decoded(decode, at(middle)), reference) <= tvd
+        feasible = total_variation(decoded(at(middle)), reference) <= tvd
         low, high = torch.where(feasible, middle, low), torch.where(feasible, high, middle)
     return at(low)

@@ -21,6 +21,7 @@ from attnaudit.attributions.randomised import COPIES, drawn_again, parameters_of
 from attnaudit.attributions.retained import choose_words, clusters_for, quantised
 from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
+from attnaudit.measurement.batch import Batch
 from attnaudit.measurement.engine import measure, resolve
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.measurement.passes import Passes
@@ -58,7 +59,8 @@ def assert_same(a: Measurements, b: Measurements) -> None:
 
 def passes(model: PooledAttentionAdapter, texts: list[str] = TEXTS, *, budget: int = 4096) -> Passes:
     instances = dataset(texts).instances
-    return Passes(model, instances, range(len(instances)), seed=3, gradients=False, budget=budget, counts=Counter())
+    batch = Batch(model, instances, range(len(instances)), seed=3, gradients=False, budget=budget, counts=Counter())
+    return Passes(batch)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -207,14 +209,14 @@ def test_equal_variants_run_once_single_ones_come_from_leave_one_out_and_the_bud
     some = passes(model, ["good bad very dull", "a bright film"], budget=8)
     keep = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]]).bool()
     rows = torch.tensor([0, 0, 0, 1, 1])
-    found = some.erased(rows, keep, "deletion")
+    found = some.batch.erased(rows, keep, "deletion")
     # Two variants that differ, one of which lacks a single token and comes with all seven of leave-one-out.
     assert sum(model.rows) == 1 + 7
     assert some.counts["forward_rows"] == 2 + 1 + 7
     assert model.widest <= 8
     torch.testing.assert_close(found[0], found[1])
-    torch.testing.assert_close(found[2], some.deleted[0, 0])
-    torch.testing.assert_close(found[3], some.deleted[1, 0])
+    torch.testing.assert_close(found[2], some.batch.deleted[0, 0])
+    torch.testing.assert_close(found[3], some.batch.deleted[1, 0])
     assert found[4].isnan().all()
 
 
