@@ -172,3 +172,14 @@ class TransformerAdapter(ModelAdapter, Protocol):
     def transformed(self, trace: Trace, site: Site) -> Tensor:
         """(B, H, K, m): each head's value vectors after its part of the output projection."""
         ...
+
+
+@runtime_checkable
+class Ships(Protocol):
+    """What an adapter adds whose model ships with another attention kernel, or in another precision, than it is audited
+    with."""
+
+    def shipped(self, inputs: Inputs) -> str:
+        """One sentence on how far the audited logits of these inputs are from those of the model as it ships. Raises
+        AdapterError when they are further than rounding explains. Leaves the adapter as it was."""
+        ...
