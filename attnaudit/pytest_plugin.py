@@ -56,6 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--audit-device", metavar="DEVICE", help="cpu, cuda, cuda:N or mps (default: cpu)")
     group.addoption("--audit-reports", metavar="DIR", help="folder that runs are written to (default: reports)")
     group.addoption("--audit-max-instances", type=int, metavar="N", help="audit a seeded sample of N instances")
+    group.addoption(
+        "--audit-unit", choices=("tokens", "words"), help="what statistics are over: tokens, or words (default: tokens)"
+    )
     group.addoption("--audit-seed", type=int, metavar="N", help="seed of samples, permutations, intervals (default: 0)")
     parser.addini("audit_model", "as --model", type="args", default=[])
     parser.addini("audit_data", "as --data", type="args", default=[DEFAULT_DATA])
@@ -63,6 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("audit_device", "as --audit-device", default="cpu")
     parser.addini("audit_reports", "as --audit-reports, relative to the configuration file", default="reports")
     parser.addini("audit_max_instances", "as --audit-max-instances", default="")
+    parser.addini("audit_unit", "as --audit-unit", default="tokens")
     parser.addini("audit_seed", "as --audit-seed", default="0")
 
 
@@ -176,7 +180,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             mark = item.get_closest_marker("attnaudit")
             state.session.want(case.model, case.data, (mark.kwargs.get("needs") if mark else None) or DEFAULT_NEEDS)
             continue
-        state.session.want(case.model, case.data, case.check.needs())
+        state.session.want(case.model, case.data, case.check.wants())
         key = (case.model, case.data, case.check.id)
         other, where = known.setdefault(key, (case.check, item.nodeid))
         if other != case.check:

@@ -95,6 +95,7 @@ def _options(config: pytest.Config) -> AuditOptions:
         policy=base / policy if policy is not None else (root / ini_policy if ini_policy else None),
         device=str(option_of(config, "--audit-device", "audit_device")),
         max_instances=None if limit == "" else _whole(limit, "audit_max_instances"),
+        unit=str(option_of(config, "--audit-unit", "audit_unit")),
         seed=_whole(option_of(config, "--audit-seed", "audit_seed"), "audit_seed"),
     )
 
@@ -150,7 +151,14 @@ def command_of(config: pytest.Config, nodeid: str) -> str:
     words = ["pytest", f"{shown_path(config.rootpath / path, config)}{separator}{rest}"]
     for option in ("--model", "--data"):
         words += [word for value in config.getoption(option) or () for word in (option, value)]
-    for option in ("--policy", "--audit-device", "--audit-reports", "--audit-max-instances", "--audit-seed"):
+    for option in (
+        "--policy",
+        "--audit-device",
+        "--audit-reports",
+        "--audit-max-instances",
+        "--audit-unit",
+        "--audit-seed",
+    ):
         value = config.getoption(option)
         words += [] if value is None else [option, str(value)]
     return " ".join(

@@ -95,6 +95,16 @@ class Chart(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     series: list[Series]
 
 
+class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A check under every layer (row) and head (column); None where it is undefined."""
+
+    row_label: str
+    column_label: str
+    rows: list[str]
+    columns: list[str]
+    values: list[list[float | None]]
+
+
 class Shown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One instance worth looking at, and the check's value on it."""
 
@@ -108,7 +118,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     interval: at the check's own confidence; the whole of it must be on the required side for a pass. gated: how many
     gated checks the policy has. fail_interval: at the confidence 1 - (1 - confidence) / gated (Bonferroni); the whole
     of it must be on the other side for a failure. With a relative requirement both are of the paired difference to it,
-    shown from the number that it came to. planning: of an inconclusive case.
+    shown from the number that it came to. planning: of an inconclusive case. reading: that it is about, "" for the
+    model's own. matrix: of a check under every layer and head; value and interval are then of their mean.
     """
 
     check: str
@@ -144,6 +155,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gated: int = 1
     fail_interval: Interval | None = None
     planning: Planning | None = None
+    reading: str = ""
+    matrix: Matrix | None = None
     test: str = ""
 
     @property

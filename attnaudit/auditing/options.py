@@ -29,6 +29,7 @@ class AuditOptions:
     policy: Path | None = None
     device: str = "cpu"
     max_instances: int | None = None
+    unit: str = "tokens"
     seed: int = 0
     _resolved: dict[str, Any] = field(default_factory=dict)
 
@@ -40,6 +41,8 @@ class AuditOptions:
             raise AuditError(
                 f"--audit-max-instances {self.max_instances}: expected 1 or more; leave it out to audit every instance."
             )
+        if self.unit not in ("tokens", "words"):
+            raise AuditError(f"--audit-unit {self.unit}: expected tokens or words.")
         if self.seed < 0:
             raise AuditError(f"--audit-seed {self.seed}: expected 0 or a positive whole number.")
 

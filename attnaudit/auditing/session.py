@@ -119,6 +119,7 @@ class AuditSession:
                 seed=self.options.seed,
                 labels=labels,
                 device=self.options.device,
+                unit="words" if self.options.unit == "words" else "tokens",
                 progress=progress,
                 worker=self.worker,
             )

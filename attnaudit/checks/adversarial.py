@@ -44,7 +44,7 @@ class AdversarialDivergence(Check):
         return f"adversarial.{self.tvd:g}"
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return f"adversarial_divergence.{self.tvd:g}"
 
     @property

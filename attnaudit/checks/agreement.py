@@ -77,7 +77,7 @@ class Agreement(Check):
         return ".".join(part for part in (self.importance, self.preset, self.at) if part)
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return f"agreement.{self.column}"
 
     def needs(self) -> tuple[str, ...]:

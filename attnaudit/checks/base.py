@@ -15,10 +15,13 @@ from attnaudit.checks import verdict as verdicts
 from attnaudit.checks.evidence import Evidence, histogram, reasons, worst
 from attnaudit.checks.intervals import Groups, Spread, bracket, mean_interval, shifted
 from attnaudit.checks.planning import plan
+from attnaudit.checks.sweep import swept
 from attnaudit.checks.threshold import Expression, parse
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.measurement.seeding import keyed_generator
+from attnaudit.readings import FORM, named
+from attnaudit.readings import parse as parse_reading
 from attnaudit.records import CheckRecord, Direction, InconclusiveRule, Requirement, Severity
 from attnaudit.registry import checks
 
@@ -60,8 +63,9 @@ class Check:
     at_least, at_most: the threshold, a number or an expression of the check's references, such as "floor + 0.2" or
     "floor + 0.5 * (ceiling - floor)"; a gate has exactly one, a check that only reports may have none. severity: "gate"
     fails its pytest case, "report" never does. confidence: of the two-sided interval over instances. inconclusive: what
-    a gate does when the threshold lies inside the interval ("fail", "warn" or "pass"). Arguments that cannot be meant
-    raise CheckError.
+    a gate does when the threshold lies inside the interval ("fail", "warn" or "pass"). reading: which attention is the
+    explanation, such as "cls@layer=-1,heads=mean" (see attnaudit.readings); the model's own by default; with "*" for
+    the layer or the heads, all of them are reported side by side. Arguments that cannot be meant raise CheckError.
     """
 
     at_least: float | str | None = None
@@ -69,6 +73,7 @@ class Check:
     severity: Severity = "gate"
     confidence: float = 0.95
     inconclusive: InconclusiveRule = "fail"
+    reading: str | None = None
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
 
@@ -76,12 +81,18 @@ class Check:
         self.choose("severity", ("gate", "report"))
         self.choose("inconclusive", ("fail", "warn", "pass"))
         self.number("confidence", 0.5, 0.999)
+        self._validate_reading()
         self.validate()
         self._validate_threshold()
 
     @property
     def id(self) -> str:
-        """The name of this check in case ids and records, such as 'agreement.gradient.meister.inputs'."""
+        """The name of this check in case ids and records: its subject, and the reading where one is named."""
+        return named(self.subject, self.reading or "")
+
+    @property
+    def subject(self) -> str:
+        """What is checked, such as 'agreement.gradient.meister.inputs'."""
         raise NotImplementedError
 
     @property
@@ -89,8 +100,12 @@ class Check:
         raise NotImplementedError
 
     def needs(self) -> tuple[str, ...]:
-        """The measures to take."""
+        """The measures to take, by their plain names."""
         raise NotImplementedError
+
+    def wants(self) -> tuple[str, ...]:
+        """The measures to take, under the reading of this check."""
+        return tuple(named(need, self.reading or "") for need in self.needs())
 
     def evidence(self, measurements: Measurements) -> Evidence:
         """The statistic, its interval and what is shown beside it."""
@@ -128,7 +143,14 @@ class Check:
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """The whole record of this check on what was measured. gated: how many gated checks the policy has, which a
         failure is corrected for. Raises CheckError where a measure was not taken."""
-        found, requirement = self._held(measurements, self.evidence(measurements))
+        readings = measurements.readings_of(self.reading or "")
+        matrix = None
+        if self.reading and parse_reading(self.reading).many:
+            evidence, matrix = swept(self, measurements, readings)
+        else:
+            measurements = measurements.under(readings[0])
+            evidence = self.evidence(measurements)
+        found, requirement = self._held(measurements, evidence)
         said = self.description
         n, n_defined, lowest = len(measurements), int(found.defined.sum()), said.worst == "lowest"
         among = max(1, gated) if self.severity == "gate" else 1
@@ -188,7 +210,7 @@ class Check:
             question=said.question,
             why=said.why,
             parameters=self.parameters,
-            needs=list(self.needs()),
+            needs=list(self.wants()),
             verdict=verdict,
             severity=self.severity,
             inconclusive=self.inconclusive,
@@ -207,13 +229,15 @@ class Check:
             else histogram(found.values, found.values_label or said.unit, found.values_range),
             charts=list(found.charts),
             worst=shown,
-            token_columns=_measured_columns(measurements, said.token_columns),
+            token_columns=_measured_columns(measurements, said.token_columns, readings[0] if not matrix else ""),
             note=note,
             message=text,
             blocks=verdicts.blocks(verdict, severity=self.severity, inconclusive=self.inconclusive),
             gated=among,
             fail_interval=fail_interval,
             planning=planning,
+            reading="" if matrix else readings[0],
+            matrix=matrix,
         )
 
     def _held(self, measurements: Measurements, found: Evidence) -> tuple[Evidence, Requirement | None]:
@@ -276,6 +300,22 @@ class Check:
     def _name(self) -> str:
         return type(self).__name__
 
+    def _validate_reading(self) -> None:
+        if self.reading is None:
+            return
+        if not isinstance(self.reading, str):
+            raise CheckError(f"{self._name}: reading is {self.reading!r}, expected words such as {FORM!r}.")
+        try:
+            reading = parse_reading(self.reading)
+        except CheckError as error:
+            raise CheckError(f"{self._name}: {error}") from None
+        if reading.many and self.severity == "gate":
+            raise CheckError(
+                f"{self._name}: reading {self.reading!r} stands for many readings, which are reported side by side and "
+                'never gate together: give severity="report", or name one layer and head.'
+            )
+        object.__setattr__(self, "reading", reading.text)
+
     def _validate_threshold(self) -> None:
         given = [name for name in ("at_least", "at_most") if getattr(self, name) is not None]
         example = f"{self.directions[0]}=..."
@@ -328,11 +368,12 @@ def _tokens(measurements: Measurements, row: int) -> str:
     return verdicts.marked(measurements.tokens[row], top)
 
 
-def _measured_columns(measurements: Measurements, wanted: Iterable[str]) -> list[str]:
-    columns = []
+def _measured_columns(measurements: Measurements, wanted: Iterable[str], reading: str) -> list[str]:
+    """Which of the wanted columns were measured, by the names they are kept under."""
+    columns: list[str] = []
     for name in wanted:
         if name.endswith("*"):
             columns += sorted(c for c in measurements.per_token if c.startswith(name[:-1]))[:1]
         elif name in measurements.per_token:
             columns.append(name)
-    return list(dict.fromkeys(columns))
+    return [c if c in measurements.shared else named(c, reading) for c in dict.fromkeys(columns)]

@@ -26,7 +26,7 @@ class Conicity(Check):
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return "conicity"
 
     def needs(self) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class CustomCheck(Check):
     definition: Definition = field(repr=False)
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return self.definition.name
 
     @property

@@ -36,7 +36,7 @@ class DecisionFlip(Check):
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return "decision_flip"
 
     def needs(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class Erasure(Check):
         self.choose("measure", ("probability", "decision"))
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return f"{self.name}.{self.operator}.{self.against}" + (".decision" if self.measure == "decision" else "")
 
     def needs(self) -> tuple[str, ...]:

@@ -16,29 +16,59 @@ from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
 from attnaudit.checks.f1_drop import F1Drop
 from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Reference, Series
 
 BINS = 4
+PLACES = {
+    "reading": "hidden states fixed",
+    "layer": "in all rows of the layer",
+    "everywhere": "in all rows of every layer",
+}
+REPLACED = {"live": ", live (each layer's own weights)", "frozen": ", frozen (the unchanged model's weights)"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fragility(Check):
-    """Base of the two checks. measure: "tvd" (total variation of the output, per instance) or "f1_drop" (labels)."""
+    """Base of the two checks. measure: "tvd" (total variation of the output, per instance) or "f1_drop" (labels).
+
+    where: which weights are replaced. "reading" (the default): the rows that are shown, all states that they are
+    applied to being fixed. "layer": all rows of that layer. "everywhere": all rows of every layer. replacement: there,
+    what is permuted in a deeper layer: the weights that come out of the changed states below it ("live"), or those of
+    the unchanged model ("frozen").
+    """
 
     measure: Literal["tvd", "f1_drop"] = "tvd"
+    where: Literal["reading", "layer", "everywhere"] = "reading"
+    replacement: Literal["live", "frozen"] | None = None
 
     replaced_by: ClassVar[str] = ""
-    column: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
     tvd_words: ClassVar[str] = "mean TVD"
     f1_words: ClassVar[str] = "drop in F1"
 
     def validate(self) -> None:
         self.choose("measure", ("tvd", "f1_drop"))
+        self.choose("where", PLACES)
+        if self.where == "everywhere":
+            object.__setattr__(self, "replacement", self.replacement or "live")
+            self.choose("replacement", ("live", "frozen"))
+        elif self.replacement is not None:
+            raise CheckError(
+                f"{self._name}: replacement={self.replacement!r} tells live from frozen weights in deeper layers and "
+                "goes with where='everywhere': leave it out."
+            )
 
     @property
-    def id(self) -> str:
-        return f"{self.column}_fragility.{self.measure}"
+    def subject(self) -> str:
+        return f"{self.kind}_fragility.{self.measure}{self.column.removeprefix(self.kind)}"
+
+    @property
+    def column(self) -> str:
+        """The measure behind it."""
+        words = {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}
+        return f"{self.kind}{words[self.where]}"
 
     def needs(self) -> tuple[str, ...]:
         return (self.column,)
@@ -54,7 +84,7 @@ class Fragility(Check):
             family="fragility",
             title=f"The {'output' if tvd else 'F1'} depends on attention: {self.replaced_by}",
             question=f"Does the {'output' if tvd else 'quality of the predictions'} change when the attention weights "
-            f"are replaced by {self.replaced_by}, hidden states fixed?",
+            f"are replaced by {self.replaced_by}, {PLACES[self.where]}{REPLACED.get(self.replacement or '', '')}?",
             why="If other weights give the same output, the weights cannot be the reason for it.",
             statistic="mean" if tvd else "difference",
             unit="total variation distance" if tvd else "F1",

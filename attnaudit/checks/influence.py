@@ -42,7 +42,7 @@ class InfluenceEntropy(Check):
         self.choose("of", COLUMNS)
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return "influence_entropy.hidden" if self.of == "hidden" else f"influence_{COLUMNS[self.of]}"
 
     def needs(self) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class InformationRanking(Check):
     """
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return "information_ranking"
 
     def needs(self) -> tuple[str, ...]:

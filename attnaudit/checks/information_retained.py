@@ -43,7 +43,7 @@ class InformationRetained(Check):
         self.choose("words", ("frequent", "sampled"))
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return f"information_retained.{self.words}"
 
     def needs(self) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ class ParameterRandomisation(Check):
             )
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return f"parameter_randomisation.{self.of}.{self.measure}"
 
     def needs(self) -> tuple[str, ...]:

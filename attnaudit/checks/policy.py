@@ -27,7 +27,7 @@ from attnaudit.registry import checks
 
 TABLES = ("check", "policy")
 #: What [policy] may say for all checks.
-FOR_ALL = ("confidence", "inconclusive")
+FOR_ALL = ("confidence", "inconclusive", "reading")
 #: What else it may say, about itself.
 ABOUT = ("name", "validated_on", "questions")
 ABOUT_A_QUESTION = ("asks", "checks", "remedies")

@@ -33,7 +33,7 @@ class TokenProbability(Check):
         self.choose("among", ("correct", "all"))
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return "token_probability" + (".all" if self.among == "all" else "")
 
     def needs(self) -> tuple[str, ...]:

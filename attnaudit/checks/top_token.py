@@ -27,7 +27,7 @@ class TopTokenErasure(Check):
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     @property
-    def id(self) -> str:
+    def subject(self) -> str:
         return "top_token_erasure"
 
     def needs(self) -> tuple[str, ...]:

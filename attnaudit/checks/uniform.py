@@ -19,7 +19,7 @@ class UniformFragility(Fragility):
     """
 
     replaced_by: ClassVar[str] = "uniform weights"
-    column: ClassVar[str] = "uniform"
+    kind: ClassVar[str] = "uniform"
 
     def replaced_predictions(self, measurements: Measurements) -> Floats:
-        return measurements.scalar("uniform.predicted")[:, None]
+        return measurements.scalar(f"{self.column}.predicted")[:, None]

@@ -202,6 +202,7 @@ def measure(
         facts=store.facts,
         shared=store.shared,
         readings=readings,
+        own_reading=own,
     )
     for planned in ordered:
         under = found.under(planned.reading)

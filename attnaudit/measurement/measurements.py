@@ -26,7 +26,7 @@ class Measurements:
     number per real token. tables: name -> arrays over the whole data set, or over those of its instances that a
     companion entry names. facts: words about how something was measured. keep_alive: what tables are backed by.
     shared: columns that no reading changes. readings: a reading as a check names it -> those it stands for in this
-    model, under whose names columns are kept ("" for the model's own).
+    model, under whose names columns are kept ("" for the model's own, which is `own_reading`).
     predicted: (n,) class indices. labels: (n,) class indices, -1 where unlabelled.
     """
 
@@ -46,6 +46,7 @@ class Measurements:
     keep_alive: list[object] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
     readings: dict[str, list[str]] = field(default_factory=dict)
+    own_reading: str = ""
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -89,6 +90,7 @@ class Measurements:
             facts=dict(self.facts),
             shared=set(self.shared),
             readings=dict(self.readings),
+            own_reading=self.own_reading,
         )
 
     def under(self, reading: str) -> Measurements:

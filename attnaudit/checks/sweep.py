@@ -1,0 +1,82 @@
+"""One check under every layer and head of a model: a matrix of its values, and what they are on average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from attnaudit.checks.evidence import Evidence, mean_of, reasons
+from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.measurement.measurements import Measurements
+from attnaudit.readings import Reading, parse
+from attnaudit.records import Matrix
+
+
+class Swept(Protocol):
+    """What a sweep needs of a check."""
+
+    @property
+    def confidence(self) -> float: ...
+
+    def evidence(self, measurements: Measurements) -> Evidence: ...
+
+    def generator(self, measurements: Measurements, purpose: str) -> np.random.Generator: ...
+
+
+def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> tuple[Evidence, Matrix]:
+    """The evidence of the mean over all readings, per instance where the check has such values, and the matrix of the
+    single ones, a row per layer and a column per head."""
+    own = measurements.own_reading
+    each = {reading: check.evidence(measurements.under(reading)) for reading in readings}
+    places = {name: parse(name or own) for name in readings}
+    layers = sorted({str(p.layer) for p in places.values()}, key=_order)
+    heads = sorted({str(p.heads) for p in places.values()}, key=_order)
+    values: list[list[float | None]] = [[None] * len(heads) for _ in layers]
+    for name, place in places.items():
+        values[layers.index(str(place.layer))][heads.index(str(place.heads))] = each[name].value
+    matrix = Matrix(row_label="layer", column_label="head", rows=layers, columns=heads, values=values)
+    stacked = [one.values for one in each.values() if one.values is not None]
+    known = [one.value for one in each.values() if one.value is not None]
+    details = {
+        "readings": len(readings),
+        "lowest": min(known, default=None),
+        "highest": max(known, default=None),
+        "highest at": _best(each, places),
+    }
+    if len(stacked) < len(each):
+        nothing = np.zeros(len(measurements), dtype=bool)
+        return Evidence(value=None, interval=None, defined=nothing, details=details), matrix
+    table = np.stack(stacked)
+    counts = np.logical_not(np.isnan(table)).sum(0)
+    mean = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
+    missing = np.isnan(mean)
+    interval = mean_interval(
+        mean,
+        Groups.of(measurements.instances, np.logical_not(missing)),
+        confidence=check.confidence,
+        generator=check.generator(measurements, "sweep"),
+    )
+    found = Evidence(
+        value=mean_of(mean),
+        interval=interval,
+        defined=np.logical_not(missing),
+        undefined=reasons(("undefined under every reading", missing)),
+        values=mean,
+        values_label="mean over the readings, per instance",
+        details=details,
+    )
+    return found, matrix
+
+
+def _order(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdigit() else (-1, text)
+
+
+def _best(each: dict[str, Evidence], places: Mapping[str, Reading]) -> str | None:
+    known = {name: one.value for name, one in each.items() if one.value is not None}
+    if not known:
+        return None
+    top = places[max(known, key=lambda name: known[name])]
+    return f"layer {top.layer}, head {top.heads}"
