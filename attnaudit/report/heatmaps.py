@@ -63,8 +63,8 @@ def columns_to_show(check: CheckRecord, measured: Iterable[str]) -> list[str]:
     A kind that the check names is not added a second time; a kind that was not measured is listed by its bare name.
     """
     available = set(measured)
-    chosen = ["attention"]
-    hidden = any(name.endswith(".hidden") for name in check.token_columns) or check.check.endswith(".hidden")
+    chosen = [next((name for name in check.token_columns if name.split("/")[0] == "attention"), "attention")]
+    hidden = any(name.split("/")[0].endswith(".hidden") for name in (*check.token_columns, check.check))
     for kind, first in zip(KINDS, FIRST_CHOICE, strict=True):
         named = [name for name in check.token_columns if name.split(".")[0] == kind]
         if not named:

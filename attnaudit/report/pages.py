@@ -11,6 +11,7 @@ from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import words
 from attnaudit.report.charts import Drawing, chart, histogram, strip, strip_span
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
+from attnaudit.report.matrices import matrix
 from attnaudit.report.reading import Case, MeasurementsFile
 
 WORST = 5  # instances per case
@@ -198,7 +199,7 @@ def _case(
         ),
         strip=picture,
         distribution=histogram(one, one.distribution) if one.distribution else None,
-        charts=tuple((c.title, chart(c)) for c in one.charts),
+        charts=_charts(one),
         undefined=tuple(sorted(one.undefined.items(), key=lambda pair: -pair[1])),
         parameters=tuple((name, _plain(value)) for name, value in one.parameters.items() if value is not None),
         details=tuple((name, _plain(value)) for name, value in one.details.items()),
@@ -206,6 +207,13 @@ def _case(
         withheld=withheld,
         unfolded=0 if state in ("pass", "measured") else OPEN,
     )
+
+
+def _charts(one: CheckRecord) -> tuple[tuple[str, Drawing | None], ...]:
+    charts = tuple((c.title, chart(c)) for c in one.charts)
+    if one.matrix is None:
+        return charts
+    return ((f"By layer and head: {one.statistic}, {one.unit}", matrix(one.matrix, measured=one.title)), *charts)
 
 
 def _plain(value: str | float | int | bool | None) -> str:

@@ -123,7 +123,10 @@ def duration(seconds: float) -> str:
 
 
 def column(name: str) -> str:
-    """A measured column in words; an unknown one keeps its name."""
+    """A measured column in words, with the reading where it names one; an unknown one keeps its name."""
+    plain, _, reading = name.partition("/")
+    if reading:
+        return f"{column(plain)}, {reading}"
     if name == "attention":
         return "Attention"
     found = re.fullmatch(r"adversarial\.(.+)\.attention", name)
@@ -269,9 +272,17 @@ def outcome(run: RunRecord) -> Outcome:
     if run.exit_status and not blocking and not missing:
         notes.append(f"pytest ended with status {run.exit_status}: something beside these checks went wrong.")
     notes += question_notes(run)
+    notes += measuring_notes(run)
     counts = Counter(judged(c) for c in run.checks)
     listed = [(k, counts[k]) for k in VERDICTS if counts[k]] + ([("missing", missing)] if missing else [])
     return Outcome(sentence=sentence, state=state, notes=tuple(notes), counts=tuple(listed))
+
+
+def measuring_notes(run: RunRecord) -> list[str]:
+    """How the numbers came about, of each model and data set where there are several."""
+    several = len(run.measured) > 1
+    said = [(f"{one.model} on {one.data}: " if several else "") + note for one in run.measured for note in one.notes]
+    return list(dict.fromkeys(said))
 
 
 def visible(text: str) -> str:
