@@ -98,13 +98,14 @@ def check_gradients(e: Examples) -> str:
 
 @contract("differentiable", quick=False)
 def check_live_gradients(e: Examples) -> str:
-    """Gradients reach the live weights that intervene is given, and pass through them to the embeddings."""
+    """Gradients reach the live weights where intervene returns them, and pass through them to the embeddings."""
     few = e.few
     leaves = few.leaves()
     live: dict[str, Tensor] = {}
 
-    def watch(site: Site, weights: Tensor, _allowed: Tensor) -> None:
+    def watch(site: Site, weights: Tensor, _allowed: Tensor) -> Tensor:
         live[site.key] = weights
+        return weights
 
     with few.differentiating():
         output = projected(few.adapter.run(few.inputs, embeddings=leaves, intervene=watch).logits)
@@ -113,8 +114,7 @@ def check_live_gradients(e: Examples) -> str:
     missed = [key for key, g in zip(open_, found, strict=True) if g is None or not bool(g.any())]
     if missed:
         raise BrokenContractError(
-            f"no gradient reaches the live weights that intervene is given at {listed(missed)}. Where intervene "
-            "returns None, go on with the very tensor that it was given."
+            f"no gradient reaches the live weights at {listed(missed)} where intervene returns them. {MEND}"
         )
     closed = [key for key in live if key not in open_]
     if closed:
