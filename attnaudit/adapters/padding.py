@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,21 +25,27 @@ def pad(rows: Sequence[Sequence[int | bool]], *, value: int | bool, device: torc
     return padded.to(device, non_blocking=True), mask.to(device, non_blocking=True)
 
 
-def delete_positions(inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]], *, pad_id: int) -> Inputs:
+def delete_positions(
+    inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]], *, pad_id: int, per_token: Collection[str] = ()
+) -> Inputs:
     """One variant per (row, position): the row without that position, as `keep_positions`."""
     device = inputs.ids[stream].device
     rows = torch.tensor([r for r, _ in drop], dtype=torch.long, device=device)
     gone = torch.tensor([p for _, p in drop], dtype=torch.long, device=device)
     keep = torch.ones((len(drop), inputs.ids[stream].shape[1]), dtype=torch.bool, device=device)
     keep[torch.arange(len(drop), device=device), gone] = False
-    return keep_positions(inputs, stream, rows, keep, pad_id=pad_id)
+    return keep_positions(inputs, stream, rows, keep, pad_id=pad_id, per_token=per_token)
 
 
-def keep_positions(inputs: Inputs, stream: str, rows: Tensor, keep: Tensor, *, pad_id: int) -> Inputs:
+def keep_positions(
+    inputs: Inputs, stream: str, rows: Tensor, keep: Tensor, *, pad_id: int, per_token: Collection[str] = ()
+) -> Inputs:
     """One variant per entry of rows (V,): that row with only the positions that keep (V, T) marks, moved up in their
     order and padded on the right.
 
-    Tokens (strings) are not carried: variants are run, not shown. Padding on either side of the source is fine.
+    Words move with their tokens, and so do the extra entries named in per_token, which are (B, T) of this stream; they
+    are zero on padding. Tokens (strings) are not carried: variants are run, not shown. Padding on either side of the
+    source is fine.
     """
     keep = keep & inputs.mask[stream][rows]
     # Stable sort brings kept positions to the front in their order.
@@ -49,7 +55,12 @@ def keep_positions(inputs: Inputs, stream: str, rows: Tensor, keep: Tensor, *, p
     ids = inputs.ids[stream][rows].gather(1, order).masked_fill(~kept, pad_id)
     special = inputs.special[stream][rows].gather(1, order) & kept
 
-    return _variants(inputs, stream, rows, ids, kept, special)
+    def moved(values: Tensor, padding: int) -> Tensor:
+        return values[rows].gather(1, order).masked_fill(~kept, padding)
+
+    words = {name: moved(value, -1) for name, value in inputs.words.items() if name == stream}
+    extra = {name: moved(value, 0) for name, value in inputs.extra.items() if name in per_token}
+    return _variants(inputs, stream, rows, ids, kept, special, words, extra)
 
 
 def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, *, mask_id: int) -> Inputs:
@@ -57,16 +68,27 @@ def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Te
     moves. Padding is left alone, strings are not carried."""
     mask, special = inputs.mask[stream][rows], inputs.special[stream][rows]
     ids = inputs.ids[stream][rows].masked_fill(replaced & mask, mask_id)
-    return _variants(inputs, stream, rows, ids, mask, special)
+    words = {name: value[rows] for name, value in inputs.words.items() if name == stream}
+    return _variants(inputs, stream, rows, ids, mask, special, words, {})
 
 
-def _variants(inputs: Inputs, stream: str, rows: Tensor, ids: Tensor, mask: Tensor, special: Tensor) -> Inputs:
-    def rest(values: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: value[rows] for name, value in values.items() if name != stream}
+def _variants(
+    inputs: Inputs,
+    stream: str,
+    rows: Tensor,
+    ids: Tensor,
+    mask: Tensor,
+    special: Tensor,
+    words: dict[str, Tensor],
+    extra: dict[str, Tensor],
+) -> Inputs:
+    def rest(values: Mapping[str, Tensor], without: Collection[str] = (stream,)) -> dict[str, Tensor]:
+        return {name: value[rows] for name, value in values.items() if name not in without}
 
     return Inputs(
-        ids={stream: ids, **rest(dict(inputs.ids))},
-        mask={stream: mask, **rest(dict(inputs.mask))},
-        special={stream: special, **rest(dict(inputs.special))},
-        extra=rest(dict(inputs.extra)),
+        ids={stream: ids, **rest(inputs.ids)},
+        mask={stream: mask, **rest(inputs.mask)},
+        special={stream: special, **rest(inputs.special)},
+        words={**words, **rest(inputs.words)},
+        extra={**extra, **rest(inputs.extra, tuple(extra))},
     )

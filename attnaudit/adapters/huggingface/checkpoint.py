@@ -1,0 +1,47 @@
+"""Checkpoint folders of Transformers models, as a format that `--model` knows. Imports no torch, no Transformers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnaudit.errors import ModelError
+
+if TYPE_CHECKING:
+    from attnaudit.adapters.huggingface.adapter import HuggingFaceAdapter
+
+INSTALL = "pip install 'attnaudit[transformers]'"
+
+
+def recognises(folder: Path) -> bool:
+    """True for a folder whose config.json names a model_type (or cannot be read, which `load` says), or with a PEFT
+    adapter."""
+    config = Path(folder) / "config.json"
+    if (Path(folder) / "adapter_config.json").is_file():
+        return True
+    if not config.is_file():
+        return False
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return isinstance(found, dict) and bool({"model_type", "architectures", "auto_map"} & set(found))
+
+
+def load(folder: Path) -> HuggingFaceAdapter:
+    """The model in `folder` as an adapter, in float32 and evaluation mode on the CPU, with the settings of its
+    attnaudit.toml. Raises ModelError naming the file, what is wrong with it and the mend."""
+    require()
+    from attnaudit.adapters.huggingface import settings
+    from attnaudit.adapters.huggingface.building import from_folder
+
+    said = settings.read(Path(folder))
+    return from_folder(Path(folder), labels=said.labels, template=said.template)
+
+
+def require() -> None:
+    """Raises ModelError where Transformers is not installed."""
+    if importlib.util.find_spec("transformers") is None:
+        raise ModelError(f"Transformers models need the package transformers, which is not installed: {INSTALL}.")

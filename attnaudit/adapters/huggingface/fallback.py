@@ -1,0 +1,77 @@
+"""Attention of architectures that do not take it from the interface: the softmax in their attention modules.
+
+A torch function mode sees every softmax while a model runs; those inside an attention module are its weights. Fused
+kernels have no softmax to see, so such a model is loaded with its eager attention. Weights are (B, H, Q, K).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from attnaudit.adapters.huggingface.recording import Observer, observed, observer
+from attnaudit.adapters.huggingface.sites import hooks
+
+_SOFTMAX = {torch.softmax, torch.Tensor.softmax, nn.functional.softmax, torch.special.softmax}
+
+
+class Softmaxes(TorchFunctionMode):
+    """Shows the observer every softmax that is taken over keys inside an attention module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside: list[nn.Module] = []
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        found = function(*args, **(kwargs or {}))
+        by = observer.get()
+        if function not in _SOFTMAX or not self.inside or by is None:
+            return found
+        scores = args[0] if args else (kwargs or {})["input"]
+        if not isinstance(found, Tensor) or found.dim() != 4:
+            return found
+        return by.soften(self.inside[-1], scores, found)
+
+
+class Fallback:
+    """Through the softmax of attention modules."""
+
+    name = "fallback: softmax"
+    calls_attention = False
+
+    @contextmanager
+    def open(self, model: Any, by: Observer | None) -> Iterator[None]:
+        mode = Softmaxes()
+
+        def enter(module: nn.Module, _args: object) -> None:
+            mode.inside.append(module)
+
+        def leave(_module: nn.Module, _args: object, _output: object) -> None:
+            mode.inside.pop()
+
+        attending = [m for m in model.modules() if innermost(m)]
+        handles = [m.register_forward_pre_hook(enter) for m in attending]
+        handles += [m.register_forward_hook(leave, always_call=True) for m in attending]
+        with ExitStack() as stack:
+            stack.enter_context(hooks(handles))
+            if by is not None:
+                stack.enter_context(observed(by))
+            stack.enter_context(mode)
+            yield
+
+
+def innermost(module: nn.Module) -> bool:
+    """Whether it is named attention and holds no other that is."""
+    names = [type(m).__name__.lower() for m in module.modules()]
+    return "attention" in names[0] and not any("attention" in name for name in names[1:])
