@@ -61,6 +61,9 @@ class HuggingFaceAdapter:
         self.first_position = parts.offset
         self.written = TEXT if parts.decoding is None else DECODER
         self._forms: dict[str, tuple[bool, bool]] = {}
+        #: Whether collate pads on the left, for the few models that read the last position whatever is there.
+        self.pads_left = False
+        self.pads_left = probing.reads_padding(self)
         made_up = probing.made_up(self)
         self.layout: Layout = find(
             self.model,
@@ -69,13 +72,8 @@ class HuggingFaceAdapter:
             encoder_decoder=parts.decoding is not None,
         )
         self.read = probing.read_position(self)
-        family = str(self.model.config.model_type)
-        heads = sorted({s.heads for s in self.sites()})
-        self.family = f"transformer, {family}"
-        self.description = (
-            f"{type(self.model).__name__}, {len(self.sites())} layers × {'/'.join(map(str, heads))} heads, "
-            f"{parts.kernel.name}"
-        )
+        self.family = f"transformer, {self.model.config.model_type}"
+        self.description = f"{type(self.model).__name__}, {self._extent()}, {parts.kernel.name}"
         probing.prove(self)
         self._capabilities = Capabilities(
             classes=parts.head.classes,
@@ -106,6 +104,18 @@ class HuggingFaceAdapter:
         device: torch.device = next(self.model.parameters()).device
         return device
 
+    def _extent(self) -> str:
+        """Such as "6 layers × 12 heads", or by stack where there are several."""
+        stacks: dict[str, list[Site]] = {}
+        for site in self.sites():
+            stacks.setdefault(site.key.partition(".")[0], []).append(site)
+        said = []
+        for name, sites in stacks.items():
+            heads = "/".join(str(n) for n in sorted({s.heads for s in sites}))
+            kind = f"{name} layers" if len(stacks) > 1 else "layers"
+            said.append(f"{len(sites)} {kind} × {heads} heads")
+        return " + ".join(said)
+
     def _reading(self) -> str:
         if self.parts.decoding is not None:
             return "last@layer=-1,heads=mean,stack=cross"
@@ -134,7 +144,10 @@ class HuggingFaceAdapter:
         )
         if self.parts.decoding is not None:
             self.parts.decoding.check(inputs, [one.where or one.id for one in instances])
-        return self.with_decoder(inputs)
+        return self._padded(self.with_decoder(inputs))
+
+    def _padded(self, inputs: Inputs) -> Inputs:
+        return probing.turned(inputs) if self.pads_left else inputs
 
     def with_decoder(self, inputs: Inputs) -> Inputs:
         """The same with what the decoder starts from: it follows from the text."""
@@ -156,12 +169,14 @@ class HuggingFaceAdapter:
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         self._only_text(stream)
-        return self.with_decoder(delete_positions(inputs, stream, drop, pad_id=self.parts.pad_id, per_token=(TYPES,)))
+        return self._padded(
+            self.with_decoder(delete_positions(inputs, stream, drop, pad_id=self.parts.pad_id, per_token=(TYPES,)))
+        )
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         self._only_text(stream)
-        return self.with_decoder(
-            keep_positions(inputs, stream, rows, keep, pad_id=self.parts.pad_id, per_token=(TYPES,))
+        return self._padded(
+            self.with_decoder(keep_positions(inputs, stream, rows, keep, pad_id=self.parts.pad_id, per_token=(TYPES,)))
         )
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:

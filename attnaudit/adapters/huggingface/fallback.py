@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from attnaudit.adapters.huggingface.recording import Observer, observed, observer
 from attnaudit.adapters.huggingface.sites import hooks
 
+_MIX = {torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm}
 _SOFTMAX = {torch.softmax, torch.Tensor.softmax, nn.functional.softmax, torch.special.softmax}
 
 
@@ -26,6 +27,7 @@ class Softmaxes(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.inside: list[nn.Module] = []
+        self._weights: Tensor | None = None
 
     def __torch_function__(
         self,
@@ -36,12 +38,23 @@ class Softmaxes(TorchFunctionMode):
     ) -> Any:
         found = function(*args, **(kwargs or {}))
         by = observer.get()
-        if function not in _SOFTMAX or not self.inside or by is None:
+        if by is None or not self.inside or not isinstance(found, Tensor):
             return found
-        scores = args[0] if args else (kwargs or {})["input"]
-        if not isinstance(found, Tensor) or found.dim() != 4:
+        if function in _MIX:
+            self._mixed(by, args, found)
+        if function not in _SOFTMAX or found.dim() != 4:
             return found
-        return by.soften(self.inside[-1], scores, found)
+        self._weights = by.soften(self.inside[-1], args[0] if args else (kwargs or {})["input"], found)
+        return self._weights
+
+    def _mixed(self, by: Observer, args: tuple[Any, ...], found: Tensor) -> None:
+        """Is this product that of the weights, or of a view of them, with the values?"""
+        own = self._weights
+        if own is None or len(args) < 2 or args[0].data_ptr() != own.data_ptr() or args[0].numel() != own.numel():
+            return
+        self._weights = None
+        heads = own.shape[:2]
+        by.mix(args[1].reshape(*heads, *args[1].shape[-2:]), found.reshape(*heads, *found.shape[-2:]))
 
 
 class Fallback:

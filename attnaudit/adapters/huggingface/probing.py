@@ -44,6 +44,21 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
     )
 
 
+def single(inputs: Inputs, row: int) -> Inputs:
+    """One row without its padding."""
+    keep = inputs.mask[TEXT][row]
+
+    def cut(values: Tensor) -> Tensor:
+        return values[row : row + 1, keep] if values.shape[1:] == keep.shape else values[row : row + 1]
+
+    return Inputs(
+        ids={name: cut(v) for name, v in inputs.ids.items()},
+        mask={name: cut(v) for name, v in inputs.mask.items()},
+        special={name: cut(v) for name, v in inputs.special.items()},
+        extra={name: cut(v) for name, v in inputs.extra.items()},
+    )
+
+
 def made_up(adapter: HuggingFaceAdapter) -> Inputs:
     """Rows of different lengths whose special tokens are where the tokenizer puts them, and whose other tokens are
     random. The same each time."""
@@ -72,11 +87,21 @@ def gap(a: Tensor, b: Tensor) -> float:
     return float((a.float() - b.float()).abs().max())
 
 
+def reads_padding(adapter: HuggingFaceAdapter) -> bool:
+    """Whether padding on the right moves the logits, where padding on the left does not."""
+    inputs = made_up(adapter)
+    with torch.no_grad():
+        alone = adapter.logits(single(inputs, 1))[0]
+        if close(adapter.logits(inputs)[1], alone) or adapter.parts.decoding is not None:
+            return False
+        return close(adapter.logits(turned(inputs))[1], alone)
+
+
 def read_position(adapter: HuggingFaceAdapter) -> str:
     """Which of the last layer's outputs the logits depend on: those of the "first" token, of the "last", of "all", or
     "" where that is not known."""
     blocks = adapter.layout.blocks
-    if not blocks or adapter.layout.places[-1].time_first:
+    if not blocks:
         return ""
     inputs = made_up(adapter)
     seen: list[Tensor] = []
@@ -90,6 +115,8 @@ def read_position(adapter: HuggingFaceAdapter) -> str:
         logits = adapter.logits(inputs)
         (slope,) = torch.autograd.grad(logits.square().sum(), seen[-1:], allow_unused=True)
     mask = adapter.masks(inputs)[TEXT if adapter.parts.decoding is None else DECODER]
+    if slope is not None and adapter.layout.places[-1].time_first:
+        slope = slope.transpose(0, 1)
     if slope is None or slope.shape[:2] != mask.shape:
         return ""
     used = slope.abs().sum(-1) > 0
@@ -113,6 +140,12 @@ def prove(adapter: HuggingFaceAdapter) -> None:
         other = adapter.run(
             inputs,
             intervene=lambda _s, weights, allowed: uniform(weights, allowed),
+        )
+        alone = adapter.logits(single(inputs, 1))
+    if not close(alone[0], plain[1]):
+        raise AdapterError(
+            f"{name}: padding moves the logits by {gap(alone[0], plain[1]):.2g}, so what an instance gives would "
+            "depend on its batch. The architecture is not audited."
         )
     for found, what in ((trace, "noting"), (again, "putting back")):
         if not close(found.logits, plain):
@@ -172,6 +205,11 @@ def _prove_gradients(adapter: HuggingFaceAdapter, inputs: Inputs, name: str) -> 
 
 def left_padding(adapter: HuggingFaceAdapter) -> bool:
     """Whether the same tokens padded on the left give the same logits, and with which first position."""
+    if adapter.pads_left:
+        return True
+    if adapter.read == "first":
+        # The model would read its decision off padding.
+        return False
     inputs = made_up(adapter)
     with torch.no_grad():
         right = adapter.logits(inputs)

@@ -55,6 +55,11 @@ class Observer(Protocol):
         """The fallback form: scores and their softmax, both (B, H, Q, K) -> the weights to use."""
         ...
 
+    def mix(self, value: Tensor, output: Tensor) -> None:
+        """The fallback form, after `soften`: what the weights were applied to, (B, H, K, d), and the result
+        (B, H, Q, d)."""
+        ...
+
 
 #: The observer of the pass that this thread or task is in.
 observer: ContextVar[Observer | None] = ContextVar("attnaudit_observer", default=None)
@@ -145,7 +150,11 @@ class Recorder:
     def soften(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
         place = self._fitting(module, weights)
         structure = scores > FORBIDDEN
-        return self._use(place, weights, structure.all(1, keepdim=True) & self._tokens(place.site))
+        # Architectures reshape their weights with view().
+        return self._use(place, weights, structure.all(1, keepdim=True) & self._tokens(place.site)).contiguous()
+
+    def mix(self, value: Tensor, output: Tensor) -> None:
+        self.values[self.places[self._next - 1].site.key] = value
 
     def _fitting(self, module: nn.Module, weights: Tensor) -> Place:
         place = self.place(module)

@@ -163,7 +163,7 @@ class AtOnePosition:
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
         site = self._order.place(module).site
-        rows, variants, _heads, _keys = self.weights.shape
+        variants = self.weights.shape[1]
         weights = self.weights
         if site.key != self.site.key:
             own = self.clean[site.key]
@@ -171,10 +171,13 @@ class AtOnePosition:
             weights = own.gather(2, index)[:, None, :, 0].expand(-1, variants, -1, -1)
         value = spread(self.prefix.values[site.key], weights.shape[2])
         output = (weights.transpose(1, 2).to(value.dtype) @ value).transpose(1, 2)
-        return output.reshape(rows * variants, 1, *output.shape[2:]), weights.reshape(rows * variants, -1, 1, _keys)
+        return output.flatten(0, 1).unsqueeze(1), weights.flatten(0, 1).unsqueeze(2)
 
     def soften(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError("the narrow form needs the attention function")
+
+    def mix(self, value: Tensor, output: Tensor) -> None:
+        raise NotImplementedError("the narrow form needs the attention function")
 
 
 @contextmanager

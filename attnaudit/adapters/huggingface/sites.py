@@ -27,13 +27,15 @@ CROSS = ("key_value_states", "encoder_hidden_states")
 @dataclass(frozen=True, slots=True)
 class Layout:
     """places: every attention, in call order. blocks: the layers around them, in call order. embedding: the module that
-    turns the ids of the text into vectors, at its first call; embedding_time_first: its ids are (T, B). projections:
+    turns the ids of the text into vectors, at its first call; embedding_time_first: its ids are (T, B). others: modules
+    that do the same for the decoder. projections:
     site key -> the layer that the heads' outputs go through. causal: a query sees no later key."""
 
     places: tuple[Place, ...]
     blocks: tuple[nn.Module, ...]
     embedding: nn.Module
     embedding_time_first: bool
+    others: tuple[nn.Module, ...]
     projections: Mapping[str, nn.Module]
     causal: bool
 
@@ -91,6 +93,9 @@ class Finder:
     def soften(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
         self._note(module, weights.masked_fill(scores <= FORBIDDEN, 0.0), None)
         return weights
+
+    def mix(self, value: Tensor, output: Tensor) -> None:
+        self.calls[-1].output = output.transpose(1, 2)
 
     def _note(self, module: nn.Module, weights: Tensor, output: Tensor | None) -> None:
         square = weights.dim() == 4 and weights.shape[2] == weights.shape[3]
@@ -162,6 +167,7 @@ def find(model: nn.Module, ids: Tensor, forward: Callable[[], object], *, encode
         blocks=tuple(blocks),
         embedding=embedding[0],
         embedding_time_first=embedding[1],
+        others=tuple(m for m in model.modules() if _embeds_as(m, embedding[0])) if encoder_decoder else (),
         projections={places[n].site.key: module for n, module in projections.items()},
         causal=all(c.causal for c, p in zip(finder.calls, places, strict=True) if p.site.kind == "self")
         and not encoder_decoder,
@@ -191,6 +197,15 @@ def _first_pass(
     with hooks(handles), observed(finder), torch.no_grad():
         forward()
     return finder, called, embedding[0] if embedding else None
+
+
+def _embeds_as(module: nn.Module, embedding: nn.Module) -> bool:
+    return (
+        module is not embedding
+        and isinstance(module, nn.Embedding)
+        and isinstance(embedding, nn.Embedding)
+        and module.weight.shape == embedding.weight.shape
+    )
 
 
 def _named_attention(module: nn.Module) -> bool:
@@ -302,7 +317,10 @@ def _places(model: Any, calls: Sequence[Call], ids: Tensor, encoder_decoder: boo
 
 @contextmanager
 def embedded(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
-    """Put embeddings (B, T, d) in the place of those of the text: at the first call of the embedding module."""
+    """Put embeddings (B, T, d) in the place of those of the text: at the first call of the embedding module.
+
+    What the decoder starts from becomes a leaf of its own then, so that every attention has a gradient.
+    """
     if embeddings is None:
         yield
         return
@@ -312,10 +330,16 @@ def embedded(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
         nonlocal calls
         calls += 1
         if calls > 1:
-            return None
+            return leaf(_module, _args, output)
         return embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings
 
-    with hooks([layout.embedding.register_forward_hook(replace)]):
+    def leaf(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
+        if not torch.is_grad_enabled() or output.requires_grad:
+            return None
+        return output.detach().requires_grad_(True)
+
+    handles = [layout.embedding.register_forward_hook(replace)]
+    with hooks([*handles, *(module.register_forward_hook(leaf) for module in layout.others)]):
         yield
 
 
