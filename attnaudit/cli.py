@@ -11,11 +11,12 @@ from pathlib import Path
 from attnaudit import __version__
 from attnaudit.errors import AuditError, ReportError
 
-COMMANDS = "init, train, plant, validate, report, schema, list"
+COMMANDS = "init, train, conformance, plant, validate, report, schema, list"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0, 1 for an AuditError; argparse exits with 2 for bad usage."""
+    """Run one command. Returns the exit status: 0, 1 for an AuditError; argparse exits with 2 for bad usage.
+    `conformance` says 1 for a broken contract, 2 for what cannot be tried."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser(training=words[:1] == ["train"], planting=words[:1] == ["plant"])
     options = parser.parse_args(words)
@@ -50,6 +51,12 @@ def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
 
         command.add_arguments(train)
         train.set_defaults(run=command.run)
+
+    from attnaudit.auditing.conformance_command import add_arguments as conformance_arguments
+
+    conformance_arguments(
+        commands.add_parser("conformance", help="check that a model's adapter keeps the contract that audits rely on")
+    )
 
     plant = commands.add_parser("plant", help="build models whose attention is known to be right or wrong")
     if planting:

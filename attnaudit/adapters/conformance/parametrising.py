@@ -25,8 +25,8 @@ class PytestCase:
     case: Case
 
     def __call__(self) -> str:
-        """The sentence about what was found. Raises BrokenContractError with the mend; skips the test where the
-        adapter's capabilities do not select the check."""
+        """The sentence about what was found. Fails the test with what is broken and the mend, showing where the adapter
+        raised, if it did; skips it where the adapter's capabilities do not select the check."""
         __tracebackhide__ = True
         import pytest
 
@@ -34,6 +34,10 @@ class PytestCase:
             return self.case.run()
         except NotSelectedError as why:
             pytest.skip(str(why))
+        except BrokenContractError as broken:
+            if broken.__cause__ is not None:
+                raise
+            pytest.fail(str(broken), pytrace=False)
 
 
 def parametrize_with_checks(
@@ -58,11 +62,12 @@ def parametrize_with_checks(
         if name not in named:
             raise CheckError(f"expected_failures: there is no model {name!r}. {nearest(name, named)}")
     for_all = {name: value for name, value in given.items() if isinstance(value, str)}
+    broken = (BrokenContractError, pytest.fail.Exception)
     parameters = []
     for name, make in named.items():
         subject = Subject(name, make, instances, thorough=not quick)
         for case in cases(subject, {**for_all, **by_model.get(name, {})}):
-            marks = [pytest.mark.xfail(reason=case.reason, strict=True, raises=BrokenContractError)]
+            marks = [pytest.mark.xfail(reason=case.reason, strict=True, raises=broken)]
             parameters.append(
                 pytest.param(PytestCase(case), id=f"{name}-{case.check.name}", marks=marks if case.reason else ())
             )

@@ -1,0 +1,141 @@
+"""`attnaudit conformance`, and the suite in pytest, in a folder of a user's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnaudit import cli
+from tests.conftest import PROJECT_CONFTEST
+
+ROOT = Path(__file__).parents[2]
+
+BROKEN = """
+from tests.small_models import adapter
+
+
+def sound():
+    return adapter(2)
+
+
+def broken():
+    made = adapter(2)
+    made.attention = lambda states, allowed: states.new_full(allowed.shape, 1 / allowed.shape[1])
+    return made
+"""
+
+TESTS = """
+from broken import broken, sound
+from attnaudit.adapters.conformance import parametrize_with_checks
+from attnaudit.instances import Instance
+
+WORDS = "the film is good bad very dull bright story ends".split()
+TEXTS = [Instance(id=f"{n}", text=" ".join(WORDS[:n])) for n in range(1, 9)]
+
+
+@parametrize_with_checks(
+    [broken, sound],
+    instances=TEXTS,
+    expected_failures={
+        "broken": {"padding": "weights are shared with padding", "deletion": "wrongly expected"},
+        "sound": {"padding": "wrongly expected"},
+    },
+    quick=True,
+)
+def test_adapter(check):
+    check()
+"""
+
+
+def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    command = [sys.executable, "-m", "attnaudit.cli", "conformance", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_model_that_keeps_its_contract_ends_with_0(tmp_path: Path) -> None:
+    done = attnaudit("demo", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["check", "outcome", "what", "was", "found"]
+    assert lines[1].split() == ["sites", "pass", "1", "site"]
+    assert any(line.split()[:2] == ["replay", "skip"] for line in lines)
+    assert lines[-1] == "demo keeps the adapter contract: 21 passed, 0 failed, 5 skipped."
+
+
+def test_a_broken_model_ends_with_1_and_names_the_mend(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert cli.main(["conformance", "broken:broken", "--quick"]) == 1
+    said = capsys.readouterr().out
+    (line,) = [line for line in said.splitlines() if line.startswith("sums")]
+    assert line.split()[1] == "fail"
+    assert "Mask the scores" in " ".join(said.split())
+    assert "each_site" not in said
+    assert "broken.broken breaks the adapter contract" in said.splitlines()[-1]
+
+
+def test_a_model_of_a_conftest_and_data_of_a_file_are_found(tmp_path: Path) -> None:
+    (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "conftest.py").write_text(PROJECT_CONFTEST, encoding="utf-8")
+    rows = [f"film plot good {'bad dull ' * n},positive" for n in range(8)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    done = attnaudit("tiny", "--data", "rows.csv", "--quick", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "(lengths 3 to 17)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dem"], "attnaudit: dem: no such folder, registered model or package.module:factory. Did you mean 'demo'?"),
+        (["missing:factory"], "attnaudit: missing:factory: module 'missing' cannot be imported"),
+        (["demo", "--data", "movie-review"], "attnaudit: Unknown data set 'movie-review'"),
+        (["demo", "--device", "cuda:77"], "attnaudit: --device cuda:77: torch finds"),
+        (["demo", "--device", "tpu"], "expected cpu, cuda, cuda:N or mps"),
+    ],
+)
+def test_what_cannot_be_tried_ends_with_2_and_one_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["conformance", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("attnaudit: ")
+    assert message in said.err
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
+
+
+def test_no_model_is_bad_usage_and_help_says_how_a_factory_is_named(tmp_path: Path) -> None:
+    done = attnaudit(folder=tmp_path)
+    assert done.returncode == 2
+    assert "MODEL" in done.stderr
+    done = attnaudit("--help", folder=tmp_path)
+    assert done.returncode == 0
+    assert "package.module:factory" in done.stdout
+
+
+def test_in_pytest_there_is_a_case_per_model_and_check_and_expected_failures_are_strict(folder: Path) -> None:
+    (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "pytest", "-rA", "--tb=short", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    said = done.stdout
+    assert done.returncode == 1
+    assert "PASSED test_it.py::test_adapter[sound-sums]" in said
+    assert "XFAIL test_it.py::test_adapter[broken-padding] - weights are shared with padding" in said
+    assert "FAILED test_it.py::test_adapter[broken-sums] - Failed: attention at 'attention' puts 0.12 on tokens" in said
+    assert "FAILED test_it.py::test_adapter[sound-padding] - [XPASS(strict)] wrongly expected" in said
+    assert "the capabilities say mask=False" in said
+    assert "adapters/conformance/" not in said
