@@ -1,7 +1,7 @@
 """Small random models of many Transformers architectures, saved as ordinary checkpoint folders: for tests only.
 
-`save(name, folder)` writes the model and its tokenizer; `NAMES` lists them. Weights are drawn wide enough that attention
-is far from uniform, and the same each time.
+`save(name, folder)` writes the model and its tokenizer; `NAMES` lists them. Weights are drawn wide enough that
+attention is far from uniform, and the same each time.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Check:
             model=measurements.model,
             data=measurements.data,
             seed=int(measurements.seed),
-            title=said.title,
+            title=f"{said.title} ({self.reading})" if self.reading else said.title,
             question=said.question,
             why=said.why,
             parameters=self.parameters,

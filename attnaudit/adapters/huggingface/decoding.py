@@ -56,16 +56,21 @@ class Decoding:
         """For the model's forward; a classifier makes its own."""
         if not self.writes:
             return {}
-        rows = inputs.ids[TEXT]
+        rows, mask = inputs.ids[TEXT], self.mask(inputs)
         given = inputs.ids.get(DECODER)
         if given is None:
             given = torch.full((len(rows), 1), self.start_id, dtype=rows.dtype, device=rows.device)
-        return {"decoder_input_ids": given}
+        arguments = {"decoder_input_ids": given}
+        if not bool(mask.all()):
+            arguments["decoder_attention_mask"] = mask.long()
+        return arguments
 
     def mask(self, inputs: Inputs) -> Tensor:
         """(B, D) True on tokens, of what the decoder in fact runs on."""
         if not self.writes:
             return inputs.mask[TEXT]
+        if DECODER in inputs.mask:
+            return inputs.mask[DECODER]
         return torch.ones((len(inputs.ids[TEXT]), 1), dtype=torch.bool, device=inputs.ids[TEXT].device)
 
     def check(self, inputs: Inputs, names: Sequence[str]) -> None:
