@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from attnaudit.adapters.protocol import ModelAdapter
     from attnaudit.instances import Dataset, Instance
 
-DEFAULT_DATA = "movie-reviews"
 #: How many instances of the data set, from the shortest to the longest of a sample.
 COUNT, SAMPLE = 36, 1000
 #: Files in which models are registered for pytest, looked at where a name is not known otherwise.
@@ -40,9 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--data",
-        default=DEFAULT_DATA,
         metavar="DATA",
-        help=f"texts to try it on: a .jsonl, .csv or .parquet file, or a registered name (default: {DEFAULT_DATA})",
+        help="texts to try it on: a .jsonl, .csv or .parquet file, or a registered name (default: movie-reviews)",
     )
     parser.add_argument("--quick", action="store_true", help="only what runs before every audit")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N or mps (default: cpu)")
@@ -53,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     """0 where the model keeps its contract, 1 where a check fails, 2 where there is nothing to try it on."""
     try:
         _require_device(options.device)
-        instances = _instances(options.data)
+        instances = None if options.data is None else _instances(options.data)
         loaded = _load(options.model)
         results = _check(loaded.adapter, instances, options)
     except AuditError as error:
@@ -115,16 +113,13 @@ def _read_conftests() -> None:
 
 
 def _check(
-    adapter: ModelAdapter, instances: Sequence[Instance], options: argparse.Namespace
+    adapter: ModelAdapter, instances: Sequence[Instance] | None, options: argparse.Namespace
 ) -> list[ConformanceResult]:
     from attnaudit.adapters.conformance import Subject, cases
-    from attnaudit.adapters.conformance.examples import default_instances
 
     for module in adapter.modules:
         module.eval().to(options.device)
-    if adapter.capabilities.query and options.data == DEFAULT_DATA:
-        instances = default_instances(adapter)
-    if not adapter.capabilities.query and any(one.query is not None for one in instances):
+    if not adapter.capabilities.query and any(one.query is not None for one in instances or ()):
         raise DataError(f"{options.data}: its rows have a query, but the model reads a single text.")
     todo = list(cases(Subject(options.model, lambda: adapter, instances, thorough=not options.quick)))
     results: list[ConformanceResult] = []

@@ -70,7 +70,7 @@ def test_a_model_that_keeps_its_contract_ends_with_0(tmp_path: Path) -> None:
     assert lines[0].split() == ["check", "outcome", "what", "was", "found"]
     assert lines[1].split() == ["sites", "pass", "1", "site"]
     assert any(line.split()[:2] == ["replay", "skip"] for line in lines)
-    assert lines[-1] == "demo keeps the adapter contract: 21 passed, 0 failed, 5 skipped."
+    assert lines[-1] == "demo keeps the adapter contract: 21 passed, 0 failed, 6 skipped."
 
 
 def test_a_broken_model_ends_with_1_and_names_the_mend(

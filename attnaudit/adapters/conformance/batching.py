@@ -14,7 +14,7 @@ from attnaudit.adapters.conformance.contract import (
     require_close,
     require_same_logits,
 )
-from attnaudit.adapters.conformance.examples import Examples, at_tokens
+from attnaudit.adapters.conformance.examples import Examples, at_tokens, per_token
 from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 
 #: Padding tokens that are added.
@@ -44,6 +44,7 @@ def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
         pad = torch.nn.functional.pad
         return {name: pad(value, (left, right), value=fill.get(name, 0)) for name, value in values.items()}
 
+    tokenwise = per_token(inputs)
     padding = {name: ids[~inputs.mask[name]] for name, ids in inputs.ids.items()}
     return replace(
         inputs,
@@ -51,6 +52,7 @@ def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
         mask=widen(inputs.mask, {}),
         special=widen(inputs.special, {}),
         words=widen(inputs.words, dict.fromkeys(inputs.words, -1)),
+        extra={**inputs.extra, **widen({name: inputs.extra[name] for name in tokenwise}, {})},
     )
 
 

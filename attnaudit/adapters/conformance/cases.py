@@ -31,7 +31,7 @@ from attnaudit.adapters.conformance.replacement import (
 )
 from attnaudit.adapters.conformance.replay import check_replay, check_transformed
 from attnaudit.adapters.conformance.sites import check_allowed, check_shapes, check_sites, check_sums
-from attnaudit.adapters.conformance.tokens import check_special_tokens, check_words
+from attnaudit.adapters.conformance.tokens import check_query, check_special_tokens, check_words
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.errors import AdapterError, AuditError, CheckError, nearest
 from attnaudit.instances import Instance
@@ -44,6 +44,7 @@ CHECKS: tuple[Check, ...] = (
     check_reading,
     check_special_tokens,
     check_words,
+    check_query,
     check_evaluation_mode,
     check_sums,
     check_allowed,

@@ -24,7 +24,16 @@ class BrokenContractError(Exception):
 
 
 Need = Literal[
-    "decoding", "deletion", "differentiable", "left_padding", "mask", "many_sites", "replays", "ships", "value_norms"
+    "decoding",
+    "deletion",
+    "differentiable",
+    "left_padding",
+    "mask",
+    "many_sites",
+    "query",
+    "replays",
+    "ships",
+    "value_norms",
 ]
 
 #: What a check may need -> whether the adapter has it, and the words where it has not.
@@ -41,6 +50,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     ),
     "mask": (lambda e: e.capabilities.mask, "the capabilities say mask=False"),
     "many_sites": (lambda e: len(e.sites) > 1, "the model has one attention site"),
+    "query": (lambda e: e.capabilities.query, "the capabilities say query=False"),
     "replays": (lambda e: e.capabilities.replays, "the capabilities say replays=False"),
     "ships": (lambda e: isinstance(e.adapter, Ships), "the adapter has no shipped(): the model runs as it ships"),
     "value_norms": (lambda e: e.capabilities.value_norms, "the capabilities say value_norms=False"),

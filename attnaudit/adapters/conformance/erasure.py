@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.conformance.contract import BrokenContractError, contract, require_same_logits
-from attnaudit.adapters.conformance.examples import Examples
+from attnaudit.adapters.conformance.examples import Examples, per_token
 from attnaudit.adapters.protocol import TEXT, Inputs
 
 
@@ -66,7 +66,7 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
             ids={**_unpadded(variants, variants.ids, v), TEXT: e.inputs.ids[TEXT][row, kept][None]},
             mask={**_unpadded(variants, variants.mask, v), TEXT: e.inputs.mask[TEXT][row, kept][None]},
             special={**_unpadded(variants, variants.special, v), TEXT: special[None]},
-            extra=_row(variants.extra, v),
+            extra={**_row(variants.extra, v), **{n: e.inputs.extra[n][row, kept][None] for n in per_token(e.inputs)}},
         )
         require_same_logits(
             logits[v],

@@ -106,6 +106,11 @@ def at_tokens(weights: Tensor, inputs: Inputs, site: Site, row: int) -> Tensor:
     return kept if site.query is None else kept[:, inputs.mask[site.query][row]]
 
 
+def per_token(inputs: Inputs) -> list[str]:
+    """Names of the extra entries that hold one value per token of the text, such as token types."""
+    return [name for name, value in inputs.extra.items() if value.shape[:2] == inputs.ids[TEXT].shape]
+
+
 def spread(instances: Sequence[Instance], count: int) -> list[Instance]:
     """So many of them, evenly from the shortest to the longest."""
     ranked = sorted(instances, key=lambda i: (len(i.text), i.id))
@@ -125,13 +130,22 @@ def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: 
 
 def default_instances(adapter: ModelAdapter) -> list[Instance]:
     """Texts of the default data set from the shortest to the longest, each with another as its query where the adapter
-    reads one."""
+    cannot do without one."""
     dataset: Dataset = datasets.get(DEFAULT_DATA)()
     chosen = spread(dataset.instances, DEFAULT_COUNT)
     if not adapter.capabilities.query:
         return chosen
-    queries = [*chosen[7:], *chosen[:7]]
-    return [replace(one, query=other.text) for one, other in zip(chosen, queries, strict=True)]
+    try:
+        adapter.run(adapter.collate(chosen[:1]))
+    except Exception:
+        return paired(chosen)
+    return chosen
+
+
+def paired(instances: Sequence[Instance]) -> list[Instance]:
+    """Each with the text of another as its query."""
+    others = [*instances[len(instances) // 2 :], *instances[: len(instances) // 2]]
+    return [replace(one, query=other.text) for one, other in zip(instances, others, strict=True)]
 
 
 def _readable(adapter: ModelAdapter, chosen: list[Instance]) -> list[Instance]:

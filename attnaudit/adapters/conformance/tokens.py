@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from attnaudit.adapters.conformance.contract import BrokenContractError, contract
-from attnaudit.adapters.conformance.examples import Examples
+from attnaudit.adapters.conformance.contract import BrokenContractError, contract, gap
+from attnaudit.adapters.conformance.examples import Examples, paired
 from attnaudit.adapters.protocol import TEXT
 
 
@@ -32,6 +34,24 @@ def check_special_tokens(e: Examples) -> str:
                 )
     count = int(special.sum())
     return f"{count / len(strings):.2g} special tokens per text" if count else "no special tokens"
+
+
+@contract("query", quick=False)
+def check_query(e: Examples) -> str:
+    """A query is read: another one moves the logits, and they are finite."""
+    pairs = paired(e.few.instances)
+    texts = sorted({one.text for one in pairs})
+    if len(texts) < 2:
+        return "no two texts to use as queries"
+    others = [replace(one, query=texts[one.query == texts[0]]) for one in pairs]
+    logits = e.run(e.adapter.collate(pairs)).logits
+    if not bool(logits.isfinite().all()):
+        raise BrokenContractError("the logits of inputs with a query are not finite.")
+    if gap(logits, e.run(e.adapter.collate(others)).logits) == 0:
+        raise BrokenContractError(
+            "another query leaves the logits as they are. Encode Instance.query too, or say query=False."
+        )
+    return "another query moves the logits"
 
 
 @contract()

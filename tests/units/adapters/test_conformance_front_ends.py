@@ -41,9 +41,15 @@ def test_the_plain_call_tries_movie_reviews_and_returns_what_was_found() -> None
     assert {one.outcome for one in results} == {"pass", "skip"}
 
 
-def test_a_model_that_reads_a_query_is_given_one() -> None:
-    results = {one.check: one for one in check_adapter(SmallTransformer(cross=True))}
-    assert results["gradients"].outcome == "pass"
+def test_a_model_that_cannot_do_without_a_query_is_given_one() -> None:
+    class AsksForAQuery(SmallTransformer):
+        def collate(self, instances: Any) -> Inputs:
+            if any(one.query is None for one in instances):
+                raise DataError("a query is needed")
+            return super().collate(instances)
+
+    results = {one.check: one for one in check_adapter(AsksForAQuery(cross=True))}
+    assert results["query"].detail == "another query moves the logits"
     assert results["sites"].detail == "3 sites, 6 heads in all"
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnaudit.adapters import Inputs, Intervention, Site, Trace
 from attnaudit.adapters.conformance import CHECKS, BrokenContractError, Case, Subject, full, quick
+from attnaudit.adapters.padding import delete_positions, keep_positions
 from attnaudit.adapters.protocol import TEXT, ModelAdapter, Ships
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -30,7 +31,8 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     results = full(adapter, instances_for(adapter))
     assert [one.check for one in results] == [check.name for check in CHECKS]
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
-    assert {one.check for one in results if one.outcome == "skip"} == {"decode", "shipped"}
+    skipped = {"decode", "shipped"} | ({"query"} if name != "cross" else set())
+    assert {one.check for one in results if one.outcome == "skip"} == skipped
     assert next(one.detail for one in results if one.check == "transformed").startswith("value vectors")
 
 
@@ -45,8 +47,32 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
     results = {one.check: one for one in full(pooled(2, mask_id=1), dataset().instances)}
     assert {name for name, one in results.items() if one.outcome == "fail"} == set()
     skipped = {name for name, one in results.items() if one.outcome == "skip"}
-    assert skipped == {"each_site", "left_padding", "replay", "transformed", "shipped"}
+    assert skipped == {"query", "each_site", "left_padding", "replay", "transformed", "shipped"}
     assert results["replay"].detail == "the capabilities say replays=False"
+
+
+class TellsTokensApart(SmallTransformer):
+    """With an extra entry per token, which moves with its token."""
+
+    def collate(self, instances: Sequence[Instance]) -> Inputs:
+        inputs = super().collate(instances)
+        return replace(inputs, extra={**inputs.extra, "types": inputs.ids[TEXT] % 3 * inputs.mask[TEXT]})
+
+    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
+        embedded = self.embed(inputs) if embeddings is None else embeddings
+        moved = {TEXT: embedded[TEXT] + self.model.places(inputs.extra["types"])}
+        return super().run(inputs, embeddings=moved, **given)
+
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        return delete_positions(inputs, stream, drop, pad_id=0, per_token=("types",))
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        return keep_positions(inputs, stream, rows, keep, pad_id=0, per_token=("types",))
+
+
+def test_extra_entries_per_token_are_padded_and_cut_with_their_tokens() -> None:
+    results = full(TellsTokensApart(mask=False, replays=False), PLAIN)
+    assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
 
 
 def test_what_the_structure_of_attention_is_said_to_be() -> None:
@@ -417,6 +443,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (CountsWordsAnew, "go on counting"),
         (CountsSpecialTokensAsWords, "put -1 elsewhere"),
     ],
+    "query": [(said(query=True), "Encode Instance.query too")],
     "evaluation_mode": [(IsNoisy, "random in evaluation")],
     "sums": [
         (ShowsPaddingQueries, "Multiply the weights by allowed"),
@@ -527,7 +554,7 @@ def test_an_adapter_may_say_how_its_shipped_kernel_compares() -> None:
 def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
     results = full(SmallTransformer(differentiable=False), PLAIN)
     skipped = {one.check for one in results if one.outcome == "skip"}
-    assert skipped == {"decode", "gradients", "live_gradients", "finite_differences", "shipped"}
+    assert skipped == {"query", "decode", "gradients", "live_gradients", "finite_differences", "shipped"}
 
 
 def test_an_adapter_without_gradients_is_still_caught_by_what_its_logits_do() -> None:
