@@ -344,6 +344,12 @@ class HuggingFaceAdapter:
         assert isinstance(matrix, Tensor)
         return torch.einsum("bhkd,hdm->bhkm", value, matrix.view(site.heads, value.shape[-1], -1))
 
+    def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
+        raise AdapterError("decode: what follows a Transformer's attention is not a decoder of its states. Use replay.")
+
+    def decoder_weights(self) -> tuple[Tensor, Tensor]:
+        raise AdapterError("decoder_weights: what follows a Transformer's attention is not linear. Use replay.")
+
     # -- the model as it ships ------------------------------------------------------------------------------------
 
     def shipped(self, inputs: Inputs) -> str:

@@ -169,7 +169,7 @@ class AtOnePosition:
             own = self.clean[site.key]
             index = self.queries[:, None, None, None].expand(-1, own.shape[1], 1, own.shape[3])
             weights = own.gather(2, index)[:, None, :, 0].expand(-1, variants, -1, -1)
-        value = spread(self.prefix.values[site.key], weights.shape[2])
+        value = spread(self.prefix.values[site.key].detach(), weights.shape[2])
         output = (weights.transpose(1, 2).to(value.dtype) @ value).transpose(1, 2)
         return output.flatten(0, 1).unsqueeze(1), weights.flatten(0, 1).unsqueeze(2)
 
