@@ -139,7 +139,7 @@ def tokenizer(kind: str) -> Any:
         made.decoder = decoders.ByteLevel()
         # The 256 bytes are an alphabet, and the rest merges.
         trainer = trainers.BpeTrainer(
-            vocab_size=VOCABULARY + 256,
+            vocab_size=340,
             special_tokens=list(names.values()),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )

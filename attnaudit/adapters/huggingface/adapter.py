@@ -280,6 +280,10 @@ class HuggingFaceAdapter:
                 return self.replay_wide(inputs, trace, site, queries, weights)
             return self.replay_whole(inputs, site, queries, weights)
 
+    def replay_width(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
+        narrow = self.forms(site)[0] and bool((queries == self.read_at(inputs)).all())
+        return 1 if narrow else inputs.mask[TEXT].shape[1]
+
     def forms(self, site: Site) -> tuple[bool, bool]:
         """Whether the narrow and the wide form of `replay` are right for a site: tried once, on made-up tokens."""
         if site.key not in self._forms:

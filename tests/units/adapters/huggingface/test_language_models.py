@@ -1,0 +1,101 @@
+"""Language models on the word they write next."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attnaudit.adapters.huggingface import transformer
+from attnaudit.adapters.huggingface.language_model import label_words
+from attnaudit.adapters.loading import load_model
+from attnaudit.adapters.protocol import TEXT
+from attnaudit.errors import ModelError
+from attnaudit.instances import Instance
+from tests import architectures
+from tests.architectures import LABELS, TEMPLATE, tokenizer
+
+LANGUAGE_MODELS = ("gpt2-lm", "llama-lm", "t5-lm", "bart-lm")
+
+
+def _next_words(name: str, text: str) -> torch.Tensor:
+    """(V,) the model's own logits for what comes after the text."""
+    model, reader = architectures.build(name)
+    given = {"input_ids": torch.tensor([reader(text)["input_ids"]])}
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = torch.tensor([[model.config.decoder_start_token_id]])
+    with torch.no_grad():
+        logits: torch.Tensor = model(**given).logits[0, -1]
+    return logits
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_one_label_stands_against_every_other_word(name: str, folder: Callable[[str], Path]) -> None:
+    found = transformer(folder(name), labels={"positive": " good"}, template="{text} it was")
+    assert found.capabilities.classes == ("other", "positive")
+    with torch.no_grad():
+        (logits,) = found.run(found.collate([Instance(id="a", text="a dull film")])).logits
+    own = _next_words(name, "a dull film it was").softmax(0)
+    (word,) = found.parts.head.words.values()
+    torch.testing.assert_close(logits.softmax(0)[1], own[word], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_only_tokens_of_the_text_are_real(name: str, adapter: Callable[[str], Any]) -> None:
+    found = adapter(name)
+    inputs = found.collate([Instance(id="a", text="good")])
+    strings = [t for t, real in zip(inputs.tokens[TEXT][0], inputs.real()[0].tolist(), strict=True) if real]
+    assert "".join(strings).replace("▁", "") == "good"
+    assert inputs.mask[TEXT].sum() > inputs.real().sum()
+    if "decoder" in inputs.ids:
+        assert inputs.special["decoder"].all() and not inputs.real("decoder").any()
+
+
+def test_settings_are_read_from_the_folder(folder: Callable[[str], Path]) -> None:
+    found = load_model(str(folder("gpt2-lm"))).adapter
+    assert found.capabilities.classes == tuple(LABELS)
+    assert found.parts.reader.template == TEMPLATE  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Say which words stand for the classes, in a file attnaudit.toml"),
+        ("[labels]\npositive = 1", "labels is .*expected a table of class names and words"),
+        ('template = ["a"]', "template is .*expected a text in quotes"),
+        ('lables = "x"', "unknown key 'lables'. Did you mean 'labels'?"),
+        ("labels", "not valid TOML"),
+        ('[labels]\npositive = " unbelievably beautiful"\nnegative = " bad"', r"is \d+ tokens \(.+\)"),
+        ('[labels]\npositive = " good"\nnegative = " good"', "are the same token"),
+        ('[labels]\nother = " good"', "the other class is called 'other'"),
+        ('template = "It was"\n[labels]\npositive = " good"', r"expected \{text\} once"),
+    ],
+)
+def test_settings_that_cannot_be_meant(
+    text: str, message: str, folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(folder("gpt2-lm"), copy)
+    (copy / "attnaudit.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match=message):
+        load_model(str(copy))
+
+
+def test_labels_are_for_language_models_only(folder: Callable[[str], Path]) -> None:
+    with pytest.raises(ModelError, match="labels and template are for language models"):
+        transformer(folder("bert"), labels=LABELS)
+
+
+def test_a_word_that_is_not_in_the_vocabulary() -> None:
+    with pytest.raises(ModelError, match="is not in the model's vocabulary"):
+        label_words(tokenizer("wordpiece"), {"positive": "字"})
+
+
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_a_space_before_a_label_is_part_of_the_word(kind: str) -> None:
+    made = tokenizer(kind)
+    assert [made.decode([i]).strip() for i in label_words(made, LABELS).values()] == ["good", "bad"]
