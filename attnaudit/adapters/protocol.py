@@ -169,6 +169,10 @@ class TransformerAdapter(ModelAdapter, Protocol):
         Differentiable in the weights."""
         ...
 
+    def replay_width(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
+        """How many tokens `replay` runs for one variant of a row: how many variants fit into memory."""
+        ...
+
     def transformed(self, trace: Trace, site: Site) -> Tensor:
         """(B, H, K, m): each head's value vectors after its part of the output projection."""
         ...

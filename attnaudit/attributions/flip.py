@@ -53,11 +53,11 @@ def weight_gradient(passes: Passes) -> tuple[Tensor, Tensor]:
 def fraction_to_flip(passes: Passes, order: Tensor) -> Tensor:
     """(B, T) positions -> (B,) the least share k/n of weights whose removal in that order flips the decision; 1 where
     it never flips while any weight is left."""
-    rows, width = passes.real.shape
+    width = passes.real.shape[1]
     place = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))
     lengths = passes.lengths
     found = lengths.clone()
-    step = max(1, passes.budget // max(1, rows * width))
+    step = passes.at_once
     for start in range(1, width, step):
         removed = torch.arange(start, min(width, start + step), device=order.device)
         gone = (place[:, None, :] < removed[:, None]) & passes.real[:, None, :]
@@ -97,7 +97,7 @@ class TopToken(PerBatch):
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         rows, width = passes.real.shape
         single = torch.zeros((rows, width), dtype=torch.float64, device=passes.device)
-        step = max(1, passes.budget // max(1, rows * width))
+        step = passes.at_once
         for start in range(0, width, step):
             here = torch.arange(start, min(width, start + step), device=passes.device)
             gone = torch.zeros((rows, len(here), width), dtype=torch.bool, device=passes.device)

@@ -54,7 +54,7 @@ class Permutation(PerBatch):
         count = PERMUTATIONS if self.where == "reading" else WIDE_PERMUTATIONS
         index = permutation_index(passes, count)
         clean = passes.probabilities[:, None, :]
-        step = max(1, passes.budget * count // max(1, index.shape[0] * index.shape[2]))
+        step = max(passes.at_once, passes.budget * count // max(1, index.shape[0] * index.shape[2]))
         moved, predicted = [], []
         for start in range(0, count, step):
             found = probabilities(self._logits(passes, index[:, start : start + step]))

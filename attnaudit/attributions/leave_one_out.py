@@ -49,9 +49,8 @@ class DropState(PerBatch):
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         count, t = passes.real.shape
         found = torch.full((count, t), torch.nan, dtype=torch.float64, device=passes.device)
-        step = max(1, passes.budget // max(1, t))
         rows, gone = (passes.real & (passes.lengths > 1)[:, None]).nonzero(as_tuple=True)
-        per_row = max(1, step // max(1, count))
+        per_row = passes.at_once
         for start in range(0, t, per_row):
             stop = min(t, start + per_row)
             dropped = torch.zeros((count, stop - start, t), dtype=torch.bool, device=passes.device)

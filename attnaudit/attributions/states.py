@@ -19,7 +19,7 @@ class TokenProbability(PerBatch):
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         rows, width = passes.real.shape
         found = torch.zeros((rows, width), dtype=torch.float64, device=passes.device)
-        step = max(1, passes.budget // max(1, rows * width))
+        step = passes.at_once
         for start in range(0, width, step):
             here = torch.arange(start, min(width, start + step), device=passes.device)
             alone = torch.zeros((rows, len(here), width), dtype=torch.float64, device=passes.device)

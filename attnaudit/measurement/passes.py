@@ -256,13 +256,23 @@ class Passes:
         with torch.no_grad():
             return torch.cat([self._decode(part) for part in self._parts(weights)], dim=1)
 
+    @cached_property
+    def at_once(self) -> int:
+        """How many variants of every row fit into one pass: no more tokens than the budget, or 1024 weights for each."""
+        rows, width = self.real.shape
+        tokens, held = width, 1
+        if self.scope.single and not self.adapter.capabilities.decodes and self.adapter.capabilities.replays:
+            adapter = cast(TransformerAdapter, self.adapter)
+            tokens = adapter.replay_width(self.inputs, self.site, self.scope.queries(self.inputs))
+            held = self.site.heads
+        return max(1, min(self.budget // (rows * tokens), 1024 * self.budget // (rows * width * held)))
+
     def _parts(self, weights: Tensor) -> Iterator[Tensor]:
         if self.adapter.capabilities.decodes:
             yield weights
             return
-        step = max(1, self.budget // max(1, weights.shape[0] * weights.shape[-1]))
-        for start in range(0, weights.shape[1], step):
-            yield weights[:, start : start + step]
+        for start in range(0, weights.shape[1], self.at_once):
+            yield weights[:, start : start + self.at_once]
 
     def decode_differentiably(self, weights: Tensor) -> Tensor:
         """(B, V, H, T) rows that require a gradient -> (B, V, C) logits in float64, states fixed."""

@@ -258,6 +258,9 @@ class SmallTransformer:
             self.attend(n, streams, inputs, self.later(put, trace, times), Parts({}, {}, {}, {}))
         return self.decide(streams, inputs).unflatten(0, (-1, times))
 
+    def replay_width(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
+        return inputs.mask[TEXT].shape[1]
+
     def later(self, put: Intervention | None, trace: Trace, times: int) -> Intervention | None:
         """What replay puts at a site from its own on."""
         return put
