@@ -119,9 +119,15 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
     required = ["capabilities", "modules", "collate", "embed", "sites", "run"]
     capabilities = getattr(adapter, "capabilities", None)
     if isinstance(capabilities, Capabilities):
-        required += ["delete"] * capabilities.deletion
-        required += ["decode"] * capabilities.decodes
-        required += ["decoder_weights"] * capabilities.linear_decoder
+        declared = {
+            "deletion": ("delete", "keep"),
+            "mask": ("substitute",),
+            "decodes": ("decode",),
+            "linear_decoder": ("decoder_weights",),
+            "replays": ("replay", "replay_width"),
+            "value_norms": ("transformed",),
+        }
+        required += [name for flag, names in declared.items() if getattr(capabilities, flag) for name in names]
     lacking = [name for name in required if not hasattr(adapter, name)]
     if lacking:
         raise AdapterError(

@@ -258,7 +258,7 @@ class Passes:
 
     @cached_property
     def at_once(self) -> int:
-        """How many variants of every row fit into one pass: no more tokens than the budget, or 1024 weights for each."""
+        """How many variants of every row fit into one pass: at most the budget's tokens, with 1024 weights for each."""
         rows, width = self.real.shape
         tokens, held = width, 1
         if self.scope.single and not self.adapter.capabilities.decodes and self.adapter.capabilities.replays:

@@ -17,7 +17,7 @@ from attnaudit.adapters.huggingface.fallback import Fallback
 from attnaudit.adapters.huggingface.kernels import Interface, Kernel, Shipped
 from attnaudit.adapters.huggingface.language_model import Classifier, Head, NextToken, label_words
 from attnaudit.adapters.huggingface.tokens import Reader, check_template, longest
-from attnaudit.errors import ModelError
+from attnaudit.errors import AdapterError, AuditError, ModelError
 
 #: Kernels that run on any machine; a checkpoint that asks for another is compared with the first.
 _ANYWHERE = ("sdpa", "eager")
@@ -134,19 +134,26 @@ def _built(
         template = "{text}"
     if template is not None:
         check_template(template)
-    return HuggingFaceAdapter(
-        Parts(
-            model=model,
-            tokenizer=tokenizer,
-            head=head,
-            reader=Reader(tokenizer, limit=limit, template=template),
-            kernel=kernel,
-            shipped=shipped,
-            pad_id=_padding(model, tokenizer),
-            decoding=Decoding(model.config, writes=task != "classifier") if model.config.is_encoder_decoder else None,
-            offset=offset,
-        )
+    parts = Parts(
+        model=model,
+        tokenizer=tokenizer,
+        head=head,
+        reader=Reader(tokenizer, limit=limit, template=template),
+        kernel=kernel,
+        shipped=shipped,
+        pad_id=_padding(model, tokenizer),
+        decoding=Decoding(model.config, writes=task != "classifier") if model.config.is_encoder_decoder else None,
+        offset=offset,
     )
+    try:
+        return HuggingFaceAdapter(parts)
+    except AuditError:
+        raise
+    except Exception as error:
+        raise AdapterError(
+            f"{where}: {type(model).__name__} cannot be run on made-up tokens as it would be in an audit "
+            f"({type(error).__name__}: {loading.first_line(error)}). The architecture is not audited."
+        ) from error
 
 
 def _head(
@@ -180,8 +187,10 @@ def _head(
 
 def _fits(model: Any, tokenizer: Any, where: object) -> None:
     """Raises ModelError for a tokenizer with more entries than the model has embeddings."""
-    embeddings = model.get_input_embeddings()
-    size = getattr(embeddings, "num_embeddings", None)
+    try:
+        size = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except NotImplementedError:
+        size = None
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if size is not None and highest >= size:
         raise ModelError(

@@ -145,9 +145,7 @@ def test_replay_takes_the_narrow_form_where_one_position_decides(name: str, adap
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "bart-lm", "deberta-v2"])
-def test_replay_is_differentiable_in_the_weights_alone(
-    name: str, adapter: Adapter, instances: list[Instance]
-) -> None:
+def test_replay_is_differentiable_in_the_weights_alone(name: str, adapter: Adapter, instances: list[Instance]) -> None:
     found = adapter(name)
     inputs = found.collate(instances)
     trace = found.run(inputs, hidden=True)

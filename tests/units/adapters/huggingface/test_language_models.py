@@ -75,9 +75,7 @@ def test_settings_are_read_from_the_folder(folder: Callable[[str], Path]) -> Non
         ('template = "It was"\n[labels]\npositive = " good"', r"expected \{text\} once"),
     ],
 )
-def test_settings_that_cannot_be_meant(
-    text: str, message: str, folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_settings_that_cannot_be_meant(text: str, message: str, folder: Callable[[str], Path], tmp_path: Path) -> None:
     copy = tmp_path / "model"
     shutil.copytree(folder("gpt2-lm"), copy)
     (copy / "attnaudit.toml").write_text(text, encoding="utf-8")
