@@ -89,6 +89,7 @@ def _init(options: argparse.Namespace) -> None:
     wanted = {
         root / "audits" / "test_attention_faithfulness.py": "test_attention_faithfulness.template",
         root / "audits" / "policy.toml": "policy.toml",
+        root / "audits" / "transformer.toml": "transformer.toml",
         root / "audits" / "conftest_example.py": "conftest.template",
     }
     for path in wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from importlib.resources import files
 from pathlib import Path
 
 from attnaudit.checks import load_policy
@@ -18,6 +19,13 @@ def test_the_installed_policy_is_the_one_in_the_repository() -> None:
     installed = shipped_policy()
     assert installed is not None
     assert installed.read_text(encoding="utf-8") == POLICY.read_text(encoding="utf-8")
+
+
+def test_the_policy_for_transformers_is_installed_and_gates_nothing() -> None:
+    shipped = ROOT / "audits" / "transformer.toml"
+    installed = files("attnaudit.auditing") / "templates" / "transformer.toml"
+    assert installed.read_text(encoding="utf-8") == shipped.read_text(encoding="utf-8")
+    assert {one.severity for one in load_policy(shipped)} == {"report"}
 
 
 def test_it_asks_the_two_questions_apart_and_by_name() -> None:

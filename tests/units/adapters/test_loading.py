@@ -81,7 +81,7 @@ def test_a_missing_method_is_named() -> None:
         collate = embed = sites = run = decode = decoder_weights = None
 
     models.register("partial")(Partial)
-    with pytest.raises(AdapterError, match="a Partial without delete;"):
+    with pytest.raises(AdapterError, match="a Partial without delete, keep;"):
         load_model("partial")
 
 
