@@ -119,6 +119,11 @@ def _built(
     max_tokens: int | None,
     where: object,
 ) -> HuggingFaceAdapter:
+    if getattr(model.config, "attention_type", None) == "block_sparse":
+        raise ModelError(
+            f"{where}: the model attends to blocks in long texts and to all tokens in short ones, so its weights are "
+            "not of one kind. Audit it with attention_type 'original_full' in config.json, if that is how it is used."
+        )
     head = _head(model, tokenizer, task, labels, template, where)
     _fits(model, tokenizer, where)
     kernel: Kernel = Fallback()
@@ -151,7 +156,7 @@ def _built(
         raise
     except Exception as error:
         raise AdapterError(
-            f"{where}: {type(model).__name__} cannot be run on made-up tokens as it would be in an audit "
+            f"{where}: the model cannot be run on made-up tokens as it would be in an audit "
             f"({type(error).__name__}: {loading.first_line(error)}). The architecture is not audited."
         ) from error
 

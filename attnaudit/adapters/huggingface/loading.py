@@ -193,17 +193,20 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         "causal": transformers.AutoModelForCausalLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
     }[checkpoint.task]
-    settings: dict[str, Any] = {} if implementation is None else {"attn_implementation": implementation}
+    offline = {"local_files_only": True, "trust_remote_code": False}
     try:
         with quiet():
+            config = transformers.AutoConfig.from_pretrained(str(checkpoint.folder), **offline)
+            if implementation is not None:
+                # As an argument it would give way to what config.json asks for.
+                config._attn_implementation = implementation
             model, report = kind.from_pretrained(
                 str(checkpoint.folder),
+                config=config,
                 dtype=dtype,
-                local_files_only=True,
-                trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
-                **settings,
+                **offline,
             )
     except Exception as error:
         raise ModelError(

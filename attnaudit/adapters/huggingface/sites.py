@@ -331,7 +331,8 @@ def embedded(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
         calls += 1
         if calls > 1:
             return leaf(_module, _args, output)
-        return embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings
+        # A copy, since some architectures scale it in place.
+        return (embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings).clone()
 
     def leaf(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
         if not torch.is_grad_enabled() or output.requires_grad:

@@ -96,7 +96,8 @@ def test_it_keeps_the_whole_adapter_contract(name: str, adapter: Adapter, instan
 def test_what_is_said_of_it(name: str, adapter: Adapter) -> None:
     found, one = adapter(name), ARCHITECTURES[name]
     assert found.parts.kernel.name == one.kernel
-    assert found.description.startswith(f"{one.kind}{one.task}, ") and found.description.endswith(one.kernel)
+    assert found.description.startswith(f"{one.kind}{one.task}, ")
+    assert found.description.endswith(one.kernel)
     assert found.capabilities.classes == (tuple(LABELS) if one.writes else ("negative", "positive"))
     assert {s.heads for s in found.sites()} == {architectures.HEADS}
     assert {s.sinks for s in found.sites()} == {name == "gpt-oss"}
@@ -104,7 +105,9 @@ def test_what_is_said_of_it(name: str, adapter: Adapter) -> None:
 
 
 READINGS = {
-    "last@layer=-1,heads=mean": {"gpt2", "llama", "mistral", "gemma2", "qwen3", "gpt-oss", "xlnet", "gpt2-lm", "llama-lm"},
+    "last@layer=-1,heads=mean": {
+        "gpt2", "llama", "mistral", "gemma2", "qwen3", "gpt-oss", "xlnet", "gpt2-lm", "llama-lm",
+    },
     "last@layer=-1,heads=mean,stack=cross": {"t5", "bart", "t5-lm", "bart-lm"},
     "mean@layer=-1,heads=mean": {"modernbert"},
 }  # fmt: skip
@@ -176,7 +179,8 @@ def _allowed(name: str, adapter: Adapter, text: str) -> Tensor:
         trace = found.run(inputs)
     length = int(inputs.mask[TEXT][0].sum())
     allowed = torch.stack([a[:, 0] for a in trace.allowed.values()])
-    assert not allowed[:, 0, length:].any() and not allowed[:, 0, :, length:].any()
+    assert not allowed[:, 0, length:].any()
+    assert not allowed[:, 0, :, length:].any()
     return allowed[:, 0, :length, :length]
 
 

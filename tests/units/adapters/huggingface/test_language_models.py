@@ -52,7 +52,8 @@ def test_only_tokens_of_the_text_are_real(name: str, adapter: Callable[[str], An
     assert "".join(strings).replace("▁", "") == "good"
     assert inputs.mask[TEXT].sum() > inputs.real().sum()
     if "decoder" in inputs.ids:
-        assert inputs.special["decoder"].all() and not inputs.real("decoder").any()
+        assert inputs.special["decoder"].all()
+        assert not inputs.real("decoder").any()
 
 
 def test_settings_are_read_from_the_folder(folder: Callable[[str], Path]) -> None:

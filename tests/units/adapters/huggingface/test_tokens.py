@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.tokens import Reader, check_template, longest
 from attnaudit.adapters.padding import keep_positions, substitute_positions
 from attnaudit.adapters.protocol import TEXT
@@ -110,14 +111,16 @@ def test_a_template_is_special_and_its_text_is_not() -> None:
     (row,) = reader.encode([Instance(id="a", text="good and bad")])
     shown = [t for t, special in zip(row.tokens, row.special, strict=True) if not special]
     assert "".join(shown) == "goodandbad"
-    assert row.tokens[-3:] == ["it", "was", "</s>"] and all(row.special[-3:])
+    assert row.tokens[-3:] == ["it", "was", "</s>"]
+    assert all(row.special[-3:])
     assert [w for w in row.words if w >= 0] == sorted({w for w in row.words if w >= 0})
 
 
 def test_a_template_keeps_its_words_when_the_text_is_cut() -> None:
     reader = Reader(tokenizer("bytes"), limit=12, template="{text} it was")
     (row,) = reader.encode([Instance(id="a", text="good and bad " * 10)])
-    assert len(row.ids) == 12 and row.truncated
+    assert len(row.ids) == 12
+    assert row.truncated
     assert row.tokens[-3:] == ["it", "was", "</s>"]
 
 
@@ -187,6 +190,4 @@ def test_entries_per_row_are_left_alone_when_tokens_move(adapter: Adapter) -> No
 
 def test_a_tokenizer_with_no_knowledge_of_the_model(adapter: Adapter) -> None:
     with pytest.raises(ModelError, match=r"gives ids up to \d+, and the model has embeddings for"):
-        from attnaudit.adapters.huggingface import transformer
-
         transformer(adapter("bert").model, tokenizer("bytes"))

@@ -1,0 +1,317 @@
+"""A checkpoint that cannot be audited: one clear sentence, with the mend."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from attnaudit.adapters.huggingface import checkpoint, transformer
+from attnaudit.adapters.loading import load_model
+from attnaudit.errors import AdapterError, DataError, ModelError
+from attnaudit.instances import Instance
+from tests import architectures
+
+Folder = Callable[[str], Path]
+
+
+@pytest.fixture
+def copy(folder: Folder, tmp_path: Path) -> Path:
+    """A BERT checkpoint that a test may spoil."""
+    shutil.copytree(folder("bert"), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def _config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    found.update(changes)
+    path.write_text(json.dumps({k: v for k, v in found.items() if v is not None}), encoding="utf-8")
+
+
+def _refused(folder: Path, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(str(folder))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_tokenizer(copy: Path) -> None:
+    for path in copy.glob("tokenizer*"):
+        path.unlink()
+    _refused(copy, r"no tokenizer .* Save the tokenizer beside the model: tokenizer.save_pretrained\(folder\)")
+
+
+def test_a_broken_tokenizer(copy: Path) -> None:
+    (copy / "tokenizer.json").write_text("{", encoding="utf-8")
+    _refused(copy, "its tokenizer cannot be loaded")
+
+
+def test_no_weights(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    _refused(copy, r"no model\.safetensors\. Copy the whole folder again")
+
+
+def test_pickled_weights_are_never_read(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(b"never read")
+    _refused(copy, r"its weights are pickled \(pytorch_model\.bin\).*safe_serialization=True")
+
+
+@pytest.mark.parametrize("kept", [0, 5, 4000, -100])
+def test_weights_cut_short(copy: Path, kept: int) -> None:
+    path = copy / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    _refused(copy, "not a whole safetensors file")
+
+
+def test_a_shard_that_is_missing(copy: Path) -> None:
+    (copy / "model.safetensors").rename(copy / "model-00001-of-00002.safetensors")
+    names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
+    _refused(copy, r"model-00002-of-00002\.safetensors is missing, which model\.safetensors\.index\.json names")
+
+
+@pytest.mark.parametrize("architecture", [["BertModel"], ["BertForMaskedLM"], None])
+def test_no_classification_head(copy: Path, architecture: list[str] | None) -> None:
+    _config(copy, architectures=architecture)
+    _refused(copy, "has no classification head.*Fine-tune it")
+
+
+def test_a_head_that_is_not_in_the_checkpoint(copy: Path) -> None:
+    """Transformers would draw its weights at random, with no more than a warning."""
+    import safetensors.torch
+
+    path = copy / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    safetensors.torch.save_file({k: v for k, v in tensors.items() if "classifier" not in k}, path, {"format": "pt"})
+    _refused(copy, r"no weights for classifier\.bias, classifier\.weight.*random ones would be audited")
+
+
+def test_weights_of_another_shape(copy: Path) -> None:
+    _config(copy, id2label={"0": "a", "1": "b", "2": "c"}, label2id={"a": 0, "b": 1, "c": 2})
+    _refused(copy, "the model cannot be loaded")
+
+
+def test_code_that_comes_with_the_checkpoint_is_never_run(copy: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    (copy / "modeling.py").write_text(f"open({str(mark)!r}, 'w')", encoding="utf-8")
+    _config(copy, auto_map={"AutoModelForSequenceClassification": "modeling.Model"})
+    _refused(copy, "'auto_map' asks for code that comes with the checkpoint, which is never run")
+    assert not mark.exists()
+
+
+def test_a_quantised_checkpoint(copy: Path) -> None:
+    _config(copy, quantization_config={"quant_method": "gptq", "bits": 4})
+    _refused(copy, r"the checkpoint is quantised \(gptq\).*Audit the checkpoint that it was made from")
+
+
+def test_weights_of_a_quantised_type(copy: Path) -> None:
+    import safetensors.torch
+
+    safetensors.torch.save_file({"a": torch.zeros(9, dtype=torch.int8)}, copy / "model.safetensors")
+    _refused(copy, "most of its weights are of type I8, a quantised form")
+
+
+def test_an_unknown_model_type(copy: Path) -> None:
+    _config(copy, model_type="brrt")
+    _refused(copy, "knows no model_type 'brrt'.*Did you mean")
+
+
+def test_no_model_type(copy: Path) -> None:
+    _config(copy, model_type=None)
+    _refused(copy, "no 'model_type'")
+
+
+@pytest.mark.parametrize("text", ["{", "", "\xff"])
+def test_a_config_that_is_not_json(copy: Path, text: str) -> None:
+    (copy / "config.json").write_text(text, encoding="latin-1")
+    _refused(copy, "not valid JSON")
+
+
+def test_a_config_that_is_no_table_is_not_recognised(copy: Path) -> None:
+    (copy / "config.json").write_text("[]", encoding="utf-8")
+    _refused(copy, "no known checkpoint format")
+
+
+@pytest.mark.parametrize("config", [True, False])
+def test_a_peft_adapter(copy: Path, config: bool) -> None:
+    (copy / "adapter_config.json").write_text('{"peft_type": "LORA"}', encoding="utf-8")
+    if not config:
+        (copy / "config.json").unlink()
+    _refused(copy, "holds a PEFT adapter.*merge_and_unload")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"problem_type": "multi_label_classification"}, "the model's task is multi-label"),
+        ({"problem_type": "regression"}, "the model's task is regression"),
+        ({"id2label": {"0": "same", "1": "same"}}, "Give every class a name of its own"),
+    ],
+)
+def test_a_task_that_is_not_audited(copy: Path, changes: dict[str, Any], message: str) -> None:
+    _config(copy, **changes)
+    _refused(copy, message)
+
+
+def test_one_output(tmp_path: Path) -> None:
+    architectures.save("bert", tmp_path, id2label={0: "score"}, label2id={"score": 0})
+    _refused(tmp_path, "the model's task is regression")
+
+
+def test_classes_without_names_keep_the_numbers_they_have(tmp_path: Path) -> None:
+    names = {n: f"LABEL_{n}" for n in range(3)}
+    architectures.save("bert", tmp_path, id2label=names, label2id={v: k for k, v in names.items()})
+    assert load_model(str(tmp_path)).adapter.capabilities.classes == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_a_folder_is_recognised_without_torch_or_transformers(copy: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from attnaudit.adapters.huggingface import checkpoint\n"
+        f"assert checkpoint.recognises(pathlib.Path({str(copy)!r}))\n"
+        "assert 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_transformers_is_not_installed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name))
+    with pytest.raises(ModelError, match=r"not installed: pip install 'attnaudit\[transformers\]'"):
+        checkpoint.load(copy)
+
+
+def test_the_zoos_own_folder_is_left_to_the_zoo(tmp_path: Path) -> None:
+    (tmp_path / "attnaudit.json").write_text("{}", encoding="utf-8")
+    assert not checkpoint.recognises(tmp_path)
+
+
+# -- architectures -------------------------------------------------------------------------------------------------
+
+
+def _built(kind: str, **settings: Any) -> tuple[Any, Any]:
+    import transformers
+
+    tokenizer = architectures.tokenizer("wordpiece")
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, num_labels=2, **settings
+    )
+    torch.manual_seed(0)
+    return getattr(transformers, f"{kind}ForSequenceClassification")(config), tokenizer
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (
+            "FNet",
+            {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 32},
+            "no attention weights were seen",
+        ),
+        ("Longformer", {**SMALL, "attention_window": 4, "max_position_embeddings": 70}, "not audited"),
+        ("Canine", {**SMALL, "num_hash_buckets": 64}, "not audited"),
+    ],
+)
+def test_an_architecture_that_is_not_audited(kind: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises((AdapterError, ModelError), match=message):
+        transformer(*_built(kind, **settings))
+
+
+class Bypass(nn.Module):
+    """An attention module that nobody calls for its weights."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(hidden_states, hidden_states, hidden_states)
+
+
+def test_a_model_that_is_seen_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = architectures.build("bert")
+
+    class HiddenAttention(Bypass):
+        pass
+
+    inner = model.bert.encoder.layer[1].output
+    inner.extra = HiddenAttention()
+    own = inner.forward
+    monkeypatch.setattr(inner, "forward", lambda states, inputs: own(states, inputs) + inner.extra(inputs))
+    with pytest.raises(AdapterError, match="the weights of its HiddenAttention are not seen"):
+        transformer(model, tokenizer)
+
+
+def test_a_model_that_does_not_use_what_the_interface_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = architectures.build("bert")
+    for layer in model.bert.encoder.layer:
+        own = layer.attention.self.forward
+        monkeypatch.setattr(
+            layer.attention.self,
+            "forward",
+            lambda hidden_states, _own=own, **rest: (hidden_states, _own(hidden_states, **rest)[1]),
+        )
+    with pytest.raises(AdapterError, match="leaves the logits as they are, so what is replaced is not what"):
+        transformer(model, tokenizer)
+
+
+def test_padding_that_moves_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = architectures.build("bert")
+    own = model.bert.pooler.forward
+    monkeypatch.setattr(model.bert.pooler, "forward", lambda states: own(states) + states.mean(1))
+    with pytest.raises(AdapterError, match="padding moves the logits"):
+        transformer(model, tokenizer)
+
+
+def test_layers_that_depend_on_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = architectures.build("bert")
+    found = transformer(model, tokenizer)
+    model.bert.encoder.layer = model.bert.encoder.layer[:2]
+    with pytest.raises(AdapterError, match="The pass met 2 of the model's 3 attentions"):
+        found.run(found.collate([Instance(id="a", text="good")]))
+
+
+# -- models that are built already ---------------------------------------------------------------------------------
+
+
+def test_a_built_model_needs_its_tokenizer() -> None:
+    with pytest.raises(ModelError, match="needs its tokenizer"):
+        transformer(architectures.build("bert")[0])
+    with pytest.raises(ModelError, match="expected a checkpoint folder, or a Transformers model"):
+        transformer(nn.Linear(2, 2), architectures.tokenizer("bytes"))
+
+
+def test_a_model_that_is_spread_over_devices() -> None:
+    model, tokenizer = architectures.build("bert")
+    model.hf_device_map = {"bert": 0, "classifier": 1}
+    with pytest.raises(ModelError, match="Load it on one device, without device_map"):
+        transformer(model, tokenizer)
+
+
+def test_a_quantised_model() -> None:
+    model, tokenizer = architectures.build("bert")
+    model.is_quantized = True
+    with pytest.raises(ModelError, match="the model is quantised"):
+        transformer(model, tokenizer)
+
+
+def test_rows_with_different_numbers_of_end_tokens(folder: Folder) -> None:
+    found = load_model(str(folder("bart"))).adapter
+    rows = [Instance(id="a", text="good"), Instance(id="b", text="good", query="bad")]
+    with pytest.raises(DataError, match="b: 3 end-of-text tokens, where a has 1"):
+        found.collate(rows)
+
+
+def test_nothing_is_taken_away_from_the_decoder(folder: Folder) -> None:
+    found = load_model(str(folder("bart"))).adapter
+    with pytest.raises(AdapterError, match="only tokens of 'text' are taken away"):
+        found.delete(found.collate([Instance(id="a", text="good")]), "decoder", [(0, 1)])
