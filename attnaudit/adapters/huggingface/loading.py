@@ -42,6 +42,7 @@ def examine(folder: Path) -> Checkpoint:
     folder = Path(folder)
     raw = read_config(folder)
     refuse_unauditable(folder, raw)
+    _config(folder)
     names = raw.get("architectures") or [""]
     architecture = str(names[0])
     return Checkpoint(
@@ -193,20 +194,20 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         "causal": transformers.AutoModelForCausalLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
     }[checkpoint.task]
-    offline = {"local_files_only": True, "trust_remote_code": False}
+    config = _config(checkpoint.folder)
+    if implementation is not None:
+        # As an argument it would give way to what config.json asks for.
+        config._attn_implementation = implementation
     try:
         with quiet():
-            config = transformers.AutoConfig.from_pretrained(str(checkpoint.folder), **offline)
-            if implementation is not None:
-                # As an argument it would give way to what config.json asks for.
-                config._attn_implementation = implementation
             model, report = kind.from_pretrained(
                 str(checkpoint.folder),
                 config=config,
                 dtype=dtype,
                 use_safetensors=True,
                 output_loading_info=True,
-                **offline,
+                local_files_only=True,
+                trust_remote_code=False,
             )
     except Exception as error:
         raise ModelError(
@@ -220,6 +221,21 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
             "audited. Train the model's head and save it again."
         )
     return model.eval()
+
+
+def _config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(
+            f"{folder / CONFIG}: Transformers cannot read it ({type(error).__name__}: {first_line(error)}). {_AGAIN}"
+        ) from error
+    # Some architectures cannot be run without.
+    config.return_dict = True
+    return config
 
 
 def first_line(error: Exception) -> str:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
-
 from attnaudit.adapters.loading import load_model
 from attnaudit.instances import Instance
 from tests import architectures

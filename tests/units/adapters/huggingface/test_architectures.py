@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
 from attnaudit.adapters.conformance import check_adapter
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site
 from attnaudit.instances import Instance

@@ -15,6 +15,8 @@ import pytest
 import torch
 from torch import nn
 
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
 from attnaudit.adapters.huggingface import checkpoint, transformer
 from attnaudit.adapters.loading import load_model
 from attnaudit.errors import AdapterError, DataError, ModelError

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.instances import Instance

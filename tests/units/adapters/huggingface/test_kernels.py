@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
 from attnaudit.adapters.huggingface import interface, transformer
 from attnaudit.adapters.loading import load_model
 from attnaudit.errors import AdapterError, ModelError

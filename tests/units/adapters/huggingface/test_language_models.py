@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.language_model import label_words
 from attnaudit.adapters.loading import load_model

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.fallback import innermost
 from attnaudit.adapters.huggingface.recording import observer, spread
