@@ -53,8 +53,11 @@ class Softmaxes(TorchFunctionMode):
         if own is None or len(args) < 2 or args[0].data_ptr() != own.data_ptr() or args[0].numel() != own.numel():
             return
         self._weights = None
-        heads = own.shape[:2]
-        by.mix(args[1].reshape(*heads, *args[1].shape[-2:]), found.reshape(*heads, *found.shape[-2:]))
+        value = args[1]
+        # Either (B, G, K, d), or the same with rows and heads in one.
+        value = value if value.dim() == 4 else value.reshape(len(own), -1, *value.shape[-2:])
+        if value.shape[1] and own.shape[1] % value.shape[1] == 0:
+            by.mix(value, found.reshape(*own.shape[:2], *found.shape[-2:]))
 
 
 class Fallback:

@@ -198,9 +198,14 @@ def _prove_gradients(adapter: HuggingFaceAdapter, inputs: Inputs, name: str) -> 
                 f"{name}: no gradient of the logits reaches {key}. Attention that has no part in the output, or is not "
                 "differentiable, is not audited."
             )
-    lacking = [site.key for site in adapter.sites() if site.key not in trace.hidden]
-    if lacking:
-        raise AdapterError(f"{name}: the states behind the values at {', '.join(lacking)} were not seen. Not audited.")
+    for key, weights in trace.attention.items():
+        states = trace.hidden.get(key)
+        if states is None or tuple(states.shape[:2]) != (weights.shape[0], weights.shape[3]):
+            raise AdapterError(
+                f"{name}: the states behind the values at '{key}' are "
+                f"{'not seen' if states is None else f'of shape {tuple(states.shape)}'}, expected (B, K, m) with "
+                f"(B, K) = {(weights.shape[0], weights.shape[3])}. The architecture is not audited."
+            )
 
 
 def left_padding(adapter: HuggingFaceAdapter) -> bool:

@@ -56,7 +56,7 @@ class Observer(Protocol):
         ...
 
     def mix(self, value: Tensor, output: Tensor) -> None:
-        """The fallback form, after `soften`: what the weights were applied to, (B, H, K, d), and the result
+        """The fallback form, after `soften`: what the weights were applied to, (B, G, K, d), and the result
         (B, H, Q, d)."""
         ...
 

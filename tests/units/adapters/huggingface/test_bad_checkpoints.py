@@ -224,6 +224,7 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "i
             "no attention weights were seen",
         ),
         ("Longformer", {**SMALL, "attention_window": 4, "max_position_embeddings": 70}, "not audited"),
+        ("SqueezeBert", {**SMALL, "embedding_size": 32}, r"the states behind the values at 'layer\.0' are of shape"),
         ("Canine", {**SMALL, "num_hash_buckets": 64}, "not audited"),
     ],
 )
