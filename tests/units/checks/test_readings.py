@@ -1,0 +1,132 @@
+"""Checks under a reading of their own, and swept over layers and heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnaudit import checks
+from attnaudit.checks import load_policy
+from attnaudit.errors import CheckError
+from attnaudit.instances import Dataset
+from attnaudit.measurement.engine import measure
+from attnaudit.measurement.measurements import Measurements
+from attnaudit.readings import Reading, named, parse, split
+from tests.units.adapters.conformance_models import PLAIN, SmallTransformer
+
+
+def measured(*asked: checks.Check) -> Measurements:
+    rows = Dataset(name="films", source="made up", description="", instances=tuple(PLAIN))
+    needs = sorted({need for check in asked for need in check.wants()})
+    return measure(SmallTransformer(), rows, needs, model="small", seed=0)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "reading"),
+    [
+        ("cls", Reading()),
+        ("last@layer=3,heads=mean", Reading(query="last", layer=3)),
+        ("mean@heads=2", Reading(query="mean", heads=2)),
+        ("rollout", Reading(kind="rollout")),
+        ("norms@query=last,layer=0,heads=*", Reading(kind="norms", query="last", layer=0, heads="*")),
+        ("cls@layer=*,stack=cross", Reading(layer="*", stack="cross")),
+    ],
+)
+def test_a_reading_is_read_back_from_its_text(text: str, reading: Reading) -> None:
+    assert parse(text) == reading
+    assert parse(reading.text) == reading
+
+
+def test_names_carry_their_reading() -> None:
+    assert split(named("uniform.tvd", "cls@layer=0,heads=1")) == ("uniform.tvd", "cls@layer=0,heads=1")
+    assert named("uniform.tvd", "") == "uniform.tvd"
+
+
+def test_the_id_and_the_needs_name_the_reading() -> None:
+    check = checks.UniformFragility(severity="report", reading="cls@heads=1")
+    assert check.id == "uniform_fragility.tvd/cls@layer=-1,heads=1"
+    assert check.wants() == ("uniform/cls@layer=-1,heads=1",)
+    assert checks.UniformFragility(severity="report").wants() == ("uniform",)
+
+
+@pytest.mark.parametrize(
+    ("where", "replacement", "name"),
+    [
+        ("layer", None, "permutation_fragility.tvd.layer"),
+        ("everywhere", None, "permutation_fragility.tvd.everywhere.live"),
+        ("everywhere", "frozen", "permutation_fragility.tvd.everywhere.frozen"),
+    ],
+)
+def test_fragility_of_a_layer_or_of_all(where: str, replacement: str | None, name: str) -> None:
+    check = checks.PermutationFragility(severity="report", where=where, replacement=replacement)  # type: ignore[arg-type]
+    assert check.id == name
+    record = check.judge(measured(check))
+    assert record.value is not None
+
+
+def test_live_or_frozen_is_asked_of_all_layers_only() -> None:
+    with pytest.raises(CheckError, match="goes with where='everywhere'"):
+        checks.UniformFragility(severity="report", replacement="frozen")
+
+
+def test_a_sweep_cannot_gate() -> None:
+    with pytest.raises(CheckError, match="reported side by side"):
+        checks.UniformFragility(at_least=0.1, reading="cls@layer=*")
+
+
+def test_a_reading_that_cannot_be_meant_names_the_check() -> None:
+    with pytest.raises(CheckError, match=r"Agreement: reading 'clss'.*Did you mean 'cls'"):
+        checks.Agreement(at_least=0.1, reading="clss")
+
+
+def test_a_policy_names_one_reading_for_all_its_checks(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[policy]\nreading = "cls@layer=0"\n[[check]]\nname = "UniformFragility"\nat_least = 0.1\n'
+        '[[check]]\nname = "UniformFragility"\nreading = "cls@layer=1"\nat_least = 0.1\n',
+        encoding="utf-8",
+    )
+    assert [one.reading for one in load_policy(path)] == ["cls@layer=0,heads=mean", "cls@layer=1,heads=mean"]
+
+
+def test_a_check_of_another_reading_is_judged_on_its_columns() -> None:
+    first, own = (checks.UniformFragility(severity="report", reading=r) for r in ("cls@layer=0,heads=1", None))
+    found = measured(first, own)
+    record, other = first.judge(found), own.judge(found)
+    assert record.value == pytest.approx(np.nanmean(found.scalars["uniform.tvd/cls@layer=0,heads=1"]))
+    assert other.value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"]))
+    assert record.value != other.value
+    assert (record.reading, other.reading) == ("cls@layer=0,heads=1", "")
+    assert record.token_columns[0] == "attention/cls@layer=0,heads=1"
+
+
+def test_the_models_own_reading_by_name_is_measured_once() -> None:
+    named_own = checks.UniformFragility(severity="report", reading="cls@layer=-1")
+    found = measured(named_own, checks.UniformFragility(severity="report"))
+    assert [name for name in found.scalars if name.startswith("uniform.tvd")] == ["uniform.tvd"]
+    assert named_own.judge(found).value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"]))
+
+
+def test_a_sweep_holds_each_head_and_their_mean() -> None:
+    sweep = checks.UniformFragility(severity="report", reading="cls@layer=*,heads=*")
+    single = checks.UniformFragility(severity="report", reading="cls@layer=1,heads=0")
+    found = measured(sweep, single)
+    record = sweep.judge(found)
+    assert record.matrix is not None
+    assert (record.matrix.rows, record.matrix.columns) == (["0", "1"], ["0", "1"])
+    assert record.matrix.values[1][0] == pytest.approx(single.judge(found).value)
+    cells = [value for row in record.matrix.values for value in row if value is not None]
+    assert record.value == pytest.approx(np.mean(cells))
+    assert record.interval is not None
+    assert record.interval.low <= record.value <= record.interval.high
+    assert record.details["highest"] == pytest.approx(max(cells))
+
+
+def test_a_sweep_of_a_statistic_of_the_whole_has_a_matrix_and_no_mean() -> None:
+    sweep = checks.InformationRanking(severity="report", reading="cls@layer=*")
+    record = sweep.judge(measured(sweep))
+    assert record.matrix is not None
+    assert len(record.matrix.values) == 2
+    assert record.value is None
