@@ -100,6 +100,17 @@ class Adversarial(PerBatch):
         return found, torch.full_like(passes.special_mass, torch.nan), "searched"
 
     def _search(self, passes: Passes) -> Tensor:
+        """By gradient; where a model of two classes must be run for it, among vertices and edges first, and by gradient
+        only for batches in which some instance has no feasible one."""
+        if passes.probabilities.shape[-1] == 2 and not passes.adapter.capabilities.decodes:
+            point, feasible = passes.edges.best(self.epsilon)
+            if bool((feasible | passes.reading.isnan().all(1) | (passes.lengths < 2)).all()):
+                return passes.rows_of(point[:, None])
+            found = self._descend(passes, brief=True)
+            return torch.where(feasible[:, None, None], passes.rows_of(point[:, None]), found)
+        return self._descend(passes, brief=False)
+
+    def _descend(self, passes: Passes, *, brief: bool) -> Tensor:
         def decode(weights: Tensor) -> Tensor:
             return probabilities(passes.decode_differentiably(passes.rows_of(weights)))
 
@@ -108,7 +119,7 @@ class Adversarial(PerBatch):
             decode,
             self.epsilon,
             passes.free[:, 0],
-            settings=PRESETS["default"],
+            settings=PRESETS["brief" if brief else "default"],
             seeds=[keyed_integer(passes.seed, self.name, one.id) for one in passes.instances],
             shares=passes.head_mass,
         )

@@ -27,6 +27,8 @@ from attnaudit.registry import measures
 
 #: Tokens (rows × padded length) in one forward pass, by device type.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
+#: The same for models with more than one head: weights grow with the square of the length, in every layer and head.
+BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
 #: Instances encoded at once when lengths are read.
 ENCODE_AT_ONCE = 512
 #: Largest distance of a row of attention from summing to one.
@@ -136,7 +138,8 @@ def measure(
     gradients = any(planned.measure.gradients or planned.reading.startswith("gradients@") for planned in ordered)
     gradients = gradients or own.startswith("gradients@")
     _refuse_unable(adapter, [planned.measure for planned in ordered])
-    budget = batch_tokens or BATCH_TOKENS.get(torch.device(device).type, BATCH_TOKENS["cpu"])
+    usual = BATCH_TOKENS_OF_HEADS if own else BATCH_TOKENS
+    budget = batch_tokens or usual.get(torch.device(device).type, usual["cpu"])
     waiting = sorted(range(len(instances)), key=lambda i: (-widths[i], instances[i].id))
     done, largest = 0, 0
 

@@ -18,6 +18,7 @@ from attnaudit.measurement import rows
 from attnaudit.measurement.batch import Batch, differentiable, probabilities
 from attnaudit.measurement.explanations import explained
 from attnaudit.measurement.scopes import Scope, scope_of
+from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
 from attnaudit.readings import Reading, parse
 
 #: Largest difference between a pass and its faster form that rounding in float32 explains.
@@ -315,6 +316,16 @@ class Passes:
         own = own.gather(2, self._at(own.shape))[:, :, 0].to(weights.dtype)
         index = torch.tensor(self.scope.head_numbers(self.site), device=weights.device)
         return own[:, None].expand(-1, weights.shape[1], -1, -1).index_copy(2, index, weights)
+
+    @cached_property
+    def edges(self) -> Candidates:
+        """Distributions on the vertices and edges of the simplex, put in all heads, with their JSD and TVD: the same
+        for every ε. Two classes only."""
+
+        def decode(shares: Tensor) -> Tensor:
+            return probabilities(self.decode_by_model(self.rows_of(shares[:, :, None])))
+
+        return vertices_and_edges(self.token_reading, self.probabilities, decode, self.free[:, 0])
 
     @cached_property
     def token_logits(self) -> tuple[Tensor, Tensor] | None:

@@ -37,6 +37,8 @@ class SearchSettings:
 
 PRESETS = {
     "default": SearchSettings(),
+    # For models that take a pass through their layers at every step.
+    "brief": SearchSettings(restarts=2, steps=60, learning_rate=0.5),
     # Jain & Wallace 2019, published code.
     "jain_wallace": SearchSettings(
         steps=500, learning_rate=0.01, penalty=500.0, diversity=1.0, from_attention=False, pull_back=False

@@ -44,7 +44,7 @@ _SETTINGS = (
 _BASE_SETTINGS: dict[str, float] = {
     "seed": 0,
     "epochs": 2,
-    "batch_size": 16,
+    "batch_size": 32,
     "learning_rate": 5e-5,
     "weight_decay": 0.01,
     "warm_up": 0.1,

@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     seed: int = 0
     epochs: int = 2
-    batch_size: int = 16
+    batch_size: int = 32
     learning_rate: float = 5e-5
     weight_decay: float = 0.01
     warm_up: float = 0.1

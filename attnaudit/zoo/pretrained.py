@@ -21,6 +21,7 @@ WEIGHTS: Final = "model.safetensors"
 CONFIG: Final = "config.json"
 #: The folder inside --out in which everything is first written.
 UNFINISHED: Final = ".attnaudit-unfinished"
+_OF_CALLS: Final = ("local_files_only", "is_local", "max_length", "stride", "truncation_strategy", "pad_to_multiple_of")
 
 
 class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +81,11 @@ def load(base: Base, classes: Sequence[str]) -> Pretrained:
             folder, **offline, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
     with _explained(base, "a classification head"):
-        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        model = AutoModelForSequenceClassification.from_config(
+            config,
+            dtype=torch.float32,
+            attn_implementation="eager",  # with dropout on a CPU the fastest to train
+        )
     new = _take_over(base, model, encoder, set(found["missing_keys"]))
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ModelError(
@@ -171,10 +176,7 @@ def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
     """Write the folder: weights and tokenizer, then config.json, and last the card, so that what is half written is no
     checkpoint. Returns its bytes. Raises ModelError when the folder cannot be written."""
     folder = Path(folder)
-    tokenizer = pretrained.tokenizer
-    if tokenizer.is_fast:  # what the last call set would be stored
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
+    tokenizer = _cleared(pretrained.tokenizer)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     try:
         (folder / UNFINISHED).mkdir(parents=True)
@@ -185,6 +187,8 @@ def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
         names = sorted((path.name for path in new.iterdir()), key=lambda name: (name == CONFIG, name))
         whole = {**card, "files": names}
         (new / CARD).write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
+        for path in new.iterdir():  # safetensors writes for the owner alone
+            path.chmod((new / CARD).stat().st_mode)
         _remove_former(folder)
         for name in (*names, CARD):
             (new / name).replace(folder / name)
@@ -196,6 +200,16 @@ def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
     finally:
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     return sum((folder / name).stat().st_size for name in (*names, CARD))
+
+
+def _cleared(tokenizer: Any) -> Any:
+    """Without what belongs to a call or to how the tokenizer was loaded, which would be stored with it."""
+    if tokenizer.is_fast:
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+    for name in _OF_CALLS:
+        tokenizer.init_kwargs.pop(name, None)
+    return tokenizer
 
 
 def _remove_former(folder: Path) -> None:

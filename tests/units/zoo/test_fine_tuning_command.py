@@ -19,7 +19,7 @@ from attnaudit.instances import Dataset
 from attnaudit.zoo import command, pretrained
 from tests.units.zoo.small_encoders import save_encoder, sentences
 
-BRIEF = ["--epochs", "2", "--learning-rate", "0.01", "--seed", "3"]
+BRIEF = ["--epochs", "2", "--batch-size", "16", "--learning-rate", "0.01", "--seed", "3"]
 WRITTEN = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.json"]
 
 
@@ -86,6 +86,8 @@ def test_an_ordinary_folder_is_written_that_transformers_loads(
     assert "Loading weights" not in shown.err + shown.out
     stored = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))
     assert (stored["truncation"], stored["padding"]) == (None, None)
+    assert not {"local_files_only", "max_length"} & set(json.loads((out / "tokenizer_config.json").read_text("utf-8")))
+    assert len({file.stat().st_mode for file in out.iterdir()}) == 1, "one may be read by others, another not"
     for name in ("config.json", "tokenizer_config.json"):
         assert str(base) not in (out / name).read_text(encoding="utf-8"), "where the base lay is nobody's business"
 
