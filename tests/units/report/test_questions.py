@@ -47,3 +47,9 @@ def test_another_family_is_not_validated() -> None:
 def test_a_policy_without_a_name_claims_nothing() -> None:
     assert notes(run(blocks=False, family="other", name="")) == []
     assert notes(msgspec.structs.replace(run(blocks=True), declared_policy=None)) == []
+
+
+def test_remedies_are_not_told_of_a_family_that_they_were_not_measured_on() -> None:
+    said = notes(run(blocks=True, family="transformer, bert"))
+    assert not [one for one in said if "What may help" in one]
+    assert len(said) == 2
