@@ -231,7 +231,13 @@ def measure(
 
 def _notes(found: Measurements, own: str, unit: Unit) -> list[str]:
     """What a reader of the numbers should know about how they came about."""
-    notes = [f"The attention shown is the reading {own}, renormalised over the {unit} of the text."] if own else []
+    notes = []
+    if own:
+        left_out = float(np.nanmean(found.scalar("attention.special_mass")))
+        notes.append(
+            f"The attention shown is the reading {own}, renormalised over the {unit} of the text; {left_out:.0%} of its "
+            "weight, on average, is on special tokens and left out."
+        )
     if unit == "words":
         notes.append("Statistics are over words: attention is summed, gradients are joined, words are deleted whole.")
     cut = int(np.nansum(found.scalars.get("truncated", np.zeros(1))))

@@ -1,0 +1,96 @@
+"""Measures of Transformers through the engine, against the model itself run one input at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+captum = pytest.importorskip("captum.attr", reason="needs captum")
+
+from attnaudit.adapters.protocol import TEXT
+from attnaudit.instances import Dataset, Instance
+from attnaudit.measurement.engine import measure
+from attnaudit.measurement.measurements import Measurements
+from tests import architectures
+
+Adapter = Callable[[str], Any]
+NEEDS = [
+    *("agreement.gradient.meister.inputs", "permutation", "uniform", "uniform.everywhere.live", "flip", "top_token"),
+    *(
+        "leave_one_out.hidden",
+        "comprehensiveness.deletion",
+        "influence.hidden",
+        "adversarial.0.05",
+        "token_probability",
+    ),
+]
+
+
+def rows(instances: list[Instance]) -> Dataset:
+    return Dataset(name="films", source="made up", description="", instances=tuple(instances))
+
+
+def measured(adapter: Any, instances: list[Instance], *needs: str, **options: Any) -> Measurements:
+    return measure(adapter, rows(instances), needs, model="small", seed=0, **options)[0]
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_leave_one_out_equals_a_loop_over_shorter_inputs(
+    name: str, adapter: Adapter, instances: list[Instance]
+) -> None:
+    found = measured(adapter(name), instances, "leave_one_out.inputs")
+    plain, _ = architectures.build(name)
+
+    def decided(ids: torch.Tensor) -> np.ndarray:
+        with torch.no_grad():
+            return torch.softmax(plain(input_ids=ids[None]).logits[0].double(), -1).numpy()
+
+    for i, one in enumerate(found.instances):
+        inputs = adapter(name).collate([one])
+        ids, real = inputs.ids[TEXT][0], inputs.real()[0].nonzero()[:, 0].tolist()
+        if len(real) > 1:
+            whole = decided(ids)
+            changes = [0.5 * np.abs(decided(torch.cat([ids[:p], ids[p + 1 :]])) - whole).sum() for p in real]
+            np.testing.assert_allclose(found.vector("leave_one_out.inputs.change")[i], changes, atol=1e-5)
+
+
+def test_gradients_equal_captums_saliency(adapter: Adapter, instances: list[Instance]) -> None:
+    bert = adapter("bert")
+    found = measured(bert, instances, "gradient.meister.inputs")
+    plain, _ = architectures.build("bert")
+    for i, one in enumerate(found.instances):
+        inputs = bert.collate([one])
+        ids, real = inputs.ids[TEXT], inputs.real()[0]
+        embedded = plain.get_input_embeddings()(ids).detach().requires_grad_()
+        saliency = captum.Saliency(lambda e: torch.softmax(plain(inputs_embeds=e).logits, -1))
+        slopes = saliency.attribute(embedded, target=int(found.predicted[i]), abs=False)
+        norms = slopes[0].norm(dim=-1)[real]
+        np.testing.assert_allclose(found.vector("gradient.meister.inputs")[i], norms / norms.sum(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "gpt-oss", "t5", "bart-lm", "deberta-v2"])
+def test_every_measure_is_the_same_in_any_batch(name: str, adapter: Adapter, instances: list[Instance]) -> None:
+    alone, together = (measured(adapter(name), instances[:4], *NEEDS, batch_tokens=b) for b in (1, 4096))
+    for column in alone.scalars:
+        near = 2e-2 if column.startswith(("adversarial", "influence")) else 5e-5
+        np.testing.assert_allclose(alone.scalars[column], together.scalars[column], atol=near, err_msg=column)
+    assert np.isfinite(alone.scalar("permutation.tvd")).any()
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
+def test_words_of_every_kind_of_tokenizer_are_deleted_whole(
+    name: str, adapter: Adapter, instances: list[Instance]
+) -> None:
+    found = measured(adapter(name), instances, "leave_one_out.inputs", unit="words")
+    pieces = measured(adapter(name), instances, "attention")
+    assert sum(map(len, found.tokens)) < sum(map(len, pieces.tokens))
+    for i, one in enumerate(found.instances):
+        letters = "".join(found.tokens[i]).lower()
+        assert letters == "".join(pieces.tokens[i]).lower()
+        assert found.vector("attention")[i].sum() == pytest.approx(1)
+        assert len(found.tokens[i]) >= len(one.text.split())
