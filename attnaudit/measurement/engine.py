@@ -235,8 +235,8 @@ def _notes(found: Measurements, own: str, unit: Unit) -> list[str]:
     if own:
         left_out = float(np.nanmean(found.scalar("attention.special_mass")))
         notes.append(
-            f"The attention shown is the reading {own}, renormalised over the {unit} of the text; {left_out:.0%} of its "
-            "weight, on average, is on special tokens and left out."
+            f"The attention shown is the reading {own}, renormalised over the {unit} of the text; on average "
+            f"{left_out:.0%} of its weight is on special tokens and left out."
         )
     if unit == "words":
         notes.append("Statistics are over words: attention is summed, gradients are joined, words are deleted whole.")

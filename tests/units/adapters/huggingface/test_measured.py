@@ -10,7 +10,6 @@ import pytest
 import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
-captum = pytest.importorskip("captum.attr", reason="needs captum")
 
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.instances import Dataset, Instance
@@ -60,6 +59,7 @@ def test_leave_one_out_equals_a_loop_over_shorter_inputs(
 
 
 def test_gradients_equal_captums_saliency(adapter: Adapter, instances: list[Instance]) -> None:
+    captum = pytest.importorskip("captum.attr", reason="needs captum")
     bert = adapter("bert")
     found = measured(bert, instances, "gradient.meister.inputs")
     plain, _ = architectures.build("bert")
@@ -73,7 +73,7 @@ def test_gradients_equal_captums_saliency(adapter: Adapter, instances: list[Inst
         np.testing.assert_allclose(found.vector("gradient.meister.inputs")[i], norms / norms.sum(), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "gpt-oss", "t5", "bart-lm", "deberta-v2"])
+@pytest.mark.parametrize("name", ["bert", "llama", "gpt-oss", "t5", "bart-lm"])
 def test_every_measure_is_the_same_in_any_batch(name: str, adapter: Adapter, instances: list[Instance]) -> None:
     alone, together = (measured(adapter(name), instances[:4], *NEEDS, batch_tokens=b) for b in (1, 4096))
     for column in alone.scalars:
