@@ -1,0 +1,368 @@
+"""The measures of a BiLSTM with additive attention, through the engine, next to plain PyTorch and Captum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnaudit.attributions.fragility import PERMUTATIONS
+from attnaudit.measurement.batch import Batch
+from attnaudit.measurement.engine import BATCH_TOKENS, measure
+from attnaudit.measurement.seeding import keyed_generator
+from attnaudit.metrics import jensen_shannon
+from benchmarks.speed import plain as rivals
+from benchmarks.speed.ranks import furthest
+from benchmarks.speed.subjects import Subject, bilstm, in_order, long_texts, short_texts
+from benchmarks.speed.timing import Comparison
+
+Found = tuple[Any, Any]
+#: The published code's own four measures.
+FOUR = ("gradient.meister.inputs", "permutation", "leave_one_out.inputs", "adversarial.0.01")
+
+
+def audited(subject: Subject, *needs: str) -> Found:
+    """Measurements and their record."""
+    return measure(subject.adapter, subject.data, needs, model="benchmark", seed=0)
+
+
+def passes_of(found: Found) -> Mapping[str, int]:
+    counts: Mapping[str, int] = found[1].passes
+    return counts
+
+
+def rows_apart(ours: Any, theirs: Any) -> float:
+    """Largest distance over ragged rows."""
+    return max(furthest(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+class Pooled:
+    """The comparisons of one set of texts. count: instances; few: how many of them the slow ones take."""
+
+    def __init__(self, label: str, count: int, few: int, *, steps: int = rivals.STEPS) -> None:
+        self.label, self.steps = label, steps
+        self.long = label != "n≈20"
+        make = long_texts if self.long else short_texts
+        self.whole, self.part = bilstm(label, make(count)), bilstm(label, make(few))
+        self.plain = rivals.Plain(self.whole.model)
+
+    def texts(self, subject: Subject) -> list[list[int]]:
+        return rivals.encoded(subject.adapter, in_order(subject.data))
+
+    def comparison(
+        self,
+        what: str,
+        rival: str,
+        subject: Subject,
+        needs: tuple[str, ...],
+        theirs: Callable[[], Any],
+        difference: Callable[[Any, Any], float],
+        tolerance: float = 1e-5,
+        net: bool = False,
+        **more: Any,
+    ) -> Comparison:
+        def counted() -> Any:
+            self.plain.passes = Counter()
+            return theirs()
+
+        return Comparison(
+            name=f"{what}, {self.label}",
+            rival=rival,
+            instances=len(subject.data.instances),
+            ours=lambda: audited(subject, *needs),
+            shared=(lambda: audited(subject)) if net else None,
+            theirs=counted,
+            difference=difference,
+            tolerance=tolerance,
+            our_passes=passes_of,
+            their_passes=lambda: dict(self.plain.passes),
+            **more,
+        )
+
+    def forward(self) -> Iterator[Comparison]:
+        texts = self.texts(self.whole)
+        held = self.whole
+
+        def apart(ours: Found, theirs: NDArray[np.float64]) -> float:
+            return float(np.abs(_probability(ours) - theirs).max())
+
+        yield self.comparison(
+            "forward pass", "plain PyTorch, batches of 32", held, (), lambda: rivals.forward(self.plain, texts), apart
+        )
+
+    def gradient(self) -> Iterator[Comparison]:
+        texts = self.texts(self.whole)
+        name = "gradient.meister.inputs"
+
+        def apart(ours: Found, theirs: Any) -> float:
+            return rows_apart(ours[0].vectors[name], theirs)
+
+        yield self.comparison(
+            "gradient",
+            "plain PyTorch, batches of 32",
+            self.whole,
+            (name,),
+            lambda: rivals.gradient(self.plain, texts),
+            apart,
+        )
+        yield self.comparison(
+            "gradient",
+            "Captum Saliency, batches of 32",
+            self.whole,
+            (name,),
+            lambda: captum_saliency(self.plain, texts),
+            apart,
+        )
+
+    def permutations(self) -> Iterator[Comparison]:
+        texts, subject = self.texts(self.whole), self.whole
+        held = rivals.states_of(self.plain, texts)
+        instances = in_order(subject.data)
+
+        def own_draws(number: int, weights: Any) -> Any:
+            """The orders that the audit draws, for the check alone."""
+            order = np.tile(np.arange(weights.shape[1]), (PERMUTATIONS, len(weights), 1))
+            for row, i in enumerate(held[number][0]):
+                n = len(texts[i]) - 2
+                keys = keyed_generator(0, "permutation", instances[i].id).random((PERMUTATIONS, n))
+                order[:, row, 1 : n + 1] = 1 + keys.argsort(axis=1)
+            return torch.from_numpy(order)
+
+        def apart(ours: Found, _theirs: Any) -> float:
+            again = rivals.permutations(self.plain, held, PERMUTATIONS, own_draws)
+            return furthest(ours[0].scalars["permutation.tvd"], again)
+
+        yield self.comparison(
+            f"{PERMUTATIONS} permutations",
+            "plain PyTorch, one decode of 32 texts each",
+            subject,
+            ("permutation",),
+            lambda: rivals.permutations(self.plain, held, PERMUTATIONS, rivals.shuffles(held, PERMUTATIONS)),
+            apart,
+            net=True,
+            note="without the shared forward pass",
+        )
+        alone = [
+            (
+                [i],
+                states[r : r + 1, : len(texts[i])],
+                w[r : r + 1, : len(texts[i])],
+                real[r : r + 1, : len(texts[i])],
+                o[r : r + 1],
+            )
+            for places, states, w, real, o in held
+            for r, i in enumerate(places)
+        ]
+        yield self.comparison(
+            f"{PERMUTATIONS} permutations",
+            "plain PyTorch, one decode of one text each",
+            subject,
+            ("permutation",),
+            lambda: rivals.permutations(self.plain, alone, PERMUTATIONS, rivals.shuffles(alone, PERMUTATIONS)),
+            apart,
+            net=True,
+            target=20.0,
+            note="without the shared forward pass",
+        )
+
+    def adversary(self) -> Iterator[Comparison]:
+        texts, subject = self.texts(self.part), self.part
+        held = rivals.states_of(self.plain, texts)
+        name = f"adversarial.{rivals.EPSILON}"
+
+        def above(ours: Found, theirs: Any) -> float:
+            """How far the best feasible end of the search is above the optimum, or our TVD above ε."""
+            attentions, moved = theirs
+            own, optimum = ours[0].vectors["attention"], ours[0].scalars[f"{name}.jsd"]
+            worst = float(np.nanmax(ours[0].scalars[f"{name}.tvd"])) - rivals.EPSILON
+            for i, tried in enumerate(attentions):
+                reading = torch.from_numpy(own[i]).expand(len(tried), -1)
+                far = jensen_shannon(tried.double(), reading).numpy()
+                feasible = far[moved[i] <= rivals.EPSILON]
+                worst = max(worst, float(feasible.max(initial=-1.0)) - float(optimum[i]))
+            return max(0.0, worst)
+
+        yield self.comparison(
+            "adversary, exact against searched",
+            f"plain PyTorch, {self.steps} steps × {rivals.STARTS} starts, batches of 32",
+            subject,
+            (name,),
+            lambda: rivals.search(self.plain, held, self.steps),
+            above,
+            tolerance=1e-6,
+            net=True,
+            target=100.0,
+            note="without the shared forward pass; the difference is how far any feasible search is above the optimum",
+        )
+
+    def deletion(self) -> Iterator[Comparison]:
+        texts, subject = self.texts(self.part), self.part
+        name = "leave_one_out.inputs"
+
+        def apart(ours: Found, theirs: Any) -> float:
+            return rows_apart(ours[0].vectors[f"{name}.change"], theirs)
+
+        yield self.comparison(
+            "leave-one-out by deletion",
+            "plain PyTorch, one by one",
+            subject,
+            (name,),
+            lambda: rivals.leave_one_out(self.plain, texts),
+            apart,
+            target=2.5 if self.long else 1.0,
+            limit_ms=200.0 if self.long else None,
+        )
+        yield self.comparison(
+            "leave-one-out by deletion",
+            "plain PyTorch, the i-th token of 32 texts at once",
+            subject,
+            (name,),
+            lambda: rivals.leave_one_out_by_place(self.plain, texts),
+            apart,
+        )
+
+    def substitution(self) -> Iterator[Comparison]:
+        texts, subject = self.texts(self.part), self.part
+        instances = in_order(subject.data)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        counts: Counter[str] = Counter()
+
+        def ours() -> Any:
+            counts.clear()
+            found: list[Any] = [None] * len(texts)
+            size = max(1, BATCH_TOKENS["cpu"] // len(texts[order[-1]]))
+            for start in range(0, len(order), size):
+                places = order[start : start + size]
+                batch = Batch(
+                    subject.adapter,
+                    [instances[i] for i in places],
+                    places,
+                    seed=0,
+                    gradients=False,
+                    budget=BATCH_TOKENS["cpu"],
+                    counts=counts,
+                )
+                change = (batch.probabilities[:, None, 1] - batch.substituted[..., 1]).numpy()
+                for row, i in enumerate(places):
+                    found[i] = change[row, 1 : len(texts[i]) - 1]
+            return found
+
+        yield Comparison(
+            name=f"leave-one-out by substitution, {self.label}",
+            rival="Captum FeatureAblation, perturbations_per_eval = n",
+            instances=len(texts),
+            ours=ours,
+            theirs=lambda: captum_ablation(self.plain, texts),
+            difference=rows_apart,
+            tolerance=1e-5,
+            our_passes=lambda _: dict(counts),
+            their_passes=lambda: dict(self.plain.passes),
+        )
+
+    def influence(self) -> Iterator[Comparison]:
+        texts, subject = self.texts(self.part), self.part
+
+        def apart(ours: Found, theirs: Any) -> float:
+            return furthest(ours[0].scalars["influence.hidden.entropy"], np.concatenate(theirs))
+
+        for rival, work in (
+            ("plain PyTorch, n backward passes for each text", rivals.influence),
+            ("plain PyTorch, n backward passes for 32 texts at once", rivals.influence_by_place),
+        ):
+            yield self.comparison(
+                "input influence",
+                rival,
+                subject,
+                ("influence.hidden",),
+                lambda work=work: work(self.plain, texts),
+                apart,
+                target=1.8,
+            )
+
+    def pipeline(self) -> Iterator[Comparison]:
+        """All four published measures in one go, each side as it would run them."""
+        texts, subject = self.texts(self.part), self.part
+
+        def theirs() -> Any:
+            held = rivals.states_of(self.plain, texts)
+            rivals.gradient(self.plain, texts)
+            rivals.permutations(self.plain, held, PERMUTATIONS, rivals.shuffles(held, PERMUTATIONS))
+            rivals.search(self.plain, held, self.steps)
+            return rivals.leave_one_out_by_place(self.plain, texts)
+
+        yield self.comparison(
+            "gradient, permutations, leave-one-out and adversary",
+            "plain PyTorch, as published",
+            subject,
+            FOUR,
+            theirs,
+            lambda ours, found: rows_apart(ours[0].vectors["leave_one_out.inputs.change"], found),
+            target=10.0,
+        )
+
+    def every(self) -> Iterator[Comparison]:
+        for part in (
+            self.forward,
+            self.gradient,
+            self.permutations,
+            self.adversary,
+            self.deletion,
+            self.substitution,
+            self.influence,
+            self.pipeline,
+        ):
+            yield from part()
+
+
+def _probability(found: Found) -> NDArray[np.float64]:
+    """Of the second class."""
+    return np.stack(found[0].vectors["probabilities"])[:, 1]
+
+
+def captum_saliency(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray[np.float64]]:
+    """Saliency on embeddings; its gradients are joined to norms and shares as an audit's are."""
+    from captum.attr import Saliency
+
+    method = Saliency(plain.from_embeddings)
+    found: list[NDArray[np.float64]] = [np.empty(0)] * len(texts)
+    for places, ids, lengths in rivals.batches(texts):
+        plain.passes["backward"] += 1
+        embedded = plain.embedding(ids).requires_grad_()
+        norms = method.attribute(embedded, abs=False, additional_forward_args=(ids, lengths)).double().norm(dim=-1)
+        for row, i in enumerate(places):
+            kept = norms[row, 1 : lengths[row] - 1].detach()
+            found[i] = (kept / kept.sum()).numpy()
+    return found
+
+
+def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray[np.float64]]:
+    """FeatureAblation with the unknown word as baseline, all tokens of a text in one pass."""
+    from captum.attr import FeatureAblation
+
+    from attnaudit.zoo.text import UNKNOWN
+
+    plain.passes = Counter()
+
+    def run(ids: torch.Tensor) -> torch.Tensor:
+        return plain(ids, torch.full((len(ids),), ids.shape[1]))
+
+    method = FeatureAblation(run)
+    found = []
+    with torch.no_grad():
+        for ids in texts:
+            whole = torch.tensor([ids])
+            # SOS and EOS share a feature of their own, which is dropped.
+            features = torch.arange(len(ids))[None].clone()
+            features[:, -1] = 0
+            changed = method.attribute(whole, baselines=UNKNOWN, feature_mask=features, perturbations_per_eval=len(ids))
+            found.append(changed[0, 1:-1].double().numpy())
+    return found
+
+
+def comparisons(quick: bool) -> Iterator[Comparison]:
+    yield from Pooled("n≈20", 96 if quick else 320, 32 if quick else 64).every()
+    yield from Pooled("n≈124", 16 if quick else 64, 4 if quick else 16).every()

@@ -1,0 +1,141 @@
+"""Kendall's τ-b, Shieh's weighted τ and the mutual-information ranking, next to scipy and scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnaudit.metrics import kendall_tau_b, weighted_kendall_tau
+from attnaudit.metrics.information_ranking import default_clusters, information_ranking
+from benchmarks.speed.timing import Comparison
+
+#: Longest row -> (rows for τ-b, rows for the weighted form, the ratio asked for).
+LENGTHS = {20: (1000, 1000, 10.0), 100: (1000, 300, 10.0), 200: (1000, 200, 5.0), 2000: (200, 20, 1.0)}
+Floats = NDArray[np.float64]
+
+
+def ragged(rows: int, longest: int, *, rectangular: bool = False) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Weights like attention, scores that partly follow them, and which are real; a tenth of the scores are tied."""
+    random = np.random.default_rng(longest)
+    lengths = np.full(rows, longest) if rectangular else random.integers(2, longest + 1, rows)
+    real = np.arange(longest) < lengths[:, None]
+    logits = random.normal(size=real.shape)
+    weights = np.where(real, np.exp(logits), 0.0)
+    weights /= weights.sum(1, keepdims=True)
+    scores = np.where(real, np.abs(logits + random.normal(size=real.shape)), 0.0)
+    scores = np.where(real & (random.random(real.shape) < 0.1), scores.round(), scores)
+    return weights, scores, real
+
+
+def furthest(ours: Any, theirs: Any) -> float:
+    """Largest distance, NaN only where both are."""
+    a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    if not np.array_equal(np.isnan(a), np.isnan(b)):
+        return float("inf")
+    return float(np.nanmax(np.abs(a - b), initial=0.0))
+
+
+def kendall(shrink: int = 1) -> Iterator[Comparison]:
+    from scipy.stats import kendalltau
+
+    for longest, (rows, _, target) in LENGTHS.items():
+        rows = max(4, rows // shrink)
+        weights, scores, real = ragged(rows, longest)
+        x, y, mask = torch.from_numpy(weights), torch.from_numpy(scores), torch.from_numpy(real)
+
+        def loop(weights: Floats = weights, scores: Floats = scores, real: Any = real) -> Floats:
+            return np.array([kendalltau(w[r], s[r]).statistic for w, s, r in zip(weights, scores, real, strict=True)])
+
+        yield Comparison(
+            name=f"τ-b, lengths to {longest:,}",
+            rival="scipy.stats.kendalltau in a loop",
+            instances=rows,
+            ours=lambda x=x, y=y, mask=mask: kendall_tau_b(x, y, mask).numpy(),
+            theirs=loop,
+            difference=furthest,
+            tolerance=1e-9,
+            target=target,
+        )
+        whole, second, _ = ragged(rows, longest, rectangular=True)
+        x, y = torch.from_numpy(whole), torch.from_numpy(second)
+        yield Comparison(
+            name=f"τ-b, all of length {longest:,}",
+            rival="scipy.stats.kendalltau(axis=1)",
+            instances=rows,
+            ours=lambda x=x, y=y: kendall_tau_b(x, y).numpy(),
+            theirs=lambda a=whole, b=second: kendalltau(a, b, axis=1).statistic,
+            difference=furthest,
+            tolerance=1e-9,
+        )
+
+
+def weighted(shrink: int = 1) -> Iterator[Comparison]:
+    from scipy.stats import weightedtau
+
+    for longest, (_, rows, target) in LENGTHS.items():
+        rows = max(4, rows // shrink)
+        weights, _, real = ragged(rows, longest)
+        # scipy's statistic is the same without ties only.
+        scores = weights + np.random.default_rng(0).normal(size=weights.shape) / longest
+        x, y, mask = torch.from_numpy(weights), torch.from_numpy(scores), torch.from_numpy(real)
+
+        def loop(weights: Floats = weights, scores: Floats = scores, real: Any = real) -> Floats:
+            found = []
+            for row, score, r in zip(weights, scores, real, strict=True):
+                own = row[r]
+                weigh = own.tolist().__getitem__
+                found.append(weightedtau(own, score[r], rank=False, weigher=weigh, additive=False).statistic)
+            return np.array(found)
+
+        yield Comparison(
+            name=f"weighted τ, lengths to {longest:,}",
+            rival="scipy.stats.weightedtau in a loop",
+            instances=rows,
+            ours=lambda x=x, y=y, mask=mask: weighted_kendall_tau(x, y, x, mask).numpy(),
+            theirs=loop,
+            difference=furthest,
+            tolerance=1e-9,
+            target=target,
+        )
+
+
+def information(shrink: int = 1) -> Iterator[Comparison]:
+    """The ranking of hidden states by what they tell of the output: k-means, plug-in MI, 100 shuffles."""
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import mutual_info_score
+    from threadpoolctl import threadpool_limits
+
+    n, ranks, width, shuffles = 600 // shrink, 6, 64, 100
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(n, 1))
+    # Six well separated groups in every state, so that no cluster of one is merged.
+    groups = random.integers(0, 6, size=(n, ranks))
+    states = random.normal(size=(6, width))[groups] + logits[:, None] * random.normal(size=(ranks, width)) * 0.5
+    weights = np.tile(np.arange(ranks, 0, -1) / (ranks * (ranks + 1) / 2), (n, 1))
+
+    def theirs() -> Floats:
+        with threadpool_limits(limits=1):
+            outputs = KMeans(5, n_init=1, random_state=0).fit_predict(logits)
+            order = np.random.default_rng(0)
+            shuffled = [order.permutation(outputs) for _ in range(shuffles)]
+            found = []
+            for rank in range(ranks):
+                labels = KMeans(default_clusters(n), n_init=1, random_state=0).fit_predict(states[:, rank])
+                null = np.mean([mutual_info_score(labels, one) for one in shuffled])
+                found.append(mutual_info_score(labels, outputs) - null)
+        return np.array(found)
+
+    yield Comparison(
+        name="MI ranking, 6 ranks",
+        rival="scikit-learn KMeans and mutual_info_score",
+        instances=n,
+        ours=lambda: information_ranking(states, weights, logits, seed=0).corrected,
+        theirs=theirs,
+        difference=furthest,
+        tolerance=1e-9,
+        note="both spend their time in the same k-means",
+    )

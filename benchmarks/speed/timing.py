@@ -1,0 +1,137 @@
+"""Two ways to the same numbers, timed in turn on one thread, in CPU time of the process."""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Shortest stretch of CPU seconds that is timed; shorter work is repeated within it.
+STRETCH = 0.03
+#: Runs longer than this many CPU seconds are repeated SLOW times.
+LONG, SLOW = 20.0, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """ours and theirs: called without arguments. shared: what both start from, taken off `ours`; theirs is given it.
+    difference: (ours, theirs) -> a number that must not exceed `tolerance`. passes: how many forward and backward
+    passes each took, read after its run. target: the ratio that is asked for. limit_ms: the most that an instance may
+    take."""
+
+    name: str
+    rival: str
+    instances: int
+    ours: Callable[[], Any]
+    theirs: Callable[[], Any]
+    difference: Callable[[Any, Any], float]
+    tolerance: float
+    shared: Callable[[], Any] | None = None
+    our_passes: Callable[[Any], Mapping[str, int]] = lambda _: {}
+    their_passes: Callable[[], Mapping[str, int]] = dict
+    target: float | None = None
+    limit_ms: float | None = None
+    note: str = ""
+
+
+@dataclass(kw_only=True)
+class Timed:
+    """ms per instance are medians; ratio: median, smallest and largest over the repeats."""
+
+    name: str
+    rival: str
+    instances: int
+    repeats: int
+    ours_ms: float
+    theirs_ms: float
+    shared_ms: float
+    ratio: float
+    low: float
+    high: float
+    difference: float
+    tolerance: float
+    our_passes: dict[str, int] = field(default_factory=dict)
+    their_passes: dict[str, int] = field(default_factory=dict)
+    target: float | None = None
+    limit_ms: float | None = None
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """None where nothing is asked for."""
+        if self.target is None and self.limit_ms is None:
+            return None
+        fast = self.target is None or self.ratio >= self.target
+        return fast and (self.limit_ms is None or self.ours_ms <= self.limit_ms)
+
+
+class DisagreementError(Exception):
+    """The two ways do not give the same numbers, so that their times say nothing."""
+
+
+def cpu(work: Callable[[], Any], times: int = 1) -> float:
+    """CPU seconds of one call."""
+    gc.collect()
+    gc.disable()
+    try:
+        started = time.process_time()
+        for _ in range(times):
+            work()
+        return (time.process_time() - started) / times
+    finally:
+        gc.enable()
+
+
+def compare(one: Comparison, repeats: int) -> Timed:
+    """Both are run once for the check, then in turn. Raises DisagreementError where they do not agree."""
+    started = time.process_time()
+    found = one.ours()
+    first_ours = time.process_time() - started
+    started = time.process_time()
+    expected = one.theirs()
+    first_theirs = time.process_time() - started
+    difference = one.difference(found, expected)
+    if not difference <= one.tolerance:
+        raise DisagreementError(
+            f"{one.name}: differs from {one.rival} by {difference:.3g}, more than {one.tolerance:g} allowed"
+        )
+    our_passes, their_passes = dict(one.our_passes(found)), dict(one.their_passes())
+    del found, expected
+    repeats = min(repeats, SLOW) if first_theirs + first_ours > LONG else repeats
+    often, rarely = (max(1, math.ceil(STRETCH / max(t, 1e-6))) for t in (first_ours, first_theirs))
+    ours, theirs, shared = [], [], []
+    for turn in range(repeats):
+        if turn % 2:
+            theirs.append(cpu(one.theirs, rarely))
+        shared.append(cpu(one.shared, often) if one.shared else 0.0)
+        ours.append(cpu(one.ours, often))
+        if not turn % 2:
+            theirs.append(cpu(one.theirs, rarely))
+    before = statistics.median(shared)
+    # A difference of two times can be lost in noise: never below a hundredth of what was timed.
+    net = [max(t - before, t / 100) for t in ours]
+    ratios = [t / o for t, o in zip(theirs, net, strict=True)]
+    per = 1000 / one.instances
+    return Timed(
+        name=one.name,
+        rival=one.rival,
+        instances=one.instances,
+        repeats=repeats,
+        ours_ms=statistics.median(net) * per,
+        theirs_ms=statistics.median(theirs) * per,
+        shared_ms=before * per,
+        ratio=statistics.median(ratios),
+        low=min(ratios),
+        high=max(ratios),
+        difference=difference,
+        tolerance=one.tolerance,
+        our_passes=our_passes,
+        their_passes=their_passes,
+        target=one.target,
+        limit_ms=one.limit_ms,
+        note=one.note,
+    )
