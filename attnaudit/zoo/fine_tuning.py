@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from typing import Any
 
@@ -112,7 +113,7 @@ def _labels(parts: dict[str, Dataset], classes: tuple[str, ...]) -> dict[str, li
         if not data.instances:
             raise DataError(f"{data.source}: no row to train or evaluate on. Give a file with at least one row.")
         if part != "test":
-            require_two_classes(data, labelled=True)
+            require_two_classes(dataclasses.replace(data, classes=()), labelled=True)  # what occurs, not what could
         found[part] = label_indices(data, classes)
         if -1 in found[part]:
             one = data.instances[found[part].index(-1)]

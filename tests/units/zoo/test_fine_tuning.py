@@ -200,6 +200,7 @@ def relabelled(data: Dataset, label: str | None, rows: slice = slice(None)) -> D
     [
         (relabelled(TRAIN, None), DEV, None, r"made.jsonl:1: column 'label' is empty"),
         (relabelled(TRAIN, "bad"), DEV, None, r"every label is 'bad'.*at least two classes"),
+        (dataclasses.replace(relabelled(TRAIN, "bad"), classes=("bad", "good")), DEV, None, r"every label is 'bad'"),
         (TRAIN, relabelled(DEV, "good"), None, r"every label is 'good'.*at least two classes"),
         (TRAIN, relabelled(DEV, None, slice(4, 5)), None, r"made.jsonl:5: column 'label' is empty"),
         (TRAIN, DEV, relabelled(TEST, None, slice(2, 3)), r"made.jsonl:3: column 'label' is empty. The test part"),
