@@ -90,6 +90,7 @@ def load_adapter(folder: Path, vocabulary: dict[str, int]) -> PooledAttentionAda
         tokenize=tokenize,
         classes=("negative", "positive"),
         description=f"BiLSTM + {kind}, as published by Jain & Wallace",
+        lstm=encoder.rnn,
     )
 
 

@@ -126,6 +126,7 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
             "linear_decoder": ("decoder_weights",),
             "replays": ("replay", "replay_width"),
             "value_norms": ("transformed",),
+            "resumes": ("begin", "resume"),
         }
         required += [name for flag, names in declared.items() if getattr(capabilities, flag) for name in names]
     lacking = [name for name in required if not hasattr(adapter, name)]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters import recurrent
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError, DataError
@@ -45,6 +47,8 @@ class PooledAttentionAdapter:
     attend_special: whether special tokens may be attended to.
     max_tokens: longer inputs are refused.
     family: what models it is like, as the validated_on of a policy names them; "" is validated by none.
+    lstm: the one LSTM layer that makes the states, where the encoder is nothing else: nn.LSTM, or a pair of them that
+    read forwards and backwards. Taking tokens away then reads again only what comes after them in each direction.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class PooledAttentionAdapter:
         max_tokens: int | None = None,
         description: str = "",
         family: str = "",
+        lstm: recurrent.Layer | None = None,
     ) -> None:
         if len(classes) < 2 or len(set(classes)) != len(classes):
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
@@ -73,6 +78,9 @@ class PooledAttentionAdapter:
         self.attend_special = attend_special
         self.description = description
         self.family = family
+        if lstm is not None:
+            recurrent.refuse_other(lstm)
+        self.lstm = lstm
         parts = (embedding, encoder, attention, decoder)
         self._modules = tuple(modules) if modules is not None else tuple(p for p in parts if isinstance(p, nn.Module))
         if not self._modules:
@@ -85,6 +93,7 @@ class PooledAttentionAdapter:
             decodes=True,
             mask=mask_id is not None,
             linear_decoder=isinstance(decoder, nn.Linear),
+            resumes=lstm is not None,
             max_tokens=max_tokens,
         )
 
@@ -179,6 +188,18 @@ class PooledAttentionAdapter:
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id)
+
+    def begin(self, inputs: Inputs) -> recurrent.Begun:
+        if self.lstm is None:
+            raise AdapterError("begin: the adapter knows of no LSTM. Give lstm, the layer that makes the states.")
+        return recurrent.begin(self.lstm, self.embed(inputs)[TEXT], inputs.mask[TEXT])
+
+    def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
+        shared = cast(recurrent.Begun, begun)
+        states = recurrent.states_without(shared, rows, keep)
+        positions, inside = recurrent.kept_positions(shared, rows, keep)
+        allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
+        return self.decode(states, self.attention(states, allowed)[:, None, :])[:, 0, :]
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
         if self.mask_id is None:

@@ -29,6 +29,7 @@ class Capabilities:
     linear_decoder: `decoder_weights()` gives (W, b) with logits = W·(weights·hidden) + b.
     replays: `replay()` gives the logits of other weights at one query of a site without what comes before it.
     value_norms: `transformed()` gives the value vectors after the output projection.
+    resumes: `begin` and `resume` give the logits of inputs that lack tokens, from states shared with the whole input.
     differentiable: gradients reach embeddings and replaced weights.
     deletion: `delete` and `keep` work. mask: `substitute` works. query: instances may carry a query. max_tokens:
     longest input, None if unlimited. left_padding: `run` takes inputs that are padded on the left.
@@ -42,6 +43,7 @@ class Capabilities:
     linear_decoder: bool = False
     replays: bool = False
     value_norms: bool = False
+    resumes: bool = False
     differentiable: bool = True
     deletion: bool = True
     mask: bool = False
@@ -175,6 +177,18 @@ class TransformerAdapter(ModelAdapter, Protocol):
 
     def transformed(self, trace: Trace, site: Site) -> Tensor:
         """(B, H, K, m): each head's value vectors after its part of the output projection."""
+        ...
+
+
+class RecurrentAdapter(ModelAdapter, Protocol):
+    """What an adapter of a recurrent encoder may add; each is used only if capabilities say so."""
+
+    def begin(self, inputs: Inputs) -> object:
+        """What the calls below share of one batch: its states, without a graph."""
+        ...
+
+    def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
+        """rows (V,), keep (V, T) -> (V, C) logits: those of `run` on `keep(inputs, TEXT, rows, keep)`."""
         ...
 
 

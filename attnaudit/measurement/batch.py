@@ -10,19 +10,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, Trace
+from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, RecurrentAdapter, Trace
 from attnaudit.instances import Instance
 
 #: How tokens are taken away: their ids are removed and the rest encoded again, or become the model's mask id.
 Operator = Literal["deletion", "mask"]
 #: What statistics are taken over.
 Unit = Literal["tokens", "words"]
+#: Where states are shared, a pass takes so many times the budget's tokens: its steps are over variants, not tokens.
+RESUMED = 4
+#: Variants whose lengths differ by less are run together, ordered by the first token that they lack.
+BAND = 16
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -291,6 +295,8 @@ class Batch:
 
     def _run_erased(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
         """As `erased`, every variant run, long ones first so that a pass holds variants of about one length."""
+        if operator == "deletion" and self.adapter.capabilities.resumes:
+            return self._resumed(rows, keep)
         found = self._nothing(len(rows))
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of(keep, rows) | special) & mask
@@ -305,5 +311,33 @@ class Batch:
                 else:
                     variants = self.adapter.substitute(self.inputs, TEXT, rows[part], mask[part] & ~stays[part])
                 found[part] = probabilities(self.adapter.run(variants).logits)
+                start += len(part)
+        return found
+
+    @cached_property
+    def begun(self) -> object:
+        """What an adapter that resumes shares among the variants of this batch."""
+        self._count_forward(len(self.instances))
+        with torch.no_grad():
+            return cast(RecurrentAdapter, self.adapter).begin(self.inputs)
+
+    def _resumed(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """As `_run_erased` by deletion, from shared states."""
+        found = self._nothing(len(rows))
+        adapter = cast(RecurrentAdapter, self.adapter)
+        mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
+        stays = (self.tokens_of(keep, rows) | special) & mask
+        widths, gone = stays.sum(1), (mask & ~stays).int().argmax(1)
+        order = (widths // BAND * -mask.shape[1] + gone).argsort(stable=True)
+        ranked = widths[order].tolist()
+        start = 0
+        with torch.no_grad():
+            while start < len(rows):
+                most = ranked[start] // BAND * BAND + BAND - 1  # of the band that it starts in, and so of all that follow
+                part = order[start : start + max(1, RESUMED * self.budget // most)]
+                self.counts["resume"] += 1
+                self.counts["resumed_rows"] += len(part)
+                logits = adapter.resume(self.inputs, self.begun, rows[part], stays[part])
+                found[part] = probabilities(logits)
                 start += len(part)
         return found

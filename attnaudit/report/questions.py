@@ -13,8 +13,8 @@ def notes(run: RunRecord) -> list[str]:
 
 
 def answers(run: RunRecord) -> list[str]:
-    """Per question that has a gated check which did not pass: the question, the checks, and the remedies for models of
-    the families that these were measured on."""
+    """Per question that has a gated check which did not pass: the question, the checks, and the remedies, which for
+    a model of another family are said to be measured elsewhere."""
     policy = run.declared_policy
     said = []
     several = len({(one.model, one.data, one.seed) for one in run.checks}) > 1
@@ -24,16 +24,17 @@ def answers(run: RunRecord) -> list[str]:
             continue
         verdicts = "; ".join(f"{one.check}{_of(one) if several else ''}: {one.verdict}" for one in blocked)
         said.append(f"“{question.asks}” was not answered with yes ({verdicts}).")
-        if _measured_on(run, blocked):
-            said += [f"What may help: {remedy}" for remedy in question.remedies]
+        where = "" if _measured_on(run, blocked) else " (measured on other families of models)"
+        said += [f"What may help{where}: {remedy}" for remedy in question.remedies]
     return said
 
 
 def _measured_on(run: RunRecord, blocked: list[CheckRecord]) -> bool:
-    """Whether a blocked model is of a family that the policy, and with it the effect of its remedies, was tried on."""
+    """Whether a blocked model is of a family that the policy, and with it the effect of its remedies, was tried on; also
+    where the policy names none."""
     names = {one.model for one in blocked}
     known = run.declared_policy.validated_on if run.declared_policy else []
-    return any(one.name in names and one.family in known for one in run.models)
+    return not known or any(one.name in names and one.family in known for one in run.models)
 
 
 def families(run: RunRecord) -> list[str]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnaudit.adapters.pooled import PooledAttentionAdapter
 from attnaudit.errors import ModelError, nearest
+from attnaudit.zoo.encoders import BiLSTM
 from attnaudit.zoo.model import Architecture, PooledClassifier
 from attnaudit.zoo.text import UNKNOWN, Vocabulary
 
@@ -108,6 +109,7 @@ def load(folder: Path) -> PooledAttentionAdapter:
         mask_id=UNKNOWN,
         description=card.description,
         family=f"pooled attention, {card.architecture.encoder} encoder",
+        lstm=model.encoder.layer if isinstance(model.encoder, BiLSTM) else None,
     )
 
 

@@ -36,6 +36,11 @@ class BiLSTM(Encoder):
         self.forwards = nn.LSTM(embedding_size, hidden_size, batch_first=True)
         self.backwards = nn.LSTM(embedding_size, hidden_size, batch_first=True)
 
+    @property
+    def layer(self) -> tuple[nn.LSTM, nn.LSTM]:
+        """Forwards and backwards, as a PooledAttentionAdapter takes them."""
+        return self.forwards, self.backwards
+
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         ordered = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
         lengths = mask.sum(dim=1, keepdim=True)

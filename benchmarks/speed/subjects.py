@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ def missing_transformers() -> str:
 
 
 @cache
-def _minilm() -> tuple[Any, Any]:
+def minilm_as_it_ships() -> tuple[Any, Any]:
+    """A BERT of MiniLM's size with random weights, and a tokenizer of the embedded sentences' words; nothing is
+    downloaded."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -131,10 +134,10 @@ def _minilm() -> tuple[Any, Any]:
 
 
 def minilm(name: str, data: Dataset) -> Subject:
-    """A BERT of MiniLM's size with random weights; nothing is downloaded."""
+    """A copy of the same model, as an adapter."""
     from attnaudit.adapters.huggingface import transformer
 
-    model, tokenizer = _minilm()
+    model, tokenizer = copy.deepcopy(minilm_as_it_ships())
     return Subject(name=name, adapter=transformer(model, tokenizer), model=model, data=data)
 
 

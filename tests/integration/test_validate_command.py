@@ -93,7 +93,7 @@ def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1, done.stdout
     assert "“Is it used?” was not answered with yes (uniform_fragility.tvd: fail)." in done.stdout
-    assert "What may help: tying" in done.stdout
+    assert "What may help (measured on other families of models): tying" in done.stdout
     assert "not validated for this family (pooled attention, bilstm encoder)" in done.stdout
     newest = (tmp_path / "reports" / "latest.txt").read_text(encoding="utf-8").strip()
     run = json.loads((tmp_path / "reports" / newest / "audit.json").read_text(encoding="utf-8"))

@@ -144,7 +144,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         searched_adversarial_attention(attention, decode, 0.05, mask, noise=torch.zeros(6, 2, 9))
     with pytest.raises(ValueError, match="seeds: expected one for each row"):
         searched_adversarial_attention(attention, decode, 0.05, mask, seeds=[1])
-    with pytest.raises(ValueError, match="preset: expected one of default, jain_wallace but got 'fast'"):
+    with pytest.raises(ValueError, match="preset: expected one of default, brief, jain_wallace but got 'fast'"):
         searched_adversarial_attention(attention, decode, 0.05, mask, seeds=range(6), preset="fast")
     with pytest.raises(ValueError, match="decode: expected probabilities of shape"):
         searched_adversarial_attention(attention, lambda weights: weights[:, 0], 0.05, mask, seeds=range(6))

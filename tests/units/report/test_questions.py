@@ -49,7 +49,6 @@ def test_a_policy_without_a_name_claims_nothing() -> None:
     assert notes(msgspec.structs.replace(run(blocks=True), declared_policy=None)) == []
 
 
-def test_remedies_are_not_told_of_a_family_that_they_were_not_measured_on() -> None:
+def test_remedies_are_said_to_be_measured_elsewhere_for_another_family() -> None:
     said = notes(run(blocks=True, family="transformer, bert"))
-    assert not [one for one in said if "What may help" in one]
-    assert len(said) == 2
+    assert "What may help (measured on other families of models): tying: .02 became .25" in said
