@@ -30,8 +30,8 @@ def answers(run: RunRecord) -> list[str]:
 
 
 def _measured_on(run: RunRecord, blocked: list[CheckRecord]) -> bool:
-    """Whether a blocked model is of a family that the policy, and with it the effect of its remedies, was tried on; also
-    where the policy names none."""
+    """Whether a blocked model is of a family that the policy, and with it its remedies, was tried on; also where the
+    policy names none."""
     names = {one.model for one in blocked}
     known = run.declared_policy.validated_on if run.declared_policy else []
     return not known or any(one.name in names and one.family in known for one in run.models)
