@@ -81,8 +81,8 @@ class Reader:
                     f"{one.where or one.id}: its two texts cannot be cut to {self.limit} tokens ({error}). Shorten "
                     "them."
                 ) from error
-        special = [bool(s) for s in whole["special_tokens_mask"]]
         ids = list(whole["input_ids"])
+        special = self._special(whole)
         return Row(
             ids=ids,
             special=special,
@@ -91,6 +91,21 @@ class Reader:
             types=list(whole.get("token_type_ids", [])),
             truncated=cut,
         )
+
+    def _special(self, encoded: Any) -> list[bool]:
+        """Tokens that the tokenizer has added, and those of the same names that the text itself spells out."""
+        reader = self.tokenizer
+        marks = {
+            reader.cls_token_id,
+            reader.sep_token_id,
+            reader.pad_token_id,
+            reader.bos_token_id,
+            reader.eos_token_id,
+        }
+        marks -= {None, reader.unk_token_id}
+        return [
+            bool(s) or i in marks for s, i in zip(encoded["special_tokens_mask"], encoded["input_ids"], strict=True)
+        ]
 
     def _call(self, texts: Sequence[str], **settings: Any) -> Any:
         return self.tokenizer(
@@ -116,7 +131,7 @@ class Reader:
         whole += template[position:]
         encoded = self._call([whole])
         ids = list(encoded["input_ids"])
-        added = [bool(s) for s in encoded["special_tokens_mask"]]
+        added = self._special(encoded)
         special = []
         for (a, b), extra in zip(encoded["offset_mapping"], added, strict=True):
             inside = whole[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""

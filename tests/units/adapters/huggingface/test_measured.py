@@ -12,6 +12,7 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.protocol import TEXT
+from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.measurement.engine import measure
 from attnaudit.measurement.measurements import Measurements
@@ -94,3 +95,9 @@ def test_words_of_every_kind_of_tokenizer_are_deleted_whole(
         assert letters == "".join(pieces.tokens[i]).lower()
         assert found.vector("attention")[i].sum() == pytest.approx(1)
         assert len(found.tokens[i]) >= len(one.text.split())
+
+
+def test_a_text_of_nothing_but_special_tokens_is_named(adapter: Adapter) -> None:
+    rows_of_marks = [Instance(id="a", text="[CLS] [SEP]", where="marks.csv:2")]
+    with pytest.raises(DataError, match=r"marks.csv:2: the text '\[CLS\] \[SEP\]' has no real tokens"):
+        measured(adapter("bert"), rows_of_marks, "uniform")
