@@ -94,15 +94,9 @@ class Reader:
 
     def _special(self, encoded: Any) -> list[bool]:
         """Tokens that the tokenizer has added, and those of the same names that the text itself spells out."""
-        reader = self.tokenizer
-        marks = {
-            reader.cls_token_id,
-            reader.sep_token_id,
-            reader.pad_token_id,
-            reader.bos_token_id,
-            reader.eos_token_id,
-        }
-        marks -= {None, reader.unk_token_id}
+        roles = ("cls", "sep", "pad", "bos", "eos")
+        marks = {getattr(self.tokenizer, f"{role}_token_id", None) for role in roles}
+        marks -= {None, getattr(self.tokenizer, "unk_token_id", None)}
         return [
             bool(s) or i in marks for s, i in zip(encoded["special_tokens_mask"], encoded["input_ids"], strict=True)
         ]
