@@ -24,7 +24,7 @@ Operator = Literal["deletion", "mask"]
 #: What statistics are taken over.
 Unit = Literal["tokens", "words"]
 #: Where states are shared, a pass takes so many times the budget's tokens: its steps are over variants, not tokens.
-RESUMED = 4
+RESUMED = 8
 #: Variants whose lengths differ by less are run together, ordered by the first token that they lack.
 BAND = 16
 
@@ -333,7 +333,9 @@ class Batch:
         start = 0
         with torch.no_grad():
             while start < len(rows):
-                most = ranked[start] // BAND * BAND + BAND - 1  # of the band that it starts in, and so of all that follow
+                most = (
+                    ranked[start] // BAND * BAND + BAND - 1
+                )  # of the band that it starts in, and so of all that follow
                 part = order[start : start + max(1, RESUMED * self.budget // most)]
                 self.counts["resume"] += 1
                 self.counts["resumed_rows"] += len(part)
