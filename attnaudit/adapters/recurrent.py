@@ -47,14 +47,14 @@ class Begun:
 
 def refuse_other(layer: object) -> None:
     """Raises AdapterError for anything that is not one plain LSTM layer, or one for each direction."""
+    pair = isinstance(layer, tuple)
     parts = layer if isinstance(layer, tuple) else (layer,)
-    directions = 1 if len(parts) == 2 else 2
+    if not all(isinstance(part, nn.LSTM) for part in parts) or len(parts) != 1 + pair:
+        raise AdapterError(
+            f"lstm is {type(layer).__name__}; expected an nn.LSTM, or a pair of them: forwards, backwards."
+        )
     for part in parts:
-        if not isinstance(part, nn.LSTM) or len(parts) > 2:
-            raise AdapterError(
-                f"lstm is {type(layer).__name__}; expected an nn.LSTM, or a pair of them: forwards, backwards."
-            )
-        if part.num_layers != 1 or part.proj_size or 1 + part.bidirectional > directions:
+        if part.num_layers != 1 or part.proj_size or (pair and part.bidirectional):
             raise AdapterError(
                 f"lstm has {part.num_layers} layers, bidirectional={part.bidirectional} and proj_size="
                 f"{part.proj_size}; expected one layer without projection, and one direction in each of a pair. "

@@ -23,6 +23,7 @@ from attnaudit.adapters.conformance.gradients import (
     check_gradients,
     check_live_gradients,
 )
+from attnaudit.adapters.conformance.recurrent import check_resume
 from attnaudit.adapters.conformance.replacement import (
     check_decode,
     check_each_site,
@@ -62,6 +63,7 @@ CHECKS: tuple[Check, ...] = (
     check_deletion,
     check_repeated_deletion,
     check_substitution,
+    check_resume,
     check_replay,
     check_transformed,
     check_shipped,

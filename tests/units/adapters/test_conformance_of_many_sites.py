@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnaudit.adapters import Inputs, Intervention, Site, Trace
 from attnaudit.adapters.conformance import CHECKS, BrokenContractError, Case, Subject, full, quick
@@ -31,7 +31,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     results = full(adapter, instances_for(adapter))
     assert [one.check for one in results] == [check.name for check in CHECKS]
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
-    skipped = {"decode", "shipped"} | ({"query"} if name != "cross" else set())
+    skipped = {"decode", "resume", "shipped"} | ({"query"} if name != "cross" else set())
     assert {one.check for one in results if one.outcome == "skip"} == skipped
     assert next(one.detail for one in results if one.check == "transformed").startswith("value vectors")
 
@@ -40,14 +40,15 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
 def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
     adapter = SOUND[name]()
     found = [one.check for one in quick(adapter, instances_for(adapter))]
-    assert found == [check.name for check in CHECKS if check.quick and check.name not in {"decode", "shipped"}]
+    skipped = {"decode", "resume", "shipped"}
+    assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
 
 
 def test_a_pooled_adapter_passes_the_full_form() -> None:
     results = {one.check: one for one in full(pooled(2, mask_id=1), dataset().instances)}
     assert {name for name, one in results.items() if one.outcome == "fail"} == set()
     skipped = {name for name, one in results.items() if one.outcome == "skip"}
-    assert skipped == {"query", "each_site", "left_padding", "replay", "transformed", "shipped"}
+    assert skipped == {"query", "each_site", "left_padding", "resume", "replay", "transformed", "shipped"}
     assert results["replay"].detail == "the capabilities say replays=False"
 
 
@@ -410,6 +411,11 @@ def said(**capabilities: Any) -> Callable[[], SmallTransformer]:
 
 
 #: check -> adapters that it is meant for, each with what the error says is the mend.
+def names_another_layer() -> ModelAdapter:
+    torch.manual_seed(2)
+    return pooled(lstm=nn.LSTM(6, 5, batch_first=True, bidirectional=True))
+
+
 BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "sites": [
         (NamesOneKeyTwice, "Give every site its own key"),
@@ -500,6 +506,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     ],
     "repeated_deletion": [(KeepsInAnotherOrder, "in their order")],
     "substitution": [(SubstitutesTheNext, "other positions than those marked")],
+    "resume": [(names_another_layer, "the encoder's states with nothing added")],
     "replay": [
         (ReplaysFrozen, "let all later layers run live"),
         (ReplaysWithoutGradient, "passes no gradient"),
@@ -554,7 +561,7 @@ def test_an_adapter_may_say_how_its_shipped_kernel_compares() -> None:
 def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
     results = full(SmallTransformer(differentiable=False), PLAIN)
     skipped = {one.check for one in results if one.outcome == "skip"}
-    assert skipped == {"query", "decode", "gradients", "live_gradients", "finite_differences", "shipped"}
+    assert skipped == {"query", "decode", "gradients", "live_gradients", "finite_differences", "resume", "shipped"}
 
 
 def test_an_adapter_without_gradients_is_still_caught_by_what_its_logits_do() -> None:

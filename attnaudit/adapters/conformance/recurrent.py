@@ -1,0 +1,55 @@
+"""The faster forms of a recurrent encoder."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.conformance.contract import contract, require_same_logits
+from attnaudit.adapters.conformance.examples import Examples
+from attnaudit.adapters.protocol import TEXT, RecurrentAdapter
+
+MEND = (
+    "Name in lstm the one layer whose outputs, forwards then backwards, are the encoder's states with nothing added, "
+    "or leave it out."
+)
+
+
+@contract("deletion", "resumes")
+def check_resume(e: Examples) -> str:
+    """resume() gives the logits of run() on what keep() leaves."""
+    examples = e if e.thorough else e.few
+    rows, keep = _variants(examples.inputs.mask[TEXT], examples.inputs.special[TEXT], 12 if e.thorough else 4)
+    if not len(rows):
+        return "no instance with two tokens to try on"
+    adapter = cast(RecurrentAdapter, examples.adapter)
+    with torch.no_grad():
+        found = adapter.resume(examples.inputs, adapter.begin(examples.inputs), rows, keep)
+    require_same_logits(
+        found,
+        examples.run(examples.adapter.keep(examples.inputs, TEXT, rows, keep)).logits,
+        "resume() and run() on what keep() leaves differ",
+        MEND,
+    )
+    return f"states that are shared give the logits of shorter inputs ({len(rows)} variants)"
+
+
+def _variants(mask: Tensor, special: Tensor, each: int) -> tuple[Tensor, Tensor]:
+    """Rows (V,) with two real tokens or more, and what stays (V, T): all but the first, all but the last, all, and
+    some drawn at random."""
+    real, found = mask & ~special, []
+    generator = torch.Generator().manual_seed(0)
+    for row in (real.sum(1) >= 2).nonzero()[:, 0].tolist():
+        places = real[row].nonzero()[:, 0].tolist()
+        for number in range(each):
+            keep = mask[row].clone()
+            if number < 2:
+                keep[places[-number]] = False
+            elif number > 2:
+                keep &= (torch.rand(len(keep), generator=generator) < 0.7).to(keep.device)
+                keep[places[number % len(places)]] = True
+            found.append((row, keep))
+    rows = torch.tensor([row for row, _ in found], dtype=torch.long, device=mask.device)
+    return rows, torch.stack([keep for _, keep in found]) if found else mask[:0]

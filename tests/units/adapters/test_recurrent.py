@@ -1,0 +1,154 @@
+"""One LSTM layer whose variants share states, against reading every shorter input on its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from attnaudit.adapters import PooledAttentionAdapter, recurrent
+from attnaudit.adapters.conformance import check_adapter
+from attnaudit.errors import AdapterError
+from attnaudit.instances import Instance
+from attnaudit.measurement.batch import Batch
+from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
+
+torch.manual_seed(0)
+LAYERS: dict[str, recurrent.Layer] = {
+    "both ways": nn.LSTM(3, 2, batch_first=True, bidirectional=True),
+    "forwards": nn.LSTM(3, 2, batch_first=True),
+    "a pair": (nn.LSTM(3, 2, batch_first=True), nn.LSTM(3, 2, batch_first=True)),
+    "without bias": nn.LSTM(3, 2, batch_first=True, bidirectional=True, bias=False),
+}
+
+
+def plain(layer: recurrent.Layer, embeddings: Tensor) -> Tensor:
+    """(n, d) -> (n, m) states of one input."""
+    if isinstance(layer, tuple):
+        return torch.cat([layer[0](embeddings)[0], layer[1](embeddings.flip(0))[0].flip(0)], dim=-1)
+    states: Tensor = layer(embeddings)[0]
+    return states
+
+
+@st.composite
+def ragged(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """embeddings (B, T, d), mask (B, T) with padding anywhere, rows (V,), keep (V, T)."""
+    count, width, variants = draw(st.integers(1, 4)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+
+    def marks(rows: int) -> Tensor:
+        return torch.rand(rows, width, generator=generator) < draw(st.sampled_from([0.3, 0.8, 1.0]))
+
+    rows = torch.randint(0, count, (variants,), generator=generator)
+    return torch.randn(count, width, 3, generator=generator), marks(count), rows, marks(variants)
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+@settings(max_examples=40, deadline=None)
+@given(case=ragged())
+def test_states_are_those_of_the_tokens_that_stay_read_alone(
+    name: str, case: tuple[Tensor, Tensor, Tensor, Tensor]
+) -> None:
+    embeddings, mask, rows, keep = case
+    begun = recurrent.begin(LAYERS[name], embeddings, mask)
+    found = recurrent.states_without(begun, rows, keep)
+    positions, inside = recurrent.kept_positions(begun, rows, keep)
+    assert found.shape[:2] == positions.shape == inside.shape
+    for v, row in enumerate(rows.tolist()):
+        stays = (keep[v] & mask[row]).nonzero()[:, 0]
+        assert positions[v][inside[v]].tolist() == stays.tolist()
+        assert not found[v][~inside[v]].any()
+        if len(stays):
+            expected = plain(LAYERS[name], embeddings[row, stays])
+            torch.testing.assert_close(found[v, : len(stays)], expected, rtol=1e-5, atol=1e-6)
+
+
+def batch(model: PooledAttentionAdapter, texts: list[str], budget: int, **options: Any) -> Batch:
+    instances = [Instance(id=str(i), text=text) for i, text in enumerate(texts)]
+    return Batch(
+        model,
+        instances,
+        range(len(texts)),
+        **{"seed": 0, "gradients": False, "budget": budget, "counts": Counter(), **options},
+    )
+
+
+def pair(**changes: Any) -> tuple[PooledAttentionAdapter, PooledAttentionAdapter]:
+    """The same model, told of its LSTM and not."""
+    torch.manual_seed(1)
+    encoder = Encoder()
+    return adapter(2, encoder=encoder, lstm=encoder.rnn, **changes), adapter(2, encoder=encoder, **changes)
+
+
+TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=24).map(" ".join)
+
+
+@pytest.mark.parametrize("tokenizer", ["plain", "ends", "attended ends"])
+@settings(max_examples=15, deadline=None)
+@given(texts=st.lists(TEXT, min_size=1, max_size=5), budget=st.sampled_from([1, 30, 4096]))
+def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, texts: list[str], budget: int) -> None:
+    ends = {} if tokenizer == "plain" else {"tokenize": tokenize_with_ends, "attend_special": tokenizer != "ends"}
+    fast, slow = pair(**ends)
+    found, expected = batch(fast, texts, budget), batch(slow, texts, budget)
+    torch.testing.assert_close(found.deleted, expected.deleted, rtol=0, atol=1e-6, equal_nan=True)
+    generator = torch.Generator().manual_seed(len(texts))
+    rows = torch.randint(0, len(texts), (12,), generator=generator)
+    keep = torch.rand(12, found.real.shape[1], generator=generator) < 0.5
+    torch.testing.assert_close(
+        found.erased(rows, keep, "deletion"),
+        expected.erased(rows, keep, "deletion"),
+        rtol=0,
+        atol=1e-6,
+        equal_nan=True,
+    )
+    assert expected.counts["resume"] == 0
+    if any(len(text.split()) > 1 for text in texts):
+        assert found.counts["resume"] > 0
+        assert found.counts["forward"] == 2
+
+
+def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = recurrent.states_without
+
+    def watched(begun: recurrent.Begun, rows: Tensor, keep: Tensor) -> Tensor:
+        states = real(begun, rows, keep)
+        sizes.append(states.shape[0] * states.shape[1])
+        return states
+
+    monkeypatch.setattr(recurrent, "states_without", watched)
+    found = batch(pair()[0], ["good " * 50, "bad " * 49, "a " * 20], 20)
+    assert not found.deleted[found.real].isnan().any()
+    assert len(sizes) > 10
+    assert max(sizes) <= 8 * 20
+
+
+def test_the_suite_tries_what_is_shared() -> None:
+    found = {one.check: one for one in check_adapter(pair()[0], dataset().instances)}
+    assert found["resume"].outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("layer", "what"),
+    [
+        (nn.GRU(3, 2), "lstm is GRU; expected an nn.LSTM"),
+        (nn.LSTM(3, 2, num_layers=2), "lstm has 2 layers"),
+        (nn.LSTM(3, 2, proj_size=1), "proj_size=1; expected one layer without projection"),
+        ((nn.LSTM(3, 2), nn.LSTM(3, 2, bidirectional=True)), "one direction in each of a pair"),
+        ((nn.LSTM(3, 2),), "lstm is tuple"),
+    ],
+)
+def test_another_layer_is_refused_when_it_is_named(layer: Any, what: str) -> None:
+    with pytest.raises(AdapterError, match=what):
+        adapter(lstm=layer)
+
+
+def test_an_adapter_without_a_layer_says_so() -> None:
+    model = adapter()
+    with pytest.raises(AdapterError, match="Give lstm"):
+        model.begin(model.collate(dataset().instances[:1]))
