@@ -6,9 +6,8 @@ Shapes: B instances, T tokens (padded), V variants, C classes, d and m features.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from typing import Literal, cast
 
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, RecurrentAdapter, Trace
 from attnaudit.instances import Instance
 
@@ -46,23 +46,6 @@ def differentiable(device: torch.device) -> Iterator[None]:
     else:
         with torch.enable_grad():
             yield
-
-
-def repeated(inputs: Inputs, times: int) -> Inputs:
-    """Each row so many times, one after another: row b becomes rows b·times to (b+1)·times - 1. Strings stay behind."""
-
-    def rows(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: value.repeat_interleave(times, dim=0) for name, value in values.items()}
-
-    return replace(
-        inputs,
-        ids=rows(inputs.ids),
-        mask=rows(inputs.mask),
-        special=rows(inputs.special),
-        words=rows(inputs.words),
-        extra=rows(inputs.extra),
-        tokens={},
-    )
 
 
 class Batch:

@@ -20,7 +20,7 @@ from attnaudit.adapters.huggingface.language_model import Head
 from attnaudit.adapters.huggingface.recording import Observer, Recorder, spread
 from attnaudit.adapters.huggingface.sites import DECODER, Layout, embedded, find, watched
 from attnaudit.adapters.huggingface.tokens import Reader
-from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
+from attnaudit.adapters.padding import delete_positions, keep_positions, pad, repeated, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -299,7 +299,7 @@ class HuggingFaceAdapter:
         """The whole pass with the intervention."""
         rows, variants = weights.shape[:2]
         put = replay.put_in(site, queries.repeat_interleave(variants), weights.flatten(0, 1))
-        many = probing.repeated(inputs, variants)
+        many = repeated(inputs, variants)
         return self.run(many, intervene=put).logits.reshape(rows, variants, -1)
 
     def replay_wide(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
@@ -307,7 +307,7 @@ class HuggingFaceAdapter:
         rows, variants = weights.shape[:2]
         assert isinstance(trace.prefix, replay.Prefix)
         put = replay.put_in(site, queries.repeat_interleave(variants), weights.flatten(0, 1))
-        many = probing.repeated(inputs, variants)
+        many = repeated(inputs, variants)
         with replay.resumed(self.layout, site, trace.prefix, rows, variants) as first:
             recorder = Recorder(self.layout.places, self.masks(many), intervene=put, first=first)
             return self._forward(many, recorder).reshape(rows, variants, -1)

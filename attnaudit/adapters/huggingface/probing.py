@@ -5,7 +5,6 @@ Shapes: B rows, T tokens, V variants, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,21 +26,6 @@ TOLERANCE = 1e-4
 LENGTHS = (9, 4, 6)
 #: Variants that a form of `replay` is tried with.
 VARIANTS = 2
-
-
-def repeated(inputs: Inputs, times: int) -> Inputs:
-    """Each row so many times, one after another. Strings stay behind."""
-
-    def rows(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: value.repeat_interleave(times, dim=0) for name, value in values.items()}
-
-    return Inputs(
-        ids=rows(inputs.ids),
-        mask=rows(inputs.mask),
-        special=rows(inputs.special),
-        words=rows(inputs.words),
-        extra=rows(inputs.extra),
-    )
 
 
 def single(inputs: Inputs, row: int) -> Inputs:
