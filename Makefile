@@ -11,7 +11,7 @@ STAMP := $(VENV)/.attnaudit-installed
 MINILM ?= models/minilm
 INSTANCES ?= 300
 
-.PHONY: audit audit-transformer test validate lint clean
+.PHONY: audit audit-transformer test validate bench lint clean
 
 # Ends with pytest's own status: 1 means that a gate failed, which the demo model honestly may.
 audit: $(STAMP)
@@ -30,6 +30,10 @@ test: $(STAMP)
 # Tries the checks and the default policy on planted models; ARGS=--quick takes minutes.
 validate: $(STAMP)
 	$(BIN)/python -m attnaudit.cli validate $(ARGS)
+
+# Speed next to what one would run instead, on one thread; a quarter of an hour, ARGS=--quick takes minutes.
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.speed $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

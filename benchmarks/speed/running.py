@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
-from benchmarks.speed import pooled, ranks
-from benchmarks.speed.timing import Comparison, Timed, compare
+from attnaudit.data import load
+from benchmarks.speed import pooled, ranks, startup, subjects, writing
+from benchmarks.speed.timing import Comparison, DisagreementError, Timed, compare
 
-REPEATS, QUICK_REPEATS = 5, 2
+REPEATS, QUICK_REPEATS = 5, 1
+AUDITS, STARTS = 3, 5
+ROOT = Path(__file__).resolve().parents[2]
+#: How many sentences the audit of a quick run takes.
+QUICK_INSTANCES = 100
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
@@ -15,22 +26,74 @@ def comparisons(quick: bool) -> Iterator[Comparison]:
     for family in (ranks.kendall, ranks.weighted, ranks.information):
         yield from family(shrink)
     yield from pooled.comparisons(quick)
+    if not subjects.missing_transformers():
+        from benchmarks.speed import minilm
+
+        yield from minilm.comparisons(quick)
 
 
 def line(one: Timed) -> str:
     """One comparison for the terminal."""
-    asked = "" if one.met is None else f"  asked ≥{one.target:g}×: {'met' if one.met else 'short'}"
+    asked = "" if one.met is None else f"  asked {writing.asked(vars(one))}: {'met' if one.met else 'SHORT'}"
     return (
-        f"{one.name} | {one.rival}: {one.ours_ms:.4g} against {one.theirs_ms:.4g} ms an instance, "
-        f"{one.ratio:.3g}× ({one.low:.3g} to {one.high:.3g}){asked}"
+        f"{one.name} | {one.rival}: {writing.number(one.ours_ms)} against {writing.number(one.theirs_ms)} ms, "
+        f"{writing.number(one.ratio)}× ({writing.number(one.low)} to {writing.number(one.high)}), "
+        f"passes {writing.passes(one.our_passes)} against {writing.passes(one.their_passes)}{asked}"
     )
 
 
+def _child(module: str, *words: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.speed.{module}", *words], cwd=ROOT, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"benchmarks.speed.{module}: {done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def whole_audit(quick: bool) -> dict[str, Any]:
+    """Medians over runs in processes of their own."""
+    runs = [_child("whole_audit", *([str(QUICK_INSTANCES)] if quick else [])) for _ in range(1 if quick else AUDITS)]
+    ratios = [one["total"] / one["passes"] for one in runs]
+    return {
+        **{key: statistics.median(one[key] for one in runs) for key in runs[0]},
+        "ratio": statistics.median(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+        "repeats": len(runs),
+        "instances": QUICK_INSTANCES if quick else len(load("movie-reviews").instances),
+    }
+
+
 def run(*, quick: bool, only: str | None, say: Callable[[str], None] = print) -> int:
-    found = []
+    found: dict[str, Any] = {"machine": writing.machine(), "comparisons": []}
+    missing = subjects.missing_transformers()
+    found["left_out"] = [f"the Transformer, {missing}"] if missing else []
+    status = 0
     for one in comparisons(quick):
         if only and only.lower() not in f"{one.name} {one.rival}".lower():
             continue
-        found.append(compare(one, QUICK_REPEATS if quick else REPEATS))
-        say(line(found[-1]))
-    return 0
+        try:
+            timed = compare(one, QUICK_REPEATS if quick else REPEATS)
+        except DisagreementError as error:
+            found["left_out"].append(str(error))
+            say(str(error))
+            status = 1
+            continue
+        found["comparisons"].append(writing.plain(timed))
+        say(line(timed))
+    others: dict[str, Callable[[], Any]] = {
+        "audit": lambda: whole_audit(quick),
+        "startup": lambda: startup.measured(1 if quick else STARTS),
+        "scaling": lambda: _child("scaling", *(["--quick"] if quick else [])),
+    }
+    for name, work in others.items():
+        if not only or only.lower() in name:
+            found[name] = work()
+            say(f"{name}: {json.dumps(found[name], ensure_ascii=False)}")
+    for said in (*found["left_out"], *writing.summary(found)):
+        say(said)
+    if not quick and not only:
+        writing.write(found)
+        say(f"wrote {', '.join(one.relative_to(ROOT).as_posix() for one in (writing.JSON, writing.PAGE))}")
+    return status

@@ -92,6 +92,7 @@ def bilstm(name: str, data: Dataset) -> Subject:
         classes=("negative", "positive"),
         modules=(model,),
         mask_id=UNKNOWN,
+        lstm=model.encoder.layer,
     )
     return Subject(name=name, adapter=adapter, model=model, data=data)
 
@@ -104,9 +105,9 @@ def missing_transformers() -> str:
 
 
 @cache
-def minilm_as_it_ships() -> tuple[Any, Any]:
+def minilm_as_it_ships(**settings: int) -> tuple[Any, Any]:
     """A BERT of MiniLM's size with random weights, and a tokenizer of the embedded sentences' words; nothing is
-    downloaded."""
+    downloaded. settings: of its config, in place of MiniLM's."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -125,19 +126,20 @@ def minilm_as_it_ships() -> tuple[Any, Any]:
         **{f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")},
     )
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(**MINILM))
+    model = BertForSequenceClassification(BertConfig(**{**MINILM, **settings}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "LayerNorm" not in name:
-                parameter.copy_(torch.randn(parameter.shape) * 0.05)
+            # Gains of exactly one would make every state's norm a constant, and its gradient rounding.
+            centre, spread = ("LayerNorm.weight" in name) * 1.0, 0.2 if "LayerNorm" in name else 0.05
+            parameter.copy_(centre + torch.randn(parameter.shape) * spread)
     return model.eval().requires_grad_(False), tokenizer
 
 
-def minilm(name: str, data: Dataset) -> Subject:
-    """A copy of the same model, as an adapter."""
+def minilm(name: str, data: Dataset, **settings: int) -> Subject:
+    """A copy of the same model, as an adapter. settings: of its config, in place of MiniLM's."""
     from attnaudit.adapters.huggingface import transformer
 
-    model, tokenizer = copy.deepcopy(minilm_as_it_ships())
+    model, tokenizer = copy.deepcopy(minilm_as_it_ships(**settings))
     return Subject(name=name, adapter=transformer(model, tokenizer), model=model, data=data)
 
 

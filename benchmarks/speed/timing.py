@@ -11,17 +11,40 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Shortest stretch of CPU seconds that is timed; shorter work is repeated within it.
-STRETCH = 0.03
+STRETCH = 0.05
 #: Runs longer than this many CPU seconds are repeated SLOW times.
-LONG, SLOW = 20.0, 3
+LONG, SLOW = 8.0, 3
+
+
+class Clock:
+    """CPU seconds within wrapped functions; calls from one into another count once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._inside = 0.0, False
+
+    def around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **given: Any) -> Any:
+            if self._inside:
+                return original(*arguments, **given)
+            self._inside, started = True, time.process_time()
+            try:
+                return original(*arguments, **given)
+            finally:
+                self.seconds += time.process_time() - started
+                self._inside = False
+
+        return timed
+
+    def wrap(self, owner: Any, name: str) -> None:
+        setattr(owner, name, self.around(getattr(owner, name)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """ours and theirs: called without arguments. shared: what both start from, taken off `ours`; theirs is given it.
-    difference: (ours, theirs) -> a number that must not exceed `tolerance`. passes: how many forward and backward
-    passes each took, read after its run. target: the ratio that is asked for. limit_ms: the most that an instance may
-    take."""
+    """ours and theirs: called without arguments. part: the clock of what counts of `ours`, where theirs is given the
+    rest; None: all of it. difference: (ours, theirs) -> a number that must not exceed `tolerance`. our_passes,
+    their_passes: how many forward and backward passes each took, read after its run. target: the ratio that is asked
+    for. limit_ms: the most that an instance may take."""
 
     name: str
     rival: str
@@ -30,7 +53,7 @@ class Comparison:
     theirs: Callable[[], Any]
     difference: Callable[[Any, Any], float]
     tolerance: float
-    shared: Callable[[], Any] | None = None
+    part: Clock | None = None
     our_passes: Callable[[Any], Mapping[str, int]] = lambda _: {}
     their_passes: Callable[[], Mapping[str, int]] = dict
     target: float | None = None
@@ -48,7 +71,6 @@ class Timed:
     repeats: int
     ours_ms: float
     theirs_ms: float
-    shared_ms: float
     ratio: float
     low: float
     high: float
@@ -73,15 +95,17 @@ class DisagreementError(Exception):
     """The two ways do not give the same numbers, so that their times say nothing."""
 
 
-def cpu(work: Callable[[], Any], times: int = 1) -> float:
-    """CPU seconds of one call."""
+def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> float:
+    """CPU seconds of one call, or of that part of it."""
     gc.collect()
     gc.disable()
+    before = part.seconds if part else 0.0
     try:
         started = time.process_time()
         for _ in range(times):
             work()
-        return (time.process_time() - started) / times
+        took = time.process_time() - started
+        return (part.seconds - before if part else took) / times
     finally:
         gc.enable()
 
@@ -103,27 +127,22 @@ def compare(one: Comparison, repeats: int) -> Timed:
     del found, expected
     repeats = min(repeats, SLOW) if first_theirs + first_ours > LONG else repeats
     often, rarely = (max(1, math.ceil(STRETCH / max(t, 1e-6))) for t in (first_ours, first_theirs))
-    ours, theirs, shared = [], [], []
+    ours, theirs = [], []
     for turn in range(repeats):
         if turn % 2:
             theirs.append(cpu(one.theirs, rarely))
-        shared.append(cpu(one.shared, often) if one.shared else 0.0)
-        ours.append(cpu(one.ours, often))
+        ours.append(cpu(one.ours, often, one.part))
         if not turn % 2:
             theirs.append(cpu(one.theirs, rarely))
-    before = statistics.median(shared)
-    # A difference of two times can be lost in noise: never below a hundredth of what was timed.
-    net = [max(t - before, t / 100) for t in ours]
-    ratios = [t / o for t, o in zip(theirs, net, strict=True)]
+    ratios = [t / o for t, o in zip(theirs, ours, strict=True)]
     per = 1000 / one.instances
     return Timed(
         name=one.name,
         rival=one.rival,
         instances=one.instances,
         repeats=repeats,
-        ours_ms=statistics.median(net) * per,
+        ours_ms=statistics.median(ours) * per,
         theirs_ms=statistics.median(theirs) * per,
-        shared_ms=before * per,
         ratio=statistics.median(ratios),
         low=min(ratios),
         high=max(ratios),

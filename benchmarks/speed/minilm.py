@@ -1,0 +1,227 @@
+"""A BERT of MiniLM's size through the engine, next to the same model run in plain Transformers and by Captum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnaudit.measurement.batch import Batch
+from attnaudit.measurement.engine import BATCH_TOKENS_OF_HEADS
+from benchmarks.speed.pooled import audited, passes_of, rows_apart
+from benchmarks.speed.ranks import furthest
+from benchmarks.speed.subjects import Subject, in_order, long_texts, minilm, minilm_as_it_ships, short_texts
+from benchmarks.speed.timing import Comparison
+
+BATCH = 16
+Rows = list[NDArray[np.float64]]
+
+
+class Rival:
+    """The model as it ships (sdpa) and what a user would run with it."""
+
+    def __init__(self) -> None:
+        self.model, self.tokenizer = minilm_as_it_ships()
+        self.words = self.model.get_input_embeddings()
+        self.passes: Counter[str] = Counter()
+
+    def encoded(self, subject: Subject) -> list[list[int]]:
+        return [list(self.tokenizer(one.text)["input_ids"]) for one in in_order(subject.data)]
+
+    def probability(self, **given: Tensor) -> Tensor:
+        self.passes["forward"] += 1
+        self.passes["forward_rows"] += len(next(iter(given.values())))
+        return torch.softmax(self.model(**given).logits, -1)
+
+    def batches(self, texts: list[list[int]]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        for start in range(0, len(order), BATCH):
+            places = order[start : start + BATCH]
+            width = len(texts[places[-1]])
+            ids, mask = torch.zeros(len(places), width, dtype=torch.long), torch.zeros(len(places), width)
+            for row, i in enumerate(places):
+                ids[row, : len(texts[i])] = torch.tensor(texts[i])
+                mask[row, : len(texts[i])] = 1
+            yield places, ids, mask.long()
+
+    @torch.no_grad()
+    def forward(self, texts: list[list[int]]) -> NDArray[np.float64]:
+        found = np.empty(len(texts))
+        for places, ids, mask in self.batches(texts):
+            found[places] = self.probability(input_ids=ids, attention_mask=mask)[:, 1].double().numpy()
+        return found
+
+    def saliency(self, texts: list[list[int]]) -> Rows:
+        from captum.attr import Saliency
+
+        def run(embedded: Tensor, mask: Tensor) -> Tensor:
+            return self.probability(inputs_embeds=embedded, attention_mask=mask)[:, 1]
+
+        method, found = Saliency(run), [np.empty(0)] * len(texts)
+        for places, ids, mask in self.batches(texts):
+            self.passes["backward"] += 1
+            embedded = self.words(ids).requires_grad_()
+            norms = method.attribute(embedded, abs=False, additional_forward_args=(mask,)).double().norm(dim=-1)
+            for row, i in enumerate(places):
+                kept = norms[row, 1 : len(texts[i]) - 1].detach()
+                found[i] = (kept / kept.sum()).numpy()
+        return found
+
+    @torch.no_grad()
+    def leave_one_out(self, texts: list[list[int]]) -> Rows:
+        found = []
+        for ids in texts:
+            whole = torch.tensor([ids])
+            clean = self.probability(input_ids=whole)[:, 1].double()
+            changed = [
+                self.probability(input_ids=torch.cat([whole[:, :i], whole[:, i + 1 :]], 1))[:, 1]
+                for i in range(1, len(ids) - 1)
+            ]
+            found.append((torch.cat(changed).double() - clean).abs().numpy())
+        return found
+
+    @torch.no_grad()
+    def ablation(self, texts: list[list[int]]) -> Rows:
+        from captum.attr import FeatureAblation
+
+        method = FeatureAblation(lambda ids: self.probability(input_ids=ids)[:, 1])
+        found = []
+        for ids in texts:
+            features = torch.arange(len(ids))[None].clone()
+            features[:, -1] = 0
+            changed = method.attribute(
+                torch.tensor([ids]),
+                baselines=self.tokenizer.mask_token_id,
+                feature_mask=features,
+                perturbations_per_eval=BATCH,
+            )
+            found.append(changed[0, 1:-1].double().numpy())
+        return found
+
+    def influence(self, texts: list[list[int]]) -> Rows:
+        """Of each text's tokens on the states that the last layer reads, one backward pass for each state."""
+        found = []
+        for ids in texts:
+            self.passes["forward"] += 1
+            embedded = self.words(torch.tensor([ids])).requires_grad_()
+            states = self.model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[-2][0]
+            rows = []
+            for p in range(1, len(ids) - 1):
+                self.passes["backward"] += 1
+                (slope,) = torch.autograd.grad(states[p].norm(), embedded, retain_graph=True)
+                rows.append(slope[0, 1:-1].norm(dim=-1))
+            norms = torch.stack(rows).double()
+            shares = norms / norms.sum(-1, keepdim=True)
+            found.append((-torch.special.xlogy(shares, shares).sum(-1).mean(0, keepdim=True)) / np.log(len(rows)))
+        return [one.numpy() for one in found]
+
+
+def comparisons(quick: bool) -> Iterator[Comparison]:
+    rival = Rival()
+    yield from _of(rival, minilm("n≈20", short_texts(3 if quick else 8)))
+    if not quick:
+        yield from _of(rival, minilm("n≈124", long_texts(1)))
+
+
+def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
+    texts = rival.encoded(subject)
+
+    def one(
+        what: str,
+        other: str,
+        needs: tuple[str, ...],
+        work: Callable[[list[list[int]]], Any],
+        difference: Callable[[Any, Any], float],
+    ) -> Comparison:
+        def theirs() -> Any:
+            rival.passes.clear()
+            return work(texts)
+
+        return Comparison(
+            name=f"MiniLM size: {what}, {subject.name}",
+            rival=other,
+            instances=len(texts),
+            ours=lambda: audited(subject, *needs),
+            theirs=theirs,
+            difference=difference,
+            tolerance=2e-5,
+            our_passes=passes_of,
+            their_passes=lambda: dict(rival.passes),
+        )
+
+    gradient, deletion = "gradient.meister.inputs", "leave_one_out.inputs"
+    yield one(
+        "forward pass",
+        f"Transformers with sdpa, batches of {BATCH}",
+        (),
+        rival.forward,
+        lambda ours, found: furthest(np.stack(ours[0].vectors["probabilities"])[:, 1], found),
+    )
+    yield one(
+        "gradient",
+        f"Captum Saliency, batches of {BATCH}",
+        (gradient,),
+        rival.saliency,
+        lambda ours, found: rows_apart(ours[0].vectors[gradient], found),
+    )
+    yield one(
+        "leave-one-out by deletion",
+        "Transformers with sdpa, one by one",
+        (deletion,),
+        rival.leave_one_out,
+        lambda ours, found: rows_apart(ours[0].vectors[f"{deletion}.change"], found),
+    )
+    yield _substitution(rival, subject, texts)
+    yield one(
+        "input influence",
+        "Transformers with sdpa, n backward passes for each text",
+        ("influence.hidden",),
+        rival.influence,
+        lambda ours, found: furthest(ours[0].scalars["influence.hidden.entropy"], np.concatenate(found)),
+    )
+
+
+def _substitution(rival: Rival, subject: Subject, texts: list[list[int]]) -> Comparison:
+    instances, counts, budget = in_order(subject.data), Counter[str](), BATCH_TOKENS_OF_HEADS["cpu"]
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+
+    def ours() -> Rows:
+        counts.clear()
+        found: Rows = [np.empty(0)] * len(texts)
+        size = max(1, budget // len(texts[order[-1]]))
+        for start in range(0, len(order), size):
+            places = order[start : start + size]
+            batch = Batch(
+                subject.adapter,
+                [instances[i] for i in places],
+                places,
+                seed=0,
+                gradients=False,
+                budget=budget,
+                counts=counts,
+            )
+            change = (batch.probabilities[:, None, 1] - batch.substituted[..., 1]).numpy()
+            for row, i in enumerate(places):
+                found[i] = change[row, 1 : len(texts[i]) - 1]
+        return found
+
+    def theirs() -> Rows:
+        rival.passes.clear()
+        return rival.ablation(texts)
+
+    return Comparison(
+        name=f"MiniLM size: leave-one-out by substitution, {subject.name}",
+        rival=f"Captum FeatureAblation, perturbations_per_eval = {BATCH}",
+        instances=len(texts),
+        ours=ours,
+        theirs=theirs,
+        difference=rows_apart,
+        tolerance=2e-5,
+        our_passes=lambda _: dict(counts),
+        their_passes=lambda: dict(rival.passes),
+    )

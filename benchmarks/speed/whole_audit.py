@@ -1,0 +1,60 @@
+"""What the whole default audit costs beyond its own passes. Run as a process of its own; prints JSON.
+
+    python -m benchmarks.speed.whole_audit [INSTANCES]
+
+CPU seconds of `pytest audits/ --model demo` on one thread, after torch and the engine are imported. The passes are the
+model's runs and decodes and the backward passes; the engine is the rest of the measuring; what remains is statistics,
+verdicts, the report and pytest itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.speed.timing import Clock
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Methods of the adapter that run the model or a part of it.
+PASSES = ("run", "decode", "begin", "resume")
+
+
+def main(instances: str | None = None) -> int:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import pytest
+    import torch
+
+    torch.set_num_threads(1)
+    from attnaudit.adapters.pooled import PooledAttentionAdapter
+    from attnaudit.measurement import engine
+
+    passes, measuring = Clock(), Clock()
+    for name in PASSES:
+        passes.wrap(PooledAttentionAdapter, name)
+    passes.wrap(torch.autograd, "grad")
+    measuring.wrap(engine, "measure")
+    with tempfile.TemporaryDirectory(prefix="attnaudit-") as folder:
+        words = ["audits/", "--model", "demo", "-q", "-p", "no:cacheprovider", f"--audit-reports={folder}"]
+        words += [f"--audit-max-instances={instances}"] if instances else []
+        os.chdir(ROOT)
+        held = io.StringIO()
+        started = time.process_time()
+        with contextlib.redirect_stdout(held):
+            status = pytest.main(words)
+        total = time.process_time() - started
+    if status not in (0, 1):
+        print(held.getvalue(), file=sys.stderr)
+        return int(status)
+    found = {"total": total, "passes": passes.seconds, "engine": measuring.seconds - passes.seconds}
+    print(json.dumps({**found, "rest": total - measuring.seconds}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,300 @@
+"""benchmarks/speed.json, the table in benchmarks/README.md and the curves."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.timing import Timed
+
+FOLDER = Path(__file__).resolve().parents[1]
+JSON, PAGE, CURVES = FOLDER / "speed.json", FOLDER / "README.md", FOLDER / "speed.svg"
+BEGIN, END = "<!-- speed: written by python -m benchmarks.speed -->", "<!-- end of speed -->"
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "captum", "transformers")
+
+#: CPU ms per instance of Jain & Wallace's published code, one thread, as published: on another machine. The name of our
+#: comparison -> SST (n≈20), 20 Newsgroups (n≈124).
+PUBLISHED = {
+    "forward pass": (0.4, 2.6),
+    "gradient": (1.3, 16.0),
+    "100 permutations": (4.8, 28.0),
+    "leave-one-out by deletion": (9.7, 873.0),
+    "adversary, exact against searched": (33.0, 453.0),
+}
+FOUR = "gradient, permutations, leave-one-out and adversary"
+LABELS = ("n≈20", "n≈124")
+#: The whole audit may take this many times its own passes.
+AUDIT = 1.5
+
+
+def machine() -> dict[str, Any]:
+    """The processor and the versions; nothing that names the computer."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        named = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        processor = named[0] if named else processor
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": versions,
+    }
+
+
+def plain(one: Timed) -> dict[str, Any]:
+    return {**vars(one), "met": one.met}
+
+
+def number(value: float) -> str:
+    """Three figures."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+_SHORT = ("forward", "forward_rows", "backward", "decode", "resume", "resumed_rows")
+
+
+def passes(counts: Mapping[str, int]) -> str:
+    """Such as "3 f (96 rows), 2 b": forward passes and their rows, backward passes; the page says the letters."""
+    words = []
+    if counts.get("forward"):
+        words.append(f"{counts['forward']:,} f ({counts.get('forward_rows', counts['forward']):,} rows)")
+    words += [
+        f"{counts[key]:,} {letter}"
+        for key, letter in (("backward", "b"), ("decode", "d"), ("resume", "r"))
+        if counts.get(key)
+    ]
+    words += [f"{n:,} {k}" for k, n in sorted(counts.items()) if k not in _SHORT]
+    return ", ".join(words) or "—"
+
+
+def comparison_table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        "| what | next to | ours, ms | theirs, ms | ratio (least to most) | differs by | our passes | their passes |",
+        "|---|---|---:|---:|---:|---:|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['name']} | {row['rival']} | {number(row['ours_ms'])} | {number(row['theirs_ms'])} "
+            f"| **{number(row['ratio'])}×** ({number(row['low'])} to {number(row['high'])}) | {row['difference']:.0e} "
+            f"| {passes(row['our_passes'])} | {passes(row['their_passes'])} |"
+        )
+    return lines
+
+
+def asked(row: Mapping[str, Any]) -> str:
+    words = [f"≥{row['target']:g}×"] if row["target"] is not None else []
+    words += [f"≤{row['limit_ms']:g} ms"] if row["limit_ms"] is not None else []
+    return " and ".join(words)
+
+
+def targets(found: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
+    """(what, what is asked, what was measured, whether it is met)."""
+    rows = []
+    for row in found["comparisons"]:
+        if row["met"] is not None:
+            measured = f"{number(row['ratio'])}×, {number(row['ours_ms'])} ms"
+            rows.append((f"{row['name']}: next to {row['rival']}", asked(row), measured, row["met"]))
+    by_name = {row["name"]: row for row in found["comparisons"]}
+    for place, label in enumerate(LABELS):
+        if f"{FOUR}, {label}" in by_name:
+            own = by_name[f"{FOUR}, {label}"]["ours_ms"]
+            published = sum(PUBLISHED[name][place] for name in PUBLISHED if name != "forward pass")
+            ratio = published / own
+            what = f"{FOUR}, {label}: next to the published figures ({published:,.0f} ms, another machine)"
+            rows.append((what, "≥10×", f"{number(ratio)}×, {number(own)} ms", ratio >= 10))
+    if found.get("audit"):
+        ratio = found["audit"]["ratio"]
+        rows.append(("the default audit: next to its own passes", f"≤{AUDIT:g}×", f"{ratio:.2f}×", ratio <= AUDIT))
+    starts = {one["command"]: one for one in found.get("startup", [])}
+    for name, one in starts.items():
+        if one["imports_torch"] is not None:
+            said = f"{one['seconds']:.2f} s, imports {'torch' if one['imports_torch'] else 'no torch'}"
+            rows.append((name, "well under 1 s, no torch", said, one["seconds"] < 0.7 and not one["imports_torch"]))
+    five, torch = starts.get("audit of 5 instances"), starts.get("python -c 'import torch'")
+    if five and torch:
+        share = torch["cpu"] / five["cpu"]
+        rows.append(("audit of 5 instances: share of import torch", "≥50%", f"{share:.0%}", share >= 0.5))
+    return rows
+
+
+def published_table(found: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| CPU ms per instance | published, SST n≈20 | ours, n≈20 | published, 20News n≈124 | ours, n≈124 |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    first: dict[str, Mapping[str, Any]] = {}
+    for row in found["comparisons"]:
+        first.setdefault(row["name"], row)
+    for name, figures in PUBLISHED.items():
+        cells = []
+        for figure, label in zip(figures, LABELS, strict=True):
+            row = first.get(f"{name}, {label}")
+            cells += [f"{figure:g}", number(row["ours_ms"]) if row else "—"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The generated part of README.md."""
+    where = found["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
+    lines = [
+        BEGIN,
+        "",
+        f"{where['processor']}, {where['cores']} cores, one thread used; {where['date']}; {versions}.",
+        "",
+        "CPU milliseconds of the process per instance (for ranks: per row), medians over repeats in which ours and "
+        "theirs take turns; the ratio is theirs divided by ours, with the least and the most of the repeats. Each pair "
+        "is first checked to give the same numbers. Ours is a call of the public engine, tokenising included; theirs "
+        "gets token ids. Permutations and adversary are without the forward pass that both sides start from. Passes: "
+        "f forward, b backward, d decodes, r passes that resume from shared states, each "
+        "of a batch; those of ours include the shared forward pass.",
+        "",
+        *comparison_table(found["comparisons"]),
+        "",
+        *[f"Left out: {reason}" for reason in found.get("left_out", [])],
+        "",
+        "### Targets",
+        "",
+        "| what | asked | measured | |",
+        "|---|---|---|---|",
+        *[f"| {what} | {ask} | {said} | {'met' if met else '**short**'} |" for what, ask, said, met in targets(found)],
+        "",
+        "### Published figures",
+        "",
+        "Jain & Wallace's code as published, on another machine; beside it ours on this one.",
+        "",
+        *published_table(found),
+    ]
+    if found.get("audit"):
+        one = found["audit"]
+        lines += [
+            "",
+            "### The whole default audit",
+            "",
+            f"`pytest audits/ --model demo`, {one['instances']:,} instances, process start and imports excluded: "
+            f"{one['total']:.1f} CPU seconds, of which the model's own passes {one['passes']:.1f}, the rest of the "
+            f"measuring {one['engine']:.1f}, statistics, verdicts, report and pytest {one['rest']:.1f} (medians of "
+            f"{one['repeats']}); {one['ratio']:.2f} times the passes ({one['low']:.2f} to {one['high']:.2f}).",
+        ]
+    if found.get("startup"):
+        lines += [
+            "",
+            "### Start-up",
+            "",
+            "Seconds of the whole process, interpreter included.",
+            "",
+            "| command | wall | least to most | CPU | imports torch |",
+            "|---|---:|---:|---:|---|",
+        ]
+        said = {True: "yes", False: "no", None: ""}
+        for one in found["startup"]:
+            lines.append(
+                f"| `{one['command']}` | {one['seconds']:.2f} | {one['low']:.2f} to {one['high']:.2f} "
+                f"| {one['cpu']:.2f} | {said[one['imports_torch']]} |"
+            )
+    if found.get("scaling"):
+        lines += ["", "### Scaling", "", "![Time and peak memory](speed.svg)", "", *scaling_tables(found["scaling"])]
+    return "\n".join([*lines, "", END])
+
+
+def scaling_tables(found: Mapping[str, Any]) -> list[str]:
+    """CPU seconds and MiB."""
+    cells = {(row["measure"], row["tokens"]): row for row in found["tokens"]}
+    names = list(dict.fromkeys(name for name, _ in cells))
+    lengths = sorted({tokens for _, tokens in cells})
+    lines = [
+        "Of one text (τ: of one row of 50), CPU ms and, in brackets, peak MiB above what was resident before.",
+        "",
+        f"| tokens | {' | '.join(f'{n:,}' for n in lengths)} |",
+        f"|---|{'---:|' * len(lengths)}",
+    ]
+    for name in names:
+        row = [cells.get((name, n)) for n in lengths]
+        lines.append(f"| {name} | {' | '.join(_cost(one) for one in row)} |")
+    if found["instances"]:
+        lines += [
+            "",
+            "Gradient, permutations and adversary together, texts of n≈20:",
+            "",
+            f"| instances | {' | '.join(format(one['instances'], ',') for one in found['instances'])} |",
+            f"|---|{'---:|' * len(found['instances'])}",
+            f"| CPU s (MiB) | {' | '.join(_cost(one, 1) for one in found['instances'])} |",
+        ]
+    if found["heads"]:
+        lines += [
+            "",
+            "A Transformer as wide as MiniLM, gradient and permutations of one row, for each text of n≈20:",
+            "",
+            f"| layers × heads | {' | '.join('{layers} × {heads}'.format(**one) for one in found['heads'])} |",
+            f"|---|{'---:|' * len(found['heads'])}",
+            f"| CPU ms (MiB) | {' | '.join(_cost(one) for one in found['heads'])} |",
+        ]
+    return lines
+
+
+def _cost(one: Mapping[str, Any] | None, factor: int = 1000) -> str:
+    if one is None:
+        return "—"
+    memory = "" if one["mib"] is None else f" ({one['mib']:,.0f})"
+    return f"{number(one['seconds'] * factor)}{memory}"
+
+
+def draw(found: Mapping[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "attnaudit"
+    from matplotlib import pyplot
+
+    figure, ((time, memory), (many, held)) = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    series: dict[str, list[Mapping[str, Any]]] = {}
+    for row in found["tokens"]:
+        series.setdefault(row["measure"], []).append(row)
+    for name, rows in series.items():
+        time.plot([r["tokens"] for r in rows], [r["seconds"] * 1000 for r in rows], marker="o", label=name)
+        if all(r["mib"] is not None for r in rows):
+            memory.plot([r["tokens"] for r in rows], [r["mib"] for r in rows], marker="o", label=name)
+    rows = found["instances"]
+    many.plot([r["instances"] for r in rows], [r["seconds"] for r in rows], marker="o")
+    if all(r["mib"] is not None for r in rows):
+        held.plot([r["instances"] for r in rows], [r["mib"] for r in rows], marker="o")
+    for axes, title in ((time, "CPU ms of one text"), (memory, "peak MiB")):
+        axes.set(xscale="log", yscale="log", xlabel="tokens", title=title)
+    for axes, title in ((many, "CPU seconds, n≈20"), (held, "peak MiB, n≈20")):
+        axes.set(xlabel="instances", title=title, ylim=(0, None))
+    time.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def write(found: Mapping[str, Any], folder: Path = FOLDER) -> None:
+    """The JSON, the page and, where they were measured, the curves."""
+    folder.joinpath(JSON.name).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path = folder / PAGE.name
+    whole = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
+    before, _, rest = whole.partition(BEGIN)
+    path.write_text(before + page(found) + rest.partition(END)[2], encoding="utf-8")
+    if found.get("scaling"):
+        draw(found["scaling"], folder / CURVES.name)
+
+
+def summary(found: Mapping[str, Any]) -> Sequence[str]:
+    """What the terminal shows of the targets."""
+    return [f"{'met  ' if met else 'SHORT'}  {what}: {said}; asked {ask}" for what, ask, said, met in targets(found)]
