@@ -1,0 +1,106 @@
+"""How many instances per second each measure takes on a device, and what batching gives there.
+
+    python -m benchmarks.gpu [--device cuda] [--instances 2026] [--quick]
+
+For the demo model, and for a BERT of MiniLM's size with random weights: instances per second of each measure in the
+engine's own batches, the share of what predicting alone does per second, and the ratio to measuring one instance at a
+time, which is the loop that one would write. Warm-up runs are left out; the device is waited for at both ends. Prints
+one table and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnaudit.adapters.loading import load_model
+from attnaudit.data import load, sample
+from attnaudit.instances import Dataset
+from attnaudit.measurement.engine import measure
+
+NEEDS = {
+    "prediction": ["prediction"],
+    "gradient": ["gradient.meister.inputs"],
+    "τ-b with the gradient": ["agreement.gradient.meister.inputs"],
+    "100 permutations": ["permutation"],
+    "leave-one-out": ["leave_one_out.inputs"],
+    "input influence": ["influence.hidden"],
+    "adversary, ε=.01": ["adversarial.0.01"],
+}
+#: Instances that are measured one at a time.
+ALONE = 32
+
+
+def seconds(adapter: Any, rows: Dataset, needs: list[str], device: str, batch_tokens: int | None) -> float:
+    """Wall time of measuring all rows, the device waited for."""
+    _wait(device)
+    started = time.perf_counter()
+    measure(adapter, rows, needs, model="model", seed=0, device=device, batch_tokens=batch_tokens)
+    _wait(device)
+    return time.perf_counter() - started
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def minilm_sized(folder: Path) -> str:
+    """A checkpoint folder of BERT with 6 layers, 12 heads and width 384, random weights."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from tests import architectures
+
+    reader = architectures.tokenizer("wordpiece")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=30522,
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=1536,
+        pad_token_id=reader.pad_token_id,
+        id2label={0: "negative", 1: "positive"},
+        label2id={"negative": 0, "positive": 1},
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    reader.save_pretrained(folder)
+    return str(folder)
+
+
+def table(name: str, model: str, device: str, instances: int) -> None:
+    adapter, whole = load_model(model).adapter, load("movie-reviews")
+    many, few = sample(whole, instances, 0), sample(whole, min(ALONE, instances), 0)
+    print(f"\n{name}, {instances} instances, {device}")
+    print(f"{'measure':24} {'instances/s':>12} {'of predicting':>14} {'one at a time':>14} {'ratio':>7}")
+    predicting = 0.0
+    for words, needs in NEEDS.items():
+        seconds(adapter, few, needs, device, None)
+        rate = instances / seconds(adapter, many, needs, device, None)
+        alone = len(few.instances) / seconds(adapter, few, needs, device, 1)
+        predicting = predicting or rate
+        print(f"{words:24} {rate:12,.1f} {rate / predicting:14.3f} {alone:14,.1f} {rate / alone:7.1f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Instances per second of each measure on a device.")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--instances", type=int, default=2026)
+    parser.add_argument("--quick", action="store_true", help="8 instances")
+    options = parser.parse_args()
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise SystemExit("torch finds no CUDA device: give --device cpu, or run this where there is one.")
+    count = 8 if options.quick else options.instances
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if options.device.startswith('cuda') else 'CPU'}")
+    table("demo (BiLSTM, additive)", "demo", options.device, count)
+    with tempfile.TemporaryDirectory(prefix="attnaudit-") as scratch:
+        table("BERT of MiniLM's size", minilm_sized(Path(scratch)), options.device, count)
+
+
+if __name__ == "__main__":
+    main()
