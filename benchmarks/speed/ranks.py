@@ -103,6 +103,15 @@ def weighted(shrink: int = 1) -> Iterator[Comparison]:
         )
 
 
+def merged(labels: NDArray[np.int32], centres: Floats) -> NDArray[np.int32]:
+    """Clusters of one go to the nearest of the others."""
+    sizes = np.bincount(labels, minlength=len(centres))
+    kept = np.flatnonzero(sizes > 1)
+    for alone in np.flatnonzero(sizes == 1):
+        labels[labels == alone] = kept[((centres[kept] - centres[alone]) ** 2).sum(1).argmin()]
+    return labels
+
+
 def information(shrink: int = 1) -> Iterator[Comparison]:
     """The ranking of hidden states by what they tell of the output: k-means, plug-in MI, 100 shuffles."""
     from sklearn.cluster import KMeans
@@ -112,7 +121,7 @@ def information(shrink: int = 1) -> Iterator[Comparison]:
     n, ranks, width, shuffles = 600 // shrink, 6, 64, 100
     random = np.random.default_rng(0)
     logits = random.normal(size=(n, 1))
-    # Six well separated groups in every state, so that no cluster of one is merged.
+    # Six well separated groups in every state.
     groups = random.integers(0, 6, size=(n, ranks))
     states = random.normal(size=(6, width))[groups] + logits[:, None] * random.normal(size=(ranks, width)) * 0.5
     weights = np.tile(np.arange(ranks, 0, -1) / (ranks * (ranks + 1) / 2), (n, 1))
@@ -124,7 +133,8 @@ def information(shrink: int = 1) -> Iterator[Comparison]:
             shuffled = [order.permutation(outputs) for _ in range(shuffles)]
             found = []
             for rank in range(ranks):
-                labels = KMeans(default_clusters(n), n_init=1, random_state=0).fit_predict(states[:, rank])
+                model = KMeans(default_clusters(n), n_init=1, random_state=0).fit(states[:, rank])
+                labels = merged(model.labels_, model.cluster_centers_)
                 null = np.mean([mutual_info_score(labels, one) for one in shuffled])
                 found.append(mutual_info_score(labels, outputs) - null)
         return np.array(found)

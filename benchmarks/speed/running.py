@@ -14,8 +14,8 @@ from attnaudit.data import load
 from benchmarks.speed import pooled, ranks, startup, subjects, writing
 from benchmarks.speed.timing import Comparison, DisagreementError, Timed, compare
 
-REPEATS, QUICK_REPEATS = 5, 1
-AUDITS, STARTS = 3, 5
+REPEATS, QUICK_REPEATS = 3, 1
+AUDITS, STARTS = 2, 3
 ROOT = Path(__file__).resolve().parents[2]
 #: How many sentences the audit of a quick run takes.
 QUICK_INSTANCES = 100
@@ -91,9 +91,10 @@ def run(*, quick: bool, only: str | None, say: Callable[[str], None] = print) ->
         if not only or only.lower() in name:
             found[name] = work()
             say(f"{name}: {json.dumps(found[name], ensure_ascii=False)}")
+        if not quick and not only:
+            writing.write(found)
     for said in (*found["left_out"], *writing.summary(found)):
         say(said)
     if not quick and not only:
-        writing.write(found)
         say(f"wrote {', '.join(one.relative_to(ROOT).as_posix() for one in (writing.JSON, writing.PAGE))}")
     return status

@@ -13,7 +13,7 @@ from typing import Any
 #: Shortest stretch of CPU seconds that is timed; shorter work is repeated within it.
 STRETCH = 0.05
 #: Runs longer than this many CPU seconds are repeated SLOW times.
-LONG, SLOW = 8.0, 3
+LONG, SLOW = 8.0, 2
 
 
 class Clock:
