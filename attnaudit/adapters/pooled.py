@@ -48,7 +48,8 @@ class PooledAttentionAdapter:
     max_tokens: longer inputs are refused.
     family: what models it is like, as the validated_on of a policy names them; "" is validated by none.
     lstm: the one LSTM layer that makes the states, where the encoder is nothing else: nn.LSTM, or a pair of them that
-    read forwards and backwards. Taking tokens away then reads again only what comes after them in each direction.
+    read forwards and backwards. Taking tokens away then reads again only what comes after them in each direction, and
+    input influence needs no backward passes.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class PooledAttentionAdapter:
             mask=mask_id is not None,
             linear_decoder=isinstance(decoder, nn.Linear),
             resumes=lstm is not None,
+            influences=lstm is not None,
             max_tokens=max_tokens,
         )
 
@@ -200,6 +202,9 @@ class PooledAttentionAdapter:
         positions, inside = recurrent.kept_positions(shared, rows, keep)
         allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
         return self.decode(states, self.attention(states, allowed)[:, None, :])[:, 0, :]
+
+    def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
+        return recurrent.influence(cast(recurrent.Begun, begun), positions)
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
         if self.mask_id is None:

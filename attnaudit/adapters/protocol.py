@@ -30,6 +30,7 @@ class Capabilities:
     replays: `replay()` gives the logits of other weights at one query of a site without what comes before it.
     value_norms: `transformed()` gives the value vectors after the output projection.
     resumes: `begin` and `resume` give the logits of inputs that lack tokens, from states shared with the whole input.
+    influences: `influence` gives how much of each hidden state comes from each token, without a graph.
     differentiable: gradients reach embeddings and replaced weights.
     deletion: `delete` and `keep` work. mask: `substitute` works. query: instances may carry a query. max_tokens:
     longest input, None if unlimited. left_padding: `run` takes inputs that are padded on the left.
@@ -44,6 +45,7 @@ class Capabilities:
     replays: bool = False
     value_norms: bool = False
     resumes: bool = False
+    influences: bool = False
     differentiable: bool = True
     deletion: bool = True
     mask: bool = False
@@ -189,6 +191,11 @@ class RecurrentAdapter(ModelAdapter, Protocol):
 
     def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
         """rows (V,), keep (V, T) -> (V, C) logits: those of `run` on `keep(inputs, TEXT, rows, keep)`."""
+        ...
+
+    def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
+        """(B, P, T) ‖∂‖h_p‖/∂E_i‖ for every position p of the slice and every i, Euclidean norms; zero where either is
+        padding."""
         ...
 
 

@@ -10,6 +10,7 @@ hidden state, h of one direction (m = h or 2h).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -36,13 +37,33 @@ class Direction:
     inward: Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Begun:
     """A batch read once. order: (B, T) positions of the tokens in their order, then padding. lengths: (B,)."""
 
     order: Tensor
     lengths: Tensor
     directions: tuple[Direction, ...]
+
+    @cached_property
+    def slopes(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """For each direction, tokens in their order and zero on padding: (B, T, h) its part of ∂‖h_p‖/∂h_p, and
+        (B, T, 6, h) how one step passes changes on (see `_step_slopes`)."""
+        inside = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
+        with torch.no_grad():
+            states = [self._in_order(number, one.hidden[:, 1:]) for number, one in enumerate(self.directions)]
+            norms = torch.cat(states, dim=-1).norm(dim=-1, keepdim=True)
+            units = [torch.where(norms > 0, part / norms, 0.0) * inside[..., None] for part in states]
+            steps = [self._in_order(number, _step_slopes(one)) for number, one in enumerate(self.directions)]
+            return tuple((u, s * inside[..., None, None]) for u, s in zip(units, steps, strict=True))
+
+    def _in_order(self, number: int, values: Tensor) -> Tensor:
+        """(B, T, ...) of a direction, in the order in which it reads -> in the order of the tokens."""
+        if not number:
+            return values
+        rows = torch.arange(len(values), device=values.device)[:, None]
+        places = torch.arange(values.shape[1], device=values.device).expand_as(self.order)
+        return values[rows, _mirrored(places, self.lengths)]
 
 
 def refuse_other(layer: object) -> None:
@@ -182,3 +203,76 @@ def _read_on(direction: Direction, rows: Tensor, read: Tensor, order: Tensor, ta
         taken = gates.index_select(0, token[j, :count])
         hidden, cell = _step(taken, hidden[:count], cell[:count], direction.recurrent)
         states.index_copy_(0, to[j, :count], hidden)
+
+
+def _step_slopes(direction: Direction) -> Tensor:
+    """(B, T, 6, h): what ∂/∂h of a step is multiplied by to be added to its ∂/∂c; what ∂/∂c is multiplied by to be
+    the slope of the input, forget and cell gates; what ∂/∂h is multiplied by to be that of the output gate; and what
+    ∂/∂c is multiplied by for the step before."""
+    gates = direction.gates + direction.hidden[:, :-1] @ direction.recurrent
+    taken, forgotten, candidate, shown = gates.chunk(4, dim=-1)
+    taken, forgotten, candidate, shown = taken.sigmoid(), forgotten.sigmoid(), candidate.tanh(), shown.sigmoid()
+    before, after = direction.cell[:, :-1], direction.cell[:, 1:].tanh()
+    return torch.stack(
+        [
+            shown * (1 - after.square()),
+            candidate * taken * (1 - taken),
+            before * forgotten * (1 - forgotten),
+            taken * (1 - candidate.square()),
+            after * shown * (1 - shown),
+            forgotten,
+        ],
+        dim=2,
+    )
+
+
+def influence(begun: Begun, positions: slice) -> Tensor:
+    """(B, P, T) ‖∂‖h_p‖/∂E_i‖ for each position p of the slice and i; zero where either is padding."""
+    width = begun.order.shape[1]
+    rank = begun.order.argsort(1)
+    wanted = rank[:, positions]
+    inside = wanted < begun.lengths[:, None]
+    if not bool(inside.any()):
+        return torch.zeros((*wanted.shape, width), device=wanted.device)
+    first, last = int(wanted[inside].min()), int(wanted[inside].max())
+    with torch.no_grad():
+        found, own = torch.zeros(()), torch.zeros(())
+        for number, direction in enumerate(begun.directions):
+            squares, at_itself = _passed_back(direction, *begun.slopes[number], range(first, last + 1), bool(number))
+            found, own = found + squares, own + at_itself
+        places = torch.arange(last + 1 - first, device=wanted.device)
+        found[places, :, places + first] = own.square().sum(-1)
+        at = torch.where(inside, wanted - first, 0)
+        rows = torch.arange(len(at), device=at.device)[:, None]
+        chosen = found[at, rows].gather(2, rank[:, None].expand(-1, at.shape[1], -1))
+        return chosen.sqrt() * inside[..., None]
+
+
+def _passed_back(
+    direction: Direction, units: Tensor, steps: Tensor, tokens: range, upwards: bool
+) -> tuple[Tensor, Tensor]:
+    """(P, B, T) squared norms of the slopes at each input of the norms at these tokens, through one direction, and
+    (P, B, d) the slopes at the tokens themselves. upwards: the direction reads from the last token to the first, so its
+    slopes travel from a token to later ones."""
+    (rows, width, _, h), count = steps.shape, len(tokens)
+    outward = torch.cat([direction.recurrent.T, direction.inward], dim=1)
+    squares, own = units.new_zeros(count, rows, width), units.new_zeros(count, rows, direction.inward.shape[1])
+    at_hidden, at_cell = units.new_zeros(count, rows, h), units.new_zeros(count, rows, h)
+    for t in range(tokens.start, width) if upwards else range(tokens.stop - 1, -1, -1):
+        active = slice(0, min(t - tokens.start + 1, count)) if upwards else slice(max(t - tokens.start, 0), count)
+        here = t - tokens.start if t in tokens else None
+        if here is not None:
+            at_hidden[here] = units[:, t]
+        hidden, cell, step = at_hidden[active], at_cell[active], steps[:, t]
+        cell.addcmul_(hidden, step[:, 0])
+        gates = units.new_empty(len(cell), rows, 4, h)
+        torch.mul(cell[:, :, None], step[:, 1:4], out=gates[:, :, :3])
+        torch.mul(hidden, step[:, 4], out=gates[:, :, 3])
+        passed = (gates.view(-1, 4 * h) @ outward).view(len(cell), rows, -1)
+        at_input = passed[..., h:]
+        squares[active, :, t] = at_input.square().sum(-1)
+        if here is not None:
+            own[here] = at_input[-1 if upwards else 0]
+        hidden.copy_(passed[..., :h])
+        cell.mul_(step[:, 5])
+    return squares, own

@@ -299,7 +299,7 @@ class Batch:
 
     @cached_property
     def begun(self) -> object:
-        """What an adapter that resumes shares among the variants of this batch."""
+        """What a recurrent adapter shares among the variants and the influences of this batch."""
         self._count_forward(len(self.instances))
         with torch.no_grad():
             return cast(RecurrentAdapter, self.adapter).begin(self.inputs)

@@ -12,7 +12,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Intervention, Site, TransformerAdapter
+from attnaudit.adapters.protocol import TEXT, Intervention, RecurrentAdapter, Site, TransformerAdapter
 from attnaudit.errors import AdapterError
 from attnaudit.measurement import rows
 from attnaudit.measurement.batch import Batch, differentiable, probabilities
@@ -23,6 +23,8 @@ from attnaudit.readings import Reading, parse
 
 #: Largest difference between a pass and its faster form that rounding in float32 explains.
 TOLERANCE = 1e-4
+#: Influences of tokens on states that are held at once, for each token of the budget.
+INFLUENCES = 64
 
 #: Where weights are replaced: the rows that the reading shows, all rows of its layer, or those of every layer of its
 #: stack, there either as they come out of the changed states ("live") or as in the clean pass ("frozen").
@@ -48,6 +50,7 @@ class Passes:
         self.named: Reading | None = parse(reading) if reading else None
         self.scope: Scope = scope_of(batch.adapter, reading)
         self.site: Site = self.scope.site
+        self._influences = (0, torch.empty(0, 0))
 
     @property
     def logits(self) -> Tensor:
@@ -169,11 +172,27 @@ class Passes:
         eq. 5).
 
         `.norm()` has gradient 0 at 0, where the root of a sum of squares has NaN."""
+        if self.adapter.capabilities.influences:
+            return self._influence_at_once(position)
         self.counts["backward"] += 1
         with differentiable(self.device):
             norms = self.hidden[:, position, :].norm(dim=-1)
             (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
         return self.norms_of(gradient)
+
+    def _influence_at_once(self, position: int) -> Tensor:
+        """As `influence`, by an adapter that has it for many positions together: they are kept until another position
+        is asked for. They are as many as bound both states and influences by a multiple of the budget."""
+        start, block = self._influences
+        if not start <= position < start + block.shape[1]:
+            rows, width = self.real.shape
+            count = max(1, min(self.budget // rows, INFLUENCES * self.budget // (rows * width)))
+            self.counts["influence"] += 1
+            adapter = cast(RecurrentAdapter, self.adapter)
+            with torch.no_grad():
+                block = adapter.influence(self.inputs, self.batch.begun, slice(position, min(width, position + count)))
+            start, self._influences = position, (position, block)
+        return self.batch.together(block[:, position - start].double().square()).sqrt()
 
     def norms_of(self, gradient: Tensor) -> Tensor:
         """(B, T, d) gradients of tokens -> (B, T) their Euclidean norms by unit, over all of its tokens."""

@@ -23,7 +23,7 @@ from attnaudit.adapters.conformance.gradients import (
     check_gradients,
     check_live_gradients,
 )
-from attnaudit.adapters.conformance.recurrent import check_resume
+from attnaudit.adapters.conformance.recurrent import check_influence, check_resume
 from attnaudit.adapters.conformance.replacement import (
     check_decode,
     check_each_site,
@@ -64,6 +64,7 @@ CHECKS: tuple[Check, ...] = (
     check_repeated_deletion,
     check_substitution,
     check_resume,
+    check_influence,
     check_replay,
     check_transformed,
     check_shipped,

@@ -27,6 +27,7 @@ Need = Literal[
     "decoding",
     "deletion",
     "differentiable",
+    "influences",
     "left_padding",
     "mask",
     "many_sites",
@@ -45,6 +46,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     ),
     "deletion": (lambda e: e.capabilities.deletion, "the capabilities say deletion=False"),
     "differentiable": (lambda e: e.capabilities.differentiable, "the capabilities say differentiable=False"),
+    "influences": (lambda e: e.capabilities.influences, "the capabilities say influences=False"),
     "left_padding": (
         lambda e: e.capabilities.left_padding or e.padded_left,
         "the capabilities say left_padding=False",

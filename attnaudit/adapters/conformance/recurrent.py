@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.conformance.contract import contract, require_same_logits
+from attnaudit.adapters.conformance.contract import TOLERANCE, contract, require_close, require_same_logits
 from attnaudit.adapters.conformance.examples import Examples
 from attnaudit.adapters.protocol import TEXT, RecurrentAdapter
 
@@ -34,6 +34,31 @@ def check_resume(e: Examples) -> str:
         MEND,
     )
     return f"states that are shared give the logits of shorter inputs ({len(rows)} variants)"
+
+
+@contract("differentiable", "influences")
+def check_influence(e: Examples) -> str:
+    """influence() gives the gradients of the norms of hidden states."""
+    few = e.few
+    leaves, width = few.leaves(), few.inputs.mask[TEXT].shape[1]
+    adapter = cast(RecurrentAdapter, few.adapter)
+    with torch.no_grad():
+        found = adapter.influence(few.inputs, adapter.begin(few.inputs), slice(0, width))
+    with few.differentiating():
+        trace = few.adapter.run(few.inputs, embeddings=leaves, hidden=True)
+        norms = trace.hidden[few.sites[-1].key].norm(dim=-1)
+        places = range(width) if e.thorough else sorted({0, width // 2, width - 1})
+        slopes = [torch.autograd.grad(norms[:, p].sum(), leaves[TEXT], retain_graph=True)[0] for p in places]
+    expected = torch.stack(slopes, dim=1).norm(dim=-1)
+    size = expected.max().item()
+    require_close(
+        found[:, list(places)],
+        expected,
+        "influence() and the gradients of run() differ",
+        MEND,
+        tolerance=TOLERANCE * max(size, 1e-6),
+    )
+    return f"influences are the gradients of the states' norms ({len(places)} positions)"
 
 
 def _variants(mask: Tensor, special: Tensor, each: int) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from attnaudit.adapters.conformance import check_adapter
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.measurement.batch import Batch
+from attnaudit.measurement.passes import Passes
 from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
 
 torch.manual_seed(0)
@@ -66,6 +67,27 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
         if len(stays):
             expected = plain(LAYERS[name], embeddings[row, stays])
             torch.testing.assert_close(found[v, : len(stays)], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+@settings(max_examples=40, deadline=None)
+@given(case=ragged(), data=st.data())
+def test_influences_are_gradients_of_the_norms_of_states(
+    name: str, case: tuple[Tensor, Tensor, Tensor, Tensor], data: st.DataObject
+) -> None:
+    embeddings, mask, _, _ = case
+    start = data.draw(st.integers(0, mask.shape[1] - 1))
+    positions = slice(start, data.draw(st.integers(start + 1, mask.shape[1])))
+    found = recurrent.influence(recurrent.begin(LAYERS[name], embeddings, mask), positions)
+    expected = torch.zeros(*mask.shape, mask.shape[1])
+    for row in range(len(mask)):
+        places = mask[row].nonzero()[:, 0]
+        leaf = embeddings[row, places].clone().requires_grad_(True)
+        if len(places):
+            norms = plain(LAYERS[name], leaf).norm(dim=-1)
+            for p, norm in zip(places, norms, strict=True):
+                expected[row, p, places] = torch.autograd.grad(norm, leaf, retain_graph=True)[0].norm(dim=-1)
+    torch.testing.assert_close(found, expected[:, positions], rtol=1e-5, atol=1e-6)
 
 
 def batch(model: PooledAttentionAdapter, texts: list[str], budget: int, **options: Any) -> Batch:
@@ -128,9 +150,22 @@ def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.Mo
     assert max(sizes) <= 8 * 20
 
 
+@pytest.mark.parametrize("tokenizer", ["plain", "ends"])
+@settings(max_examples=12, deadline=None)
+@given(texts=st.lists(TEXT, min_size=1, max_size=4), budget=st.sampled_from([1, 4, 4096]))
+def test_influence_gives_the_numbers_of_backward_passes(tokenizer: str, texts: list[str], budget: int) -> None:
+    fast, slow = pair(**({} if tokenizer == "plain" else {"tokenize": tokenize_with_ends}))
+    found, expected = (Passes(batch(model, texts, budget, gradients=True)) for model in (fast, slow))
+    for p in range(found.real.shape[1]):
+        here = found.real[:, p]
+        torch.testing.assert_close(found.influence(p)[here], expected.influence(p)[here], rtol=1e-5, atol=1e-8)
+    assert found.counts["backward"] == 0
+    assert 0 < found.counts["influence"] <= expected.counts["backward"]
+
+
 def test_the_suite_tries_what_is_shared() -> None:
     found = {one.check: one for one in check_adapter(pair()[0], dataset().instances)}
-    assert found["resume"].outcome == "pass"
+    assert found["resume"].outcome == found["influence"].outcome == "pass"
 
 
 @pytest.mark.parametrize(
