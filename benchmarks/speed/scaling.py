@@ -91,6 +91,7 @@ def by_rank_length(lengths: tuple[int, ...], rows: int = 50) -> list[dict[str, A
             "weighted τ": lambda x=x, y=y, real=real: weighted_kendall_tau(x, y, x, real),
         }
         for name, work in forms.items():
+            work()  # the first call may import
             seconds, memory = cost(work)
             found.append({"measure": name, "tokens": length, "seconds": seconds / rows, "mib": memory})
     return found
