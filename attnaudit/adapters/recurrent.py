@@ -19,6 +19,8 @@ from attnaudit.errors import AdapterError
 
 #: The layer: one LSTM, of one direction or two, or the forward and the backward one apart.
 Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
+#: Slopes below this are taken for zero: a CPU is slow with numbers too small for float32's exponent.
+LOST = 1e-30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,4 +277,7 @@ def _passed_back(
             own[here] = at_input[-1 if upwards else 0]
         hidden.copy_(passed[..., :h])
         cell.mul_(step[:, 5])
+        if t % 8 == 0:
+            hidden.masked_fill_(hidden.abs() < LOST, 0.0)
+            cell.masked_fill_(cell.abs() < LOST, 0.0)
     return squares, own
