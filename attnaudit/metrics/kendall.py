@@ -10,9 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnaudit.metrics.rows import ELEMENTS_PER_CHUNK, compact, length_chunks, padded_rows
+from attnaudit.metrics.discordance import count_pairs
+from attnaudit.metrics.rows import compact, length_chunks, padded_rows
 
-PAIRWISE_LIMIT = 256  # longer rows go to scipy's O(n log n) routine, one by one
+COUNTING_LIMIT = 1000  # longer rows go to scipy's routine, one by one: it is then the faster
+COUNTING_COST = 40  # elements that counting holds for each token, so that a chunk stays near the processor
 EXACT_LIMIT = 33  # scipy's own limit for the exact null distribution
 
 
@@ -36,11 +38,11 @@ def kendall(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Kendall:
     p_value = tau.clone()
     lengths = torch.where(_holds_nan(rows.values, rows.mask), 0, lengths)
 
-    short = torch.where(lengths <= PAIRWISE_LIMIT, lengths, 0)
-    for index, width in length_chunks(short, lambda length: length * length):
-        tau[index], p_value[index] = _pairwise(left[index, :width], right[index, :width], lengths[index])
+    short = torch.where(lengths <= COUNTING_LIMIT, lengths, 0)
+    for index, width in length_chunks(short, lambda length: COUNTING_COST * length):
+        tau[index], p_value[index] = _counted(left[index, :width], right[index, :width], lengths[index])
 
-    for row in torch.nonzero(lengths > PAIRWISE_LIMIT).flatten().tolist():
+    for row in torch.nonzero(lengths > COUNTING_LIMIT).flatten().tolist():
         from scipy.stats import kendalltau
 
         length = int(lengths[row])
@@ -57,7 +59,7 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Shapes: x, y (..., T); mask (..., T) boolean, True at real tokens, every position if None; result (...), in [-1, 1].
     NaN (undefined) for fewer than two real tokens, when either side is all tied, or when a real value is NaN.
-    Rows of up to 256 tokens are compared pairwise in chunks of bounded memory, longer ones in O(n log n) by scipy.
+    Rows of up to 1000 tokens are counted together in O(n log n) and bounded memory, longer ones by scipy.
     Raises ValueError for shapes that differ or a mask that is not boolean.
     Source: Kendall 1945; used per instance by Jain & Wallace 2019 §4.1 and Meister et al. 2021 §4.
 
@@ -99,29 +101,17 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
     0.8261
     """
     rows = padded_rows(mask, x=x, y=y, weights=weights)
-    invalid = _holds_nan(rows.values, rows.mask)
-    # NaN compares false both ways, so padding has the sign 0 against everything.
-    left = torch.where(rows.mask, rows.values[0], torch.nan)
-    right = torch.where(rows.mask, rows.values[1], torch.nan)
-    weight = torch.where(rows.mask, rows.values[2], 0.0)
+    _, lengths, (left, right, weight) = compact(rows.mask, *rows.values)
+    lengths = torch.where(_holds_nan(rows.values, rows.mask), 0, lengths)
+    weight = torch.where(torch.arange(weight.shape[-1], device=weight.device) < lengths[:, None], weight.double(), 0.0)
     if bool((weight < 0).any()):
         raise ValueError(f"weights: expected weights of at least 0 but got {float(weight.min())}")
-    count, width = left.shape
-    agreement, moved_x, moved_y, total = (torch.zeros(count, dtype=torch.float64, device=left.device) for _ in range(4))
-    block = max(1, ELEMENTS_PER_CHUNK // max(1, count * width))
-    for start in range(0, width, block):
-        part = slice(start, start + block)
-        pair = weight[:, part, None] * weight[:, None, :]
-        sign_x = _sign(left[:, part, None], left[:, None, :])
-        sign_y = _sign(right[:, part, None], right[:, None, :])
-        agreement += (pair * sign_x * sign_y).sum((1, 2))
-        moved_x += (pair * sign_x.abs()).sum((1, 2))
-        moved_y += (pair * sign_y.abs()).sum((1, 2))
-        own = torch.arange(start, min(start + block, width), device=left.device)
-        pair[:, own - start, own] = 0.0
-        total += pair.sum((1, 2))
-    defined = (moved_x > 0) & (moved_y > 0) & ~invalid
-    tau = torch.where(defined, (agreement / total).clamp(-1.0, 1.0), torch.nan)
+    tau = torch.full(lengths.shape, torch.nan, dtype=torch.float64, device=left.device)
+    for index, width in length_chunks(lengths, lambda length: COUNTING_COST * length):
+        some = [value[index, :width] for value in (left, right, weight)]
+        pairs = count_pairs(some[0], some[1], lengths[index], some[2])
+        defined = _varies(some[0], some[2]) & _varies(some[1], some[2])
+        tau[index] = torch.where(defined, (pairs.difference / pairs.every).clamp(-1.0, 1.0), torch.nan)
     return tau.reshape(rows.leading)
 
 
@@ -154,49 +144,33 @@ def _holds_nan(values: tuple[Tensor, ...], mask: Tensor) -> Tensor:
     return torch.stack([(value.isnan() & mask).any(-1) for value in values]).any(0)
 
 
-def _sign(a: Tensor, b: Tensor) -> Tensor:
-    return (a > b).to(torch.float64) - (a < b).to(torch.float64)
+def _varies(values: Tensor, weight: Tensor) -> Tensor:
+    """(R,) whether two values with weight differ."""
+    heavy = weight > 0
+    highest = torch.where(heavy, values, -torch.inf).amax(-1)
+    lowest = torch.where(heavy, values, torch.inf).amin(-1)
+    return (heavy.sum(-1) > 1) & (highest > lowest)
 
 
-def _tie_sizes(x: Tensor, real: Tensor, lengths: Tensor) -> Tensor:
-    """For each real token the number of real tokens with its value, itself included; 1 for padding."""
-    ordered = torch.where(real, x, torch.inf).sort(-1).values
-    above = torch.searchsorted(ordered, ordered, right=True).minimum(lengths[:, None])
-    below = torch.searchsorted(ordered, ordered, right=False)
-    return torch.where(real, above - below, 1)
-
-
-def _pairwise(x: Tensor, y: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Tau-b and p of rows whose real tokens come first; memory O(rows · width²)."""
-    real = torch.arange(x.shape[-1], device=x.device) < lengths[:, None]
-    padded_x, padded_y = torch.where(real, x, torch.nan), torch.where(real, y, torch.nan)
-    # Each untied pair has x_i > x_j in one of its two orders only. NaN padding compares false.
-    higher = padded_x[:, :, None] > padded_x[:, None, :]
-    concordant = (higher & (padded_y[:, :, None] > padded_y[:, None, :])).flatten(1).count_nonzero(-1)
-    discordant = (higher & (padded_y[:, :, None] < padded_y[:, None, :])).flatten(1).count_nonzero(-1)
-    difference = (concordant - discordant).to(torch.float64)
-
-    pairs = lengths * (lengths - 1) // 2
-    ties_x, ties_y = _tie_sizes(x, real, lengths), _tie_sizes(y, real, lengths)
-    tied_x, tied_y = (ties_x - 1).sum(-1) // 2, (ties_y - 1).sum(-1) // 2
-    defined = (tied_x < pairs) & (tied_y < pairs)
-    spread = ((pairs - tied_x).double().sqrt(), (pairs - tied_y).double().sqrt())
-    tau = torch.where(defined, (difference / spread[0] / spread[1]).clamp(-1.0, 1.0), torch.nan)
+def _counted(x: Tensor, y: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Tau-b and p of rows whose real tokens come first."""
+    found = count_pairs(x, y, lengths)
+    defined = (found.tied_x < found.every) & (found.tied_y < found.every)
+    spread = ((found.every - found.tied_x).sqrt(), (found.every - found.tied_y).sqrt())
+    tau = torch.where(defined, (found.difference / spread[0] / spread[1]).clamp(-1.0, 1.0), torch.nan)
 
     n = lengths.double()
     ordered_pairs = n * (n - 1)
+    # Over groups of t tied values: Σ t(t-1)(2t+5) = 2·Σ t(t-1)(t-2) + 9·Σ t(t-1).
+    spent = 2 * (found.cubes_x + found.cubes_y) + 18 * (found.tied_x + found.tied_y)
+    variance = (ordered_pairs * (2 * n + 5) - spent) / 18
+    variance = variance + 2 * found.tied_x * found.tied_y / ordered_pairs
+    variance = variance + found.cubes_x * found.cubes_y / (9 * ordered_pairs * (n - 2).clamp(min=1))
+    p_value = torch.special.erfc(found.difference.abs() / variance.sqrt() / math.sqrt(2))
 
-    def moments(ties: Tensor) -> tuple[Tensor, Tensor]:
-        size = ties.double()
-        return ((size - 1) * (size - 2)).sum(-1), ((size - 1) * (2 * size + 5)).sum(-1)
-
-    (x0, x1), (y0, y1) = moments(ties_x), moments(ties_y)
-    variance = (ordered_pairs * (2 * n + 5) - x1 - y1) / 18
-    variance = variance + 2 * tied_x * tied_y / ordered_pairs + x0 * y0 / (9 * ordered_pairs * (n - 2).clamp(min=1))
-    p_value = torch.special.erfc(difference.abs() / variance.sqrt() / math.sqrt(2))
-
-    departures = torch.minimum(discordant, pairs - discordant)
-    exact = defined & (tied_x == 0) & (tied_y == 0) & ((lengths <= EXACT_LIMIT) | (departures <= 1))
+    departures = torch.minimum(found.discordant, found.every - found.discordant)
+    untied = (found.tied_x == 0) & (found.tied_y == 0)
+    exact = defined & untied & ((lengths <= EXACT_LIMIT) | (departures <= 1))
     for row in torch.nonzero(exact).flatten().tolist():
         p_value[row] = _exact_p_value(int(lengths[row]), int(departures[row]))
     return tau, torch.where(defined, p_value, torch.nan)
