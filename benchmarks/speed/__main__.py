@@ -19,7 +19,11 @@ from benchmarks.speed.running import run  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer instances and repeats; writes nothing")
-    parser.add_argument("--only", metavar="WORD", help="comparisons whose name or rival holds the word; writes nothing")
+    parser.add_argument(
+        "--only",
+        metavar="WORD",
+        help="measures these again: whose name or rival holds the word, or audit, startup, scaling",
+    )
     options = parser.parse_args()
     return run(quick=options.quick, only=options.only)
 
