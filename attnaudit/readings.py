@@ -12,10 +12,10 @@ from typing import Literal, cast
 
 from attnaudit.errors import CheckError, nearest
 
-Query = Literal["cls", "last", "mean"]
+Query = Literal["own", "cls", "last", "mean"]
 Kind = Literal["attention", "rollout", "norms", "gradients"]
 
-QUERIES: tuple[Query, ...] = ("cls", "last", "mean")
+QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
 STACKS = ("encoder", "decoder", "cross")
 EVERY = "*"
@@ -27,10 +27,10 @@ FORM = "cls@layer=-1,heads=mean"
 class Reading:
     """kind: "attention" (weights as they are), "rollout" (Abnar & Zuidema 2020), "norms" (of the weighted, transformed
     value vectors; Kobayashi et al. 2020) or "gradients" (weights times their gradient, negative parts left out; Chefer
-    et al. 2021). query: the row that is read: that of the first token ("cls"), of the last ("last"), or the mean over
-    all real tokens ("mean"). layer: counted from 0, or from the end with -1; "*" is every layer. heads: their mean, one
-    by number, or "*", each by itself. stack: which attention of an encoder–decoder, "encoder", "decoder" or "cross";
-    "" where the model has one stack."""
+    et al. 2021). query: the row that is read: that of the first token ("cls"), of the last ("last"), the mean over all
+    real tokens ("mean"), or whichever of these the model's own reading has ("own"). layer: counted from 0, or from the
+    end with -1; "*" is every layer. heads: their mean, one by number, or "*", each by itself. stack: which attention of
+    an encoder–decoder, "encoder", "decoder" or "cross"; "" where the model has one stack."""
 
     kind: Kind = "attention"
     query: Query = "cls"

@@ -6,7 +6,7 @@ Shapes: N rows, B instances, H heads, Q queries, K keys.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -113,6 +113,9 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
 
 def located(adapter: ModelAdapter, reading: Reading) -> Reading:
     """The reading with its layer counted from 0. Raises AdapterError for a layer or head that the model lacks."""
+    if reading.query == "own":
+        own = parse(adapter.capabilities.reading) if adapter.capabilities.reading else Reading()
+        reading = replace(reading, query=own.query, stack=reading.stack or own.stack)
     stack = stack_of(adapter, reading)
     layers, heads = len(stack), stack[0].heads
     layer = reading.layer

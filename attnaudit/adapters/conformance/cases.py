@@ -106,7 +106,7 @@ class Subject:
         for check in (one for one in CHECKS if one.basic):
             try:
                 check(self.examples)
-            except Exception:
+            except Exception:  # told in full by that check's own case
                 return check.name
         return ""
 

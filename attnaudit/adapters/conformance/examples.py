@@ -137,7 +137,7 @@ def default_instances(adapter: ModelAdapter) -> list[Instance]:
         return chosen
     try:
         adapter.run(adapter.collate(chosen[:1]))
-    except Exception:
+    except Exception:  # if it was not for want of a query, the checks fail on these and tell it
         return paired(chosen)
     return chosen
 

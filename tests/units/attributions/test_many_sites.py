@@ -339,6 +339,16 @@ def test_a_sweep_stands_for_every_layer_and_head() -> None:
     )
 
 
+@pytest.mark.parametrize(("kind", "query"), [("both ways", "cls"), ("causal", "last"), ("cross", "mean")])
+def test_own_is_the_query_of_the_models_own_reading(kind: str, query: str) -> None:
+    stack = ",stack=cross" if kind == "cross" else ""
+    found = measured(SOUND[kind](), "uniform/own@layer=*,heads=*")
+    layers = (0,) if kind == "cross" else (0, 1)
+    assert found.readings_of("own@layer=*,heads=*") == [
+        f"{query}@layer={n},heads={h}{stack}" for n in layers for h in (0, 1)
+    ]
+
+
 @pytest.mark.parametrize(
     ("need", "message"),
     [
