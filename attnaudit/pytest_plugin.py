@@ -157,7 +157,7 @@ def attnaudit_case(request: pytest.FixtureRequest) -> Imperative:
 @pytest.fixture
 def measurements(attnaudit_case: Imperative) -> Measurements:
     """What was measured of one model on one data set: the numbers that the checks see. Once per --model and --data."""
-    return attnaudit_case.session.measurements(attnaudit_case.model, attnaudit_case.data)
+    return attnaudit_case.session.measurements(attnaudit_case.model, attnaudit_case.data, attnaudit_case.needs)
 
 
 @pytest.hookimpl(trylast=True)
@@ -178,7 +178,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         item.stash[CASE] = case
         if isinstance(case, Imperative):
             mark = item.get_closest_marker("attnaudit")
-            state.session.want(case.model, case.data, (mark.kwargs.get("needs") if mark else None) or DEFAULT_NEEDS)
+            case.needs = tuple((mark.kwargs.get("needs") if mark else None) or DEFAULT_NEEDS)
+            state.session.want(case.model, case.data, case.needs)
             continue
         state.session.want(case.model, case.data, case.check.wants())
         key = (case.model, case.data, case.check.id)

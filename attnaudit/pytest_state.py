@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Imperative:
-    """A test over the fixture `measurements`: a model, a data set, and no verdict of ours."""
+    """A test over the fixture `measurements`: a model, a data set, what it needs, and no verdict of ours."""
 
     model: str
     data: str
     session: AuditSession
+    needs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<measurements of {self.model} on {self.data}>"

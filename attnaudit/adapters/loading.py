@@ -126,7 +126,7 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
             "linear_decoder": ("decoder_weights",),
             "replays": ("replay", "replay_width"),
             "value_norms": ("transformed",),
-            "resumes": ("begin", "resume"),
+            "resumes": ("begin", "resume", "resume_width"),
             "influences": ("begin", "influence"),
         }
         required += [name for flag, names in declared.items() if getattr(capabilities, flag) for name in names]

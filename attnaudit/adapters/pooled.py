@@ -196,6 +196,9 @@ class PooledAttentionAdapter:
             raise AdapterError("begin: the adapter knows of no LSTM. Give lstm, the layer that makes the states.")
         return recurrent.begin(self.lstm, self.embed(inputs)[TEXT], inputs.mask[TEXT])
 
+    def resume_width(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
+        return recurrent.width((keep & inputs.mask[TEXT][rows]).sum(1))
+
     def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
         shared = cast(recurrent.Begun, begun)
         states = recurrent.states_without(shared, rows, keep)

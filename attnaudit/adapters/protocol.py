@@ -182,11 +182,17 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
 
-class RecurrentAdapter(ModelAdapter, Protocol):
-    """What an adapter of a recurrent encoder may add; each is used only if capabilities say so."""
+class SharingAdapter(ModelAdapter, Protocol):
+    """What an adapter may add whose model reads a text in order, such as a recurrent encoder or a causal Transformer:
+    texts that lack tokens share states with the whole text. Each is used only if capabilities say so."""
 
     def begin(self, inputs: Inputs) -> object:
         """What the calls below share of one batch: its states, without a graph."""
+        ...
+
+    def resume_width(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
+        """(V,) as how many tokens of an ordinary pass a variant counts in one of `resume`: how many of them fit into
+        memory."""
         ...
 
     def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:

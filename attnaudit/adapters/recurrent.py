@@ -21,6 +21,8 @@ from attnaudit.errors import AdapterError
 Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
 #: Slopes below this are taken for zero: a CPU is slow with numbers too small for float32's exponent.
 LOST = 1e-30
+#: A pass over shared states holds one token of each variant at a time, and may have so many times the variants.
+STEPPED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,11 @@ def refuse_other(layer: object) -> None:
                 f"{part.proj_size}; expected one layer without projection, and one direction in each of a pair. "
                 "Leave lstm out: the audit gives the same numbers, more slowly."
             )
+
+
+def width(tokens: Tensor) -> Tensor:
+    """tokens (V,) of variants -> (V,) as how many tokens of an ordinary pass they count in one from shared states."""
+    return (tokens + STEPPED - 1) // STEPPED
 
 
 def begin(layer: Layer, embeddings: Tensor, mask: Tensor) -> Begun:

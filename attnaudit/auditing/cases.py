@@ -37,7 +37,7 @@ class Case:
     @property
     def measurements(self) -> Measurements:
         """What was measured for this model and data set, once for all its cases. Raises AuditError."""
-        return self.session.measurements(self.model, self.data)
+        return self.session.measurements(self.model, self.data, self.check.wants())
 
     def judge(self) -> CheckRecord:
         """The verdict, kept for the report. Raises AuditError when the model or the data cannot be audited."""

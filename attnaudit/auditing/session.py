@@ -58,6 +58,7 @@ class AuditSession:
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
         self._datasets: dict[str, tuple[Dataset, str]] = {}
         self._measured: dict[tuple[str, str], Measurements] = {}
+        self._refused: dict[tuple[str, str], dict[str, AuditError]] = {}
         self._broken: dict[object, AuditError] = {}
         self._threads: int | None = None
 
@@ -74,17 +75,23 @@ class AuditSession:
 
     def judge(self, check: Any, model: str, data: str, *, test: str = "") -> CheckRecord:
         """The record of a check. Raises AuditError when the model or the data cannot be audited."""
-        record: CheckRecord = check.judge(self.measurements(model, data), gated=max(1, len(self._gated)))
+        measurements = self.measurements(model, data, check.wants())
+        record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gated)))
         return msgspec.structs.replace(record, test=test)
 
-    def measurements(self, model: str, data: str) -> Measurements:
-        """What was announced for the pair, measured on first use. An error is raised again for every case."""
+    def measurements(self, model: str, data: str, needs: Iterable[str] = ()) -> Measurements:
+        """What was announced for the pair, measured on first use. An error is raised again for every case; what the
+        model cannot serve is raised for the cases with those needs, and the others are measured all the same."""
         pair = (model, data)
         if pair not in self._measured:
             self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
             self._pending.get(model, set()).discard(data)
             if not self._pending.get(model):
                 self._models.pop(model, None)  # its weights are not needed again
+        refused = self._refused.get(pair, {})
+        for need in needs:
+            if need in refused:
+                raise refused[need]
         return self._measured[pair]
 
     def _once(self, key: object, make: Callable[[], Any]) -> Any:
@@ -98,7 +105,7 @@ class AuditSession:
 
     def _measure(self, model: str, data: str) -> Measurements:
         from attnaudit.data import label_indices
-        from attnaudit.measurement.engine import measure, refuse_unauditable
+        from attnaudit.measurement.engine import measure, refusals, refuse_unauditable
 
         dataset, full_sha256 = self._dataset(data)
         self._prepare_torch()
@@ -110,11 +117,13 @@ class AuditSession:
             from attnaudit.adapters.conformance import quick
 
             conformance.extend(quick(loaded.adapter, dataset.instances))
+        needs = sorted(self._needs.get((model, data), set()))
+        refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
         with self.progress() as progress:
             measurements, measured = measure(
                 loaded.adapter,
                 dataset,
-                sorted(self._needs.get((model, data), set())),
+                [need for need in needs if need not in refused],
                 model=model,
                 seed=self.options.seed,
                 labels=labels,

@@ -16,15 +16,13 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.padding import repeated
-from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, RecurrentAdapter, Trace
+from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, SharingAdapter, Trace
 from attnaudit.instances import Instance
 
 #: How tokens are taken away: their ids are removed and the rest encoded again, or become the model's mask id.
 Operator = Literal["deletion", "mask"]
 #: What statistics are taken over.
 Unit = Literal["tokens", "words"]
-#: Where states are shared, a pass takes so many times the budget's tokens: its steps are over variants, not tokens.
-RESUMED = 8
 #: Variants whose lengths differ by less are run together, ordered by the first token that they lack.
 BAND = 16
 
@@ -302,27 +300,32 @@ class Batch:
         """What a recurrent adapter shares among the variants and the influences of this batch."""
         self._count_forward(len(self.instances))
         with torch.no_grad():
-            return cast(RecurrentAdapter, self.adapter).begin(self.inputs)
+            return cast(SharingAdapter, self.adapter).begin(self.inputs)
 
     def _resumed(self, rows: Tensor, keep: Tensor) -> Tensor:
         """As `_run_erased` by deletion, from shared states."""
         found = self._nothing(len(rows))
-        adapter = cast(RecurrentAdapter, self.adapter)
+        adapter = cast(SharingAdapter, self.adapter)
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of(keep, rows) | special) & mask
-        widths, gone = stays.sum(1), (mask & ~stays).int().argmax(1)
-        order = (widths // BAND * -mask.shape[1] + gone).argsort(stable=True)
-        ranked = widths[order].tolist()
-        start = 0
+        gone = (mask & ~stays).int().argmax(1)
+        order = (stays.sum(1) // BAND * -mask.shape[1] + gone).argsort(stable=True)
         with torch.no_grad():
-            while start < len(rows):
-                most = (
-                    ranked[start] // BAND * BAND + BAND - 1
-                )  # of the band that it starts in, and so of all that follow
-                part = order[start : start + max(1, RESUMED * self.budget // most)]
+            widths = adapter.resume_width(self.inputs, self.begun, rows[order], stays[order])
+            for part in self._within_budget(order, widths.tolist()):
                 self.counts["resume"] += 1
                 self.counts["resumed_rows"] += len(part)
                 logits = adapter.resume(self.inputs, self.begun, rows[part], stays[part])
                 found[part] = probabilities(logits)
-                start += len(part)
         return found
+
+    def _within_budget(self, order: Tensor, widths: Sequence[int]) -> Iterator[Tensor]:
+        """`order` in parts of which each, all as wide as its widest, stays within the budget's tokens."""
+        start = widest = 0
+        for stop, width in enumerate(widths):
+            widest = max(widest, width)
+            if stop > start and widest * (stop + 1 - start) > self.budget:
+                yield order[start:stop]
+                start, widest = stop, width
+        if len(order):
+            yield order[start:]

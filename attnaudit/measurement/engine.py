@@ -97,6 +97,17 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
     own_reading(adapter)
 
 
+def refusals(adapter: ModelAdapter, needs: Sequence[str]) -> dict[str, AuditError]:
+    """need -> why this model cannot serve it, of those that it cannot: a reading that it lacks, or an ability."""
+    found: dict[str, AuditError] = {}
+    for need in needs:
+        try:
+            _refuse_unable(adapter, [planned.measure for planned in resolve([need], adapter)[0]])
+        except AuditError as error:
+            found[need] = error
+    return found
+
+
 def measure(
     adapter: ModelAdapter,
     dataset: Dataset,

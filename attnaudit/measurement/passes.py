@@ -12,7 +12,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Intervention, RecurrentAdapter, Site, TransformerAdapter
+from attnaudit.adapters.protocol import TEXT, Intervention, SharingAdapter, Site, TransformerAdapter
 from attnaudit.errors import AdapterError
 from attnaudit.measurement import rows
 from attnaudit.measurement.batch import Batch, differentiable, probabilities
@@ -188,7 +188,7 @@ class Passes:
             rows, width = self.real.shape
             count = max(1, min(self.budget // rows, INFLUENCES * self.budget // (rows * width)))
             self.counts["influence"] += 1
-            adapter = cast(RecurrentAdapter, self.adapter)
+            adapter = cast(SharingAdapter, self.adapter)
             with torch.no_grad():
                 block = adapter.influence(self.inputs, self.batch.begun, slice(position, min(width, position + count)))
             start, self._influences = position, (position, block)

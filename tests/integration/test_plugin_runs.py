@@ -210,6 +210,37 @@ def test_a_pair_is_measured_once_for_all_its_cases(project: pytest.Pytester) -> 
     assert measured["needs"] == ["uniform"]
 
 
+@pytest.mark.parametrize("mode", [[], ["-n2"]])
+def test_what_a_model_cannot_serve_stops_the_cases_that_need_it_alone(
+    project: pytest.Pytester, mode: list[str]
+) -> None:
+    project.makepyfile(
+        test_audit="""
+        import pytest
+        from attnaudit import audit, checks
+
+        @audit(
+            checks.UniformFragility(severity="report"),
+            checks.UniformFragility(severity="report", reading="cls@layer=2"),
+        )
+        def test_faithful(check):
+            check.enforce()
+
+        @pytest.mark.attnaudit(needs=["uniform", "uniform@rollout"])
+        def test_needs(measurements):
+            pass
+        """
+    )
+    result = project.runpytest_subprocess("--model", "tiny", *mode)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=1, failed=1, errors=1)
+    result.stdout.no_fnmatch_line("*Traceback*")
+    audit = newest_audit(project.path)
+    assert [one["check"] for one in audit["checks"]] == ["uniform_fragility.tvd"]
+    (missing,) = audit["missing"]
+    assert "one pooled attention" in missing["reason"]
+
+
 def test_inconclusive_warns_where_it_was_declared_to(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit="""

@@ -1,4 +1,4 @@
-"""The faster forms of a recurrent encoder."""
+"""The faster forms of models that read a text in order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 from attnaudit.adapters.conformance.contract import TOLERANCE, contract, require_close, require_same_logits
 from attnaudit.adapters.conformance.examples import Examples
-from attnaudit.adapters.protocol import TEXT, RecurrentAdapter
+from attnaudit.adapters.protocol import TEXT, SharingAdapter
 
 MEND = (
     "Name in lstm the one layer whose outputs, forwards then backwards, are the encoder's states with nothing added, "
-    "or leave it out."
+    "or leave it out; an adapter of one's own may say resumes=False and influences=False."
 )
 
 
@@ -24,7 +24,7 @@ def check_resume(e: Examples) -> str:
     rows, keep = _variants(examples.inputs.mask[TEXT], examples.inputs.special[TEXT], 12 if e.thorough else 4)
     if not len(rows):
         return "no instance with two tokens to try on"
-    adapter = cast(RecurrentAdapter, examples.adapter)
+    adapter = cast(SharingAdapter, examples.adapter)
     with torch.no_grad():
         found = adapter.resume(examples.inputs, adapter.begin(examples.inputs), rows, keep)
     require_same_logits(
@@ -41,7 +41,7 @@ def check_influence(e: Examples) -> str:
     """influence() gives the gradients of the norms of hidden states."""
     few = e.few
     leaves, width = few.leaves(), few.inputs.mask[TEXT].shape[1]
-    adapter = cast(RecurrentAdapter, few.adapter)
+    adapter = cast(SharingAdapter, few.adapter)
     with torch.no_grad():
         found = adapter.influence(few.inputs, adapter.begin(few.inputs), slice(0, width))
     with few.differentiating():

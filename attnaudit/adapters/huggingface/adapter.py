@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.huggingface import kernels, probing, replay
+from attnaudit.adapters.huggingface import kernels, prefixes, probing, replay
 from attnaudit.adapters.huggingface.decoding import Decoding
 from attnaudit.adapters.huggingface.language_model import Head
 from attnaudit.adapters.huggingface.recording import Observer, Recorder, spread
@@ -79,6 +79,7 @@ class HuggingFaceAdapter:
             classes=parts.head.classes,
             replays=True,
             value_norms=len(self.layout.projections) == len(self.layout.places),
+            resumes=prefixes.proved(self),
             mask=self.tokenizer.mask_token_id is not None,
             query=parts.reader.takes_query,
             max_tokens=parts.reader.limit,
@@ -240,9 +241,16 @@ class HuggingFaceAdapter:
 
     def _forward(self, inputs: Inputs, by: Observer | None) -> Tensor:
         """(B, C) logits, every attention shown to `by` (or to the observer around, if None)."""
-        written = self.masks(inputs)[self.written]
+        return self.called_with(self.arguments(inputs), self.masks(inputs)[self.written], by)
+
+    def called_with(self, arguments: Mapping[str, Any], written: Tensor, by: Observer | None = None) -> Tensor:
+        """(B, C) logits of a pass with these arguments. written (B, T): True on the tokens that it writes."""
         with self.parts.kernel.open(self.model, by):
-            return self.parts.head.logits(self.model, self.arguments(inputs), written)
+            return self.parts.head.logits(self.model, arguments, written)
+
+    def accepts(self, argument: str) -> bool:
+        """Whether the model's forward takes it."""
+        return argument in self._accepts
 
     def logits(self, inputs: Inputs) -> Tensor:
         """(B, C) of a pass that nobody looks into."""
@@ -283,6 +291,17 @@ class HuggingFaceAdapter:
     def replay_width(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
         narrow = self.forms(site)[0] and bool((queries == self.read_at(inputs)).all())
         return 1 if narrow else inputs.mask[TEXT].shape[1]
+
+    def begin(self, inputs: Inputs) -> prefixes.Begun:
+        return prefixes.begin(self, inputs)
+
+    def resume_width(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
+        assert isinstance(begun, prefixes.Begun)
+        return prefixes.width(inputs, begun, rows, keep)
+
+    def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
+        assert isinstance(begun, prefixes.Begun)
+        return prefixes.resume(self, inputs, begun, rows, keep)
 
     def forms(self, site: Site) -> tuple[bool, bool]:
         """Whether the narrow and the wide form of `replay` are right for a site: tried once, on made-up tokens."""
