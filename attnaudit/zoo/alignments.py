@@ -37,6 +37,20 @@ class ScaledDot(nn.Module):
         return hidden @ self.query / math.sqrt(hidden.shape[-1])
 
 
+class Deep(nn.Module):
+    """D(W_h h) with D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)) (Wen et al. 2022, eq. 3 and 4; they do not say how many layers they
+    stack: here two). size: rows of W_h and W⁽¹⁾."""
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, size)
+        self.stack = nn.Sequential(nn.ReLU(), nn.Linear(size, size), nn.ReLU(), nn.Linear(size, 1, bias=False))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        scores: Tensor = self.stack(self.hidden(hidden))
+        return scores.squeeze(-1)
+
+
 class Uniform(nn.Module):
     """The same score for every token: attention says nothing. width and size are not used."""
 
@@ -51,5 +65,6 @@ class Uniform(nn.Module):
 ALIGNMENTS: dict[str, Callable[[int, int], nn.Module]] = {
     "additive": Additive,
     "dot": ScaledDot,
+    "deep": Deep,
     "uniform": Uniform,
 }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 import torch
@@ -12,11 +11,9 @@ from torch import Tensor, nn
 
 from attnaudit.errors import ModelError, nearest
 from attnaudit.zoo.alignments import ALIGNMENTS
-from attnaudit.zoo.encoders import ENCODERS, STATES, Encoder, Joined
-from attnaudit.zoo.projections import PROJECTIONS, project
+from attnaudit.zoo.encoders import ENCODERS, STATES, Encoder, Joined, encoder
+from attnaudit.zoo.projections import PROJECTIONS, project, projection
 from attnaudit.zoo.text import PAD, UNKNOWN
-
-T = TypeVar("T")
 
 
 class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -44,6 +41,8 @@ LABEL = ("nowhere", "everywhere", "first", "last")
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything needed to build the modules, except the vocabulary's and the classes' sizes.
 
+    layers: of an encoder that stacks them ("bilstm": 1 is usual, "transformer": 2); None for the usual number.
+    projection_parameter: λ of "sparsegen", α of "entmax", temperature of "gumbel"; None for the usual value.
     states: "plain", or "concat" or "residual" (each state keeps its token's embedding). planted: a model whose
     attention is known to be right or wrong, by construction.
     """
@@ -56,9 +55,11 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     attention_size: int = 128
     states: str = "plain"
     planted: Planted | None = None
+    layers: int | None = None
+    projection_parameter: float | None = None
 
     def check(self) -> None:
-        """Raises ModelError when a part is unknown or a size is not positive."""
+        """Raises ModelError when a part is unknown, a size is not positive, or a part does not take its parameter."""
         _known("encoder", self.encoder, ENCODERS)
         _known("alignment", self.alignment, ALIGNMENTS)
         _known("projection", self.projection, PROJECTIONS)
@@ -69,12 +70,12 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for size in ("embedding_size", "hidden_size", "attention_size"):
             if getattr(self, size) < 1:
                 raise ModelError(f"{size} is {getattr(self, size)}: expected a whole number of at least 1.")
+        projection(self.projection, self.projection_parameter)
 
 
-def _known(kind: str, name: str, table: Mapping[str, Callable[..., T]]) -> Callable[..., T]:
+def _known(kind: str, name: str, table: Collection[str]) -> None:
     if name not in table:
         raise ModelError(f"Unknown {kind} '{name}'. {nearest(name, table)}")
-    return table[name]
 
 
 class Attention(nn.Module):
@@ -161,13 +162,14 @@ class PooledClassifier(nn.Module):
 
 def _parts(architecture: Architecture) -> tuple[Encoder, nn.Module]:
     """Encoder and attention."""
-    projection = PROJECTIONS[architecture.projection]()
+    projected = projection(architecture.projection, architecture.projection_parameter)
     if architecture.planted is not None:
         from attnaudit.zoo.planted.states import PlantedEncoder, ScoreColumn
 
-        return PlantedEncoder(architecture), ScoreColumn(projection)
-    encoder = ENCODERS[architecture.encoder](architecture.embedding_size, architecture.hidden_size)
+        return PlantedEncoder(architecture), ScoreColumn(projected)
+    embedding_size = architecture.embedding_size
+    states = encoder(architecture.encoder, embedding_size, architecture.hidden_size, architecture.layers)
     if architecture.states != "plain":
-        encoder = Joined(encoder, architecture.embedding_size, architecture.states)
-    alignment = ALIGNMENTS[architecture.alignment](encoder.width, architecture.attention_size)
-    return encoder, Attention(alignment, projection)
+        states = Joined(states, embedding_size, architecture.states)
+    alignment = ALIGNMENTS[architecture.alignment](states.width, architecture.attention_size)
+    return states, Attention(alignment, projected)

@@ -17,6 +17,7 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import f1
 from attnaudit.zoo.batching import by_length, shuffled_batches
 from attnaudit.zoo.model import Architecture, Pass, PooledClassifier
+from attnaudit.zoo.regularisers import masked_words, require_equal_widths, tying
 from attnaudit.zoo.text import PAD, Vocabulary
 
 #: (batches done, batches in all, what was last measured)
@@ -32,7 +33,8 @@ Prepare = Callable[[PooledClassifier, Vocabulary], None]
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model is trained: Adam (amsgrad), no weight decay on the attention's parameters, positives weighted
     N / N_pos - 1 where there are two classes (Jain & Wallace 2019). min_count, max_words: which training
-    words are known. tying: δ of Tutek & Šnajder 2020, which adds (δ / n) Σ_t ‖h_t - e_t‖² to an instance's loss."""
+    words are known. tying: δ of Tutek & Šnajder 2020, which adds (δ / n) Σ_t ‖h_t - e_t‖² to an instance's loss.
+    mlm: their η, which adds η times the loss of predicting masked words (see `attnaudit.zoo.regularisers`)."""
 
     seed: int = 0
     epochs: int = 8
@@ -44,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     min_count: int = 2
     max_words: int | None = None
     tying: float = 0.0
+    mlm: float = 0.0
 
     def check(self) -> None:
         """Raises AuditError naming the setting that cannot be meant."""
@@ -55,10 +58,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise AuditError(f"{name} is {value}: expected a whole number of at least 1.")
         if not 0 < self.learning_rate < math.inf:
             raise AuditError(f"learning rate is {self.learning_rate}: expected a positive number such as 0.001.")
-        if not 0 <= self.weight_decay < math.inf:
-            raise AuditError(f"weight decay is {self.weight_decay}: expected 0 or more.")
-        if not 0 <= self.tying < math.inf:
-            raise AuditError(f"tying is {self.tying}: expected 0 or more.")
+        for name, weight in (("weight decay", self.weight_decay), ("tying", self.tying), ("mlm", self.mlm)):
+            if not 0 <= weight < math.inf:
+                raise AuditError(f"{name} is {weight}: expected 0 or more.")
         for name, share in (("dropout", self.dropout), ("word dropout", self.word_dropout)):
             if not 0 <= share < 1:
                 raise AuditError(f"{name} is {share}: expected at least 0 and less than 1.")
@@ -133,11 +135,9 @@ def train(
             dropout=settings.dropout,
             word_dropout=settings.word_dropout,
         )
-        if settings.tying > 0 and model.encoder.width != architecture.embedding_size:
-            raise ModelError(
-                f"tying compares hidden states ({model.encoder.width} wide) with embeddings "
-                f"({architecture.embedding_size} wide): give --embedding-size {model.encoder.width}."
-            )
+        for name in ("tying", "mlm"):
+            if getattr(settings, name) > 0:
+                require_equal_widths(model, name)
         if prepare is not None:
             prepare(model, vocabulary)
         history, chosen = _fit(model, rows, dev_rows, settings, progress, objective)
@@ -267,10 +267,13 @@ def _fit(
         model.train()
         summed = 0.0
         for chosen in _batches(rows, settings.batch_size, generator):
-            traced = model.trace(*rows.batch(chosen))
+            batch = rows.batch(chosen)
+            traced = model.trace(*batch)
             loss = loss_of(traced.logits, targets[chosen])
             if settings.tying > 0:
-                loss = loss + settings.tying * _untied(traced)
+                loss = loss + settings.tying * tying(traced)
+            if settings.mlm > 0:
+                loss = loss + settings.mlm * masked_words(model, *batch)
             if objective is not None:
                 loss = objective(model, traced, targets[chosen], loss)
             if not torch.isfinite(loss):
@@ -297,12 +300,6 @@ def _fit(
     model.load_state_dict(best_state)
     model.eval()
     return tuple(history), best_number
-
-
-def _untied(traced: Pass) -> Tensor:
-    """Mean over instances of (1/n) Σ_t ‖h_t - e_t‖², over all tokens but padding."""
-    gaps = (traced.hidden - traced.embedded).square().sum(dim=-1) * traced.mask
-    return (gaps.sum(dim=1) / traced.mask.sum(dim=1)).mean()
 
 
 def _as_stored(model: PooledClassifier) -> Tensor:

@@ -12,8 +12,9 @@ import torch
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.zoo.model import Architecture, PooledClassifier
+from attnaudit.zoo.regularisers import tying as tying_term
 from attnaudit.zoo.text import Vocabulary
-from attnaudit.zoo.training import Settings, Trained, _batches, _loss, _optimizer, _Rows, _untied, train
+from attnaudit.zoo.training import Settings, Trained, _batches, _loss, _optimizer, _Rows, train
 
 TINY = Architecture(embedding_size=16, hidden_size=16, attention_size=8)
 FAST = Settings(epochs=2, batch_size=16, learning_rate=1e-2, min_count=1)
@@ -202,7 +203,7 @@ def test_tying_adds_the_distance_of_states_to_embeddings_and_makes_it_small() ->
             for hidden, embedded, mask in zip(traced.hidden, traced.embedded, traced.mask, strict=True)
         ]
         mean = torch.stack(rows).mean()
-        torch.testing.assert_close(_untied(traced), mean)
+        torch.testing.assert_close(tying_term(traced), mean)
         return mean.item()
 
     assert distance(5.0) < 0.5 * distance(0.0)
