@@ -27,6 +27,11 @@ class Encoder(nn.Module):
     def __init__(self, *_sizes: int) -> None:
         super().__init__()
 
+    def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Hidden states (B, T, m) -> one state for the whole text (B, m), as a query is read: the mean over its tokens
+        where nothing else suits."""
+        return hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp_min(1)
+
 
 class BiLSTM(Encoder):
     """Bidirectional LSTM (Jain & Wallace 2019: one layer, 128 per direction; Tutek & Šnajder 2020, appendix: up to
@@ -60,6 +65,14 @@ class BiLSTM(Encoder):
         both = [self._run(self.forwards, embeddings, ordered), self._run(self.backwards, embeddings, reverse)]
         hidden = torch.cat(both, dim=-1) * mask.unsqueeze(-1)
         return hidden if self.above is None else torch.as_tensor(self.above(hidden, mask))
+
+    def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """The last state of each direction."""
+        rows = torch.arange(len(mask), device=mask.device)
+        first = mask.int().argmax(dim=1)
+        last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
+        forwards, backwards = hidden.chunk(2, dim=-1)
+        return torch.cat([forwards[rows, last], backwards[rows, first]], dim=-1)
 
     @staticmethod
     def _run(lstm: nn.LSTM, embeddings: Tensor, order: Tensor) -> Tensor:
@@ -104,6 +117,10 @@ class CNN(Encoder):
         features = (embeddings * mask.unsqueeze(-1)).transpose(1, 2)
         hidden = torch.cat([one(features) for one in self.filters], dim=1).transpose(1, 2)
         return torch.relu(hidden) * mask.unsqueeze(-1)
+
+    def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """The largest of each feature; they are not negative, so that padding is never larger."""
+        return hidden.amax(dim=1)
 
 
 class SelfAttention(nn.Module):

@@ -21,6 +21,12 @@ def words(text: str) -> list[str]:
     return _TOKEN.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
 
 
+def mentions(found: Sequence[str], name: str) -> bool:
+    """Whether the words of `name` stand one after another among those found."""
+    wanted = words(name)
+    return any(list(found[at : at + len(wanted)]) == wanted for at in range(len(found) - len(wanted) + 1))
+
+
 class Vocabulary:
     """Words and their ids. entries: RESERVED, then the words; the index is the id. Raises ValueError otherwise."""
 
