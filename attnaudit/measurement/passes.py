@@ -171,8 +171,8 @@ class Passes:
             self.counts["backward"] += 1
             held = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
             logits = decoded(self.adapter, self.hidden, held[:, None, :], self.batch.trace.beside)[:, 0, :]
-            target = self.batch.target(logits)
-            at_inputs, at_hidden = torch.autograd.grad(target, (self.embeddings[TEXT], self.hidden), retain_graph=True)
+            at = (self.embeddings[TEXT], self.hidden)
+            at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), at, retain_graph=True)
         return at_inputs.double(), at_hidden.double()
 
     def influence(self, position: int) -> Tensor:
@@ -361,9 +361,9 @@ class Passes:
         Raises AdapterError when Σ α·w + b is not the model's own logit: the decoder is not what it was said to be."""
         if not self.adapter.capabilities.linear_decoder:
             return None
-        found = linear_decoder(self.adapter, self.hidden.detach(), self.batch.beside)
-        weight, bias = (one.double() for one in found)
-        token_logits = self.hidden.detach().double() @ weight.T
+        hidden = self.hidden.detach()
+        weight, bias = (t.double() for t in linear_decoder(self.adapter, hidden, self.batch.beside))
+        token_logits = hidden.double() @ weight.T
         again = (self.weights[:, None, :] @ token_logits)[:, 0, :] + bias
         gap = (probabilities(again) - self.probabilities).abs().max().item()
         if not gap <= TOLERANCE:

@@ -46,8 +46,8 @@ class ScaledDot(nn.Module):
 
 
 class Deep(nn.Module):
-    """D(W_h h), with a query D(W_h h + W_q q), and D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)) (Wen et al. 2022, eq. 3 and 4; they do not say how many layers they
-    stack: here two). size: rows of W_h and W⁽¹⁾."""
+    """D(W_h h), with a query D(W_h h + W_q q), and D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)) (Wen et al. 2022, eq. 3
+    and 4; they do not say how many layers they stack: here two). size: rows of W_h, W_q and W⁽¹⁾."""
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
         super().__init__()

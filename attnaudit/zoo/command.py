@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _Parts = tuple[Dataset, Dataset, Dataset | None]
 
 _PARTS = (
+    "form",
     "encoder",
     "layers",
     "alignment",
@@ -83,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(given=frozenset(), states="plain")
     parts = parser.add_argument_group("model")
     for part, usual, choices in (
+        ("form", "text", "text, pair (text and query, as in NLI) or question (answered with a class in the text)"),
         ("encoder", "bilstm", "bilstm, cnn, transformer, mlp or average"),
         ("alignment", "additive", "additive, dot, deep or uniform"),
         ("projection", "softmax", "softmax, sparsemax, sparsegen, entmax or gumbel"),
@@ -365,7 +367,7 @@ def command(arguments: argparse.Namespace) -> str:
     for name, value in (model | data | _settings(arguments) | {"out": arguments.out}).items():
         if name == "states":
             line += [f"--{value}"] if value != "plain" else []
-        elif value is not None and (name, value) not in (("tying", 0.0), ("mlm", 0.0)):
+        elif value is not None and (name, value) not in (("tying", 0.0), ("mlm", 0.0), ("form", "text")):
             line += [f"--{_dashed(name)}", value.as_posix() if isinstance(value, Path) else str(value)]
     return shlex.join([*line, *(["--overwrite"] if arguments.overwrite else [])])
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from attnaudit.adapters.pooled import Encoding
+from attnaudit.instances import Instance
 
 PAD, UNKNOWN, START, END = range(4)
 #: The first entries of every vocabulary. No text tokenizes to one of them: "<" and ">" are tokens of their own.
@@ -21,10 +22,17 @@ def words(text: str) -> list[str]:
     return _TOKEN.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
 
 
-def mentions(found: Sequence[str], name: str) -> bool:
-    """Whether the words of `name` stand one after another among those found."""
-    wanted = words(name)
-    return any(list(found[at : at + len(wanted)]) == wanted for at in range(len(found) - len(wanted) + 1))
+def open_classes(classes: Sequence[str], one: Instance) -> list[bool]:
+    """For each class, whether the text mentions it: the words of its name stand there one after another. All are open
+    where it mentions none."""
+    found = words(one.text)
+
+    def mentioned(name: str) -> bool:
+        wanted = words(name)
+        return any(found[at : at + len(wanted)] == wanted for at in range(len(found) - len(wanted) + 1))
+
+    flags = [mentioned(name) for name in classes]
+    return flags if any(flags) else [True] * len(flags)
 
 
 class Vocabulary:

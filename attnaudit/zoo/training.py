@@ -11,14 +11,15 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.padding import pad
 from attnaudit.adapters.pooled import Encoding
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import f1
 from attnaudit.zoo.batching import by_length, shuffled_batches
-from attnaudit.zoo.model import Architecture, Pass, PooledClassifier
+from attnaudit.zoo.model import Architecture, Pass, PooledClassifier, Query
 from attnaudit.zoo.regularisers import masked_words, require_equal_widths, tying
-from attnaudit.zoo.text import PAD, Vocabulary
+from attnaudit.zoo.text import PAD, Vocabulary, open_classes
 
 #: (batches done, batches in all, what was last measured)
 Progress = Callable[[int, int, str], None]
@@ -115,17 +116,17 @@ def train(
     architecture.check()
     settings.check()
     classes = _classes(training)
-    vocabulary = Vocabulary.build(
-        (one.text for one in training.instances), min_count=settings.min_count, limit=settings.max_words
-    )
-    rows = _Rows(training, vocabulary, classes)
-    dev_rows = _Rows(dev, vocabulary, classes)
+    form = architecture.form
+    texts = (text for one in training.instances for text in (one.text, one.query) if text is not None)
+    vocabulary = Vocabulary.build(texts, min_count=settings.min_count, limit=settings.max_words)
+    rows = _Rows(training, vocabulary, classes, form)
+    dev_rows = _Rows(dev, vocabulary, classes, form)
     if len(set(dev_rows.labels)) < 2:
         raise DataError(
             f"{dev.source}: every label is {dev.instances[0].label!r}; no epoch can be chosen on one class. "
             "Give dev data with rows of several classes."
         )
-    test_rows = _Rows(test, vocabulary, classes) if test is not None else None
+    test_rows = _Rows(test, vocabulary, classes, form) if test is not None else None
     with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(settings.seed)
         model = PooledClassifier(
@@ -177,29 +178,41 @@ def _classes(training: Dataset) -> tuple[str, ...]:
 class _Rows:
     """A data set as ids and class indices. Raises DataError naming the first row that cannot be used."""
 
-    def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...]) -> None:
+    def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
         if not data.instances:
             raise DataError(f"{data.source}: no row to train or evaluate on. Give a file with at least one row.")
         self.classes = classes
+        self.form = form
         self.encodings = [_encoding(one, vocabulary) for one in data.instances]
         self.labels = [_label(one, classes) for one in data.instances]
+        self.queries = [_query(one, vocabulary, form) for one in data.instances] if form != "text" else []
+        self.open = [_open(one, classes) for one in data.instances] if form == "question" else []
+        asking = next((one for one in data.instances if one.query is not None), None)
+        if form == "text" and asking is not None:
+            raise DataError(
+                f"{asking.where or asking.id}: the row has a query, but form 'text' reads a single text. Give --form "
+                "pair (or question), or remove the column 'query'."
+            )
 
-    def batch(self, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """ids, mask and special of these rows, padded on the right."""
-        longest = max(len(self.encodings[row].ids) for row in chosen)
-        ids = torch.full((len(chosen), longest), PAD)
-        mask = torch.zeros(len(chosen), longest, dtype=torch.bool)
-        special = torch.zeros(len(chosen), longest, dtype=torch.bool)
-        for place, row in enumerate(chosen):
-            encoding = self.encodings[row]
-            length = len(encoding.ids)
-            ids[place, :length] = torch.tensor(encoding.ids)
-            mask[place, :length] = True
-            special[place, :length] = torch.tensor(encoding.special)
-        return ids, mask, special
+    def batch(self, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Query | None]:
+        """ids, mask and special of these rows, padded on the right, and their queries."""
+        ids, mask, special = _padded([self.encodings[row] for row in chosen])
+        if not self.queries:
+            return ids, mask, special, None
+        asked = _padded([self.queries[row] for row in chosen])
+        flags = torch.tensor([self.open[row] for row in chosen]) if self.open else None
+        return ids, mask, special, Query(ids=asked[0], mask=asked[1], open=flags)
 
     def by_length(self, rows: Sequence[int]) -> list[int]:
         return by_length([len(one.ids) for one in self.encodings], rows)
+
+
+def _padded(encodings: Sequence[Encoding]) -> tuple[Tensor, Tensor, Tensor]:
+    """ids, mask and special (B, T), padded on the right."""
+    device = torch.device("cpu")
+    ids, mask = pad([one.ids for one in encodings], value=PAD, device=device)
+    special, _ = pad([one.special or [] for one in encodings], value=False, device=device)
+    return ids, mask, special
 
 
 def _encoding(one: Instance, vocabulary: Vocabulary) -> Encoding:
@@ -207,6 +220,25 @@ def _encoding(one: Instance, vocabulary: Vocabulary) -> Encoding:
     if all(encoding.special or ()):
         raise DataError(f"{one.where or one.id}: the text has no word and no punctuation mark. Remove the row.")
     return encoding
+
+
+def _query(one: Instance, vocabulary: Vocabulary, form: str) -> Encoding:
+    if one.query is None:
+        raise DataError(
+            f"{one.where or one.id}: the row has no query, but form '{form}' reads a text and a query. Fill the column "
+            "'query', or give --form text."
+        )
+    return vocabulary.encode(one.query)
+
+
+def _open(one: Instance, classes: tuple[str, ...]) -> list[bool]:
+    flags = open_classes(classes, one)
+    if not flags[_label(one, classes)]:
+        raise DataError(
+            f"{one.where or one.id}: the text does not mention its label {one.label!r}, but form 'question' answers "
+            "with a class that the text mentions. Correct the row, or give --form pair."
+        )
+    return flags
 
 
 def _label(one: Instance, classes: tuple[str, ...]) -> int:
@@ -222,9 +254,8 @@ def _batches(rows: _Rows, size: int, generator: torch.Generator) -> Iterator[lis
     return shuffled_batches([len(one.ids) for one in rows.encodings], size, generator)
 
 
-def _loss(labels: Sequence[int], classes: int) -> Callable[[Tensor, Tensor], Tensor]:
-    if classes > 2:
-        return nn.CrossEntropyLoss()
+def _loss(labels: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Of the one logit of two classes."""
     weight = len(labels) / sum(labels) - 1
     positives = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(float(weight)))
 
@@ -258,7 +289,9 @@ def _fit(
 ) -> tuple[tuple[Epoch, ...], int]:
     """Train in place and leave the best epoch's parameters in `model`."""
     generator = torch.Generator().manual_seed(settings.seed)
-    loss_of, optimizer = _loss(rows.labels, len(rows.classes)), _optimizer(model, settings)
+    one_logit = len(rows.classes) == 2 and rows.form != "question"
+    loss_of: Callable[[Tensor, Tensor], Tensor] = _loss(rows.labels) if one_logit else nn.CrossEntropyLoss()
+    optimizer = _optimizer(model, settings)
     targets = torch.tensor(rows.labels)
     total = settings.epochs * sum(1 for _ in _batches(rows, settings.batch_size, torch.Generator()))
     history: list[Epoch] = []
@@ -273,7 +306,7 @@ def _fit(
             if settings.tying > 0:
                 loss = loss + settings.tying * tying(traced)
             if settings.mlm > 0:
-                loss = loss + settings.mlm * masked_words(model, *batch)
+                loss = loss + settings.mlm * masked_words(model, *batch[:3])
             if objective is not None:
                 loss = objective(model, traced, targets[chosen], loss)
             if not torch.isfinite(loss):

@@ -127,7 +127,7 @@ def test_an_epoch_holds_every_row_once_in_batches_of_like_length() -> None:
 def test_positives_are_weighted_by_the_negatives_per_positive() -> None:
     labels = [0, 0, 0, 1]
     logits = torch.tensor([[0.3], [-1.2]])
-    loss = _loss(labels, 2)(logits, torch.tensor([1, 0]))
+    loss = _loss(labels)(logits, torch.tensor([1, 0]))
     p = torch.sigmoid(logits[:, 0])
     assert loss.item() == pytest.approx((-(3 * p[0].log()) - (1 - p[1]).log()).item() / 2, rel=1e-5)
 
