@@ -1,7 +1,8 @@
 """Pooled attention: an encoder gives a state per token, attention pools them, a decoder reads the context.
 
 Any model of that shape is wrapped by naming its parts: (e = embedding(ids), h = encoder(e), a = attention(h),
-logits = decoder(Σ a·h)).
+logits = decoder(Σ a·h)). One that reads a text and a query has q = query(embedding(ids of the query)) as well, which
+attention and decoder may read: a = attention(h, q), logits = decoder(Σ a·h, q).
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from torch import Tensor, nn
 
 from attnaudit.adapters import recurrent
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
-from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
+from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decoded
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
 
 SITE = Site(key="attention")
+#: Name of the extra entry (B, 1, C) that says which classes a row may be answered with, and the logit of the others:
+#: finite, so that probabilities are zero and gradients defined.
+OPEN, CLOSED = "open", -1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class PooledAttentionAdapter:
     attend_special: whether special tokens may be attended to.
     max_tokens: longer inputs are refused.
     family: what models it is like, as the validated_on of a policy names them; "" is validated by none.
+    query: (embeddings (B, Q, d), mask (B, Q)) of the query -> (B, q). Every instance must then have a query, which
+    `tokenize` and `embedding` read too; attention is called with (states, allowed, q), and so is a decoder that is no
+    nn.Linear: (context (..., m), q (..., q)). An nn.Linear reads the context alone.
+    open_classes: instance -> one flag per class, False for those that this row cannot be answered with. Only with query
+    and a logit for every class.
     lstm: the one LSTM layer that makes the states, where the encoder is nothing else: nn.LSTM, or a pair of them that
     read forwards and backwards. Taking tokens away then reads again only what comes after them in each direction, and
     input influence needs no backward passes.
@@ -57,8 +66,8 @@ class PooledAttentionAdapter:
         *,
         embedding: Callable[[Tensor], Tensor],
         encoder: Callable[[Tensor, Tensor], Tensor],
-        attention: Callable[[Tensor, Tensor], Tensor],
-        decoder: Callable[[Tensor], Tensor],
+        attention: Callable[..., Tensor],
+        decoder: Callable[..., Tensor],
         tokenize: Callable[[str], Encoding],
         classes: Sequence[str],
         modules: Sequence[nn.Module] | None = None,
@@ -68,11 +77,16 @@ class PooledAttentionAdapter:
         max_tokens: int | None = None,
         description: str = "",
         family: str = "",
+        query: Callable[[Tensor, Tensor], Tensor] | None = None,
+        open_classes: Callable[[Instance], Sequence[bool]] | None = None,
         lstm: recurrent.Layer | None = None,
     ) -> None:
         if len(classes) < 2 or len(set(classes)) != len(classes):
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
         self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
+        if open_classes is not None and query is None:
+            raise AdapterError("open_classes is given without query: name the function that reads the query as well.")
+        self.query, self.open_classes = query, open_classes
         self.tokenize = tokenize
         self.pad_id = pad_id
         self.mask_id = mask_id
@@ -93,7 +107,8 @@ class PooledAttentionAdapter:
             classes=tuple(classes),
             decodes=True,
             mask=mask_id is not None,
-            linear_decoder=isinstance(decoder, nn.Linear),
+            linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None,
+            query=query is not None,
             resumes=lstm is not None,
             influences=lstm is not None,
             max_tokens=max_tokens,
@@ -115,19 +130,30 @@ class PooledAttentionAdapter:
         return torch.device("cpu")
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
-        encodings = [self._encode(one) for one in instances]
         device = self._device
-        ids, mask = pad([list(e.ids) for e in encodings], value=self.pad_id, device=device)
-        special, _ = pad([list(e.special or [False] * len(e.ids)) for e in encodings], value=False, device=device)
-        return Inputs(
-            ids={TEXT: ids},
-            mask={TEXT: mask},
-            special={TEXT: special},
-            tokens={TEXT: [list(e.tokens) for e in encodings]},
-        )
+        ids: dict[str, Tensor] = {}
+        mask: dict[str, Tensor] = {}
+        special: dict[str, Tensor] = {}
+        tokens: dict[str, list[list[str]]] = {}
+        for stream in (TEXT,) if self.query is None else (TEXT, QUERY):
+            encodings = [self._encode(one, stream) for one in instances]
+            ids[stream], mask[stream] = pad([list(e.ids) for e in encodings], value=self.pad_id, device=device)
+            flags = [list(e.special or [False] * len(e.ids)) for e in encodings]
+            special[stream], _ = pad(flags, value=False, device=device)
+            tokens[stream] = [list(e.tokens) for e in encodings]
+        extra = {}
+        if self.open_classes is not None:
+            extra[OPEN] = torch.tensor([list(self.open_classes(one)) for one in instances], device=device)[:, None]
+        return Inputs(ids=ids, mask=mask, special=special, tokens=tokens, extra=extra)
 
-    def _encode(self, instance: Instance) -> Encoding:
-        encoding = self.tokenize(instance.text)
+    def _encode(self, instance: Instance, stream: str) -> Encoding:
+        text = instance.text if stream == TEXT else instance.query
+        if text is None:
+            raise DataError(
+                f"{instance.where or instance.id}: the row has no query, but the model reads a text and a query. Fill "
+                "the column 'query', or audit a model that reads a single text."
+            )
+        encoding = self.tokenize(text)
         if not isinstance(encoding, Encoding):
             raise AdapterError(
                 f"tokenize returned {type(encoding).__name__}; expected attnaudit.adapters.Encoding(ids, tokens)."
@@ -147,13 +173,23 @@ class PooledAttentionAdapter:
         return encoding
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        return {TEXT: self.embedding(inputs.ids[TEXT])}
+        return {stream: self.embedding(ids) for stream, ids in inputs.ids.items()}
 
     def sites(self) -> tuple[Site, ...]:
         return (SITE,)
 
     def _allowed(self, inputs: Inputs) -> Tensor:
         return inputs.mask[TEXT] if self.attend_special else inputs.real()
+
+    def _asked(self, inputs: Inputs, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """What the query says, (B, q); nothing for a model of a single text."""
+        return () if self.query is None else (self.query(embeddings[QUERY], inputs.mask[QUERY]),)
+
+    @staticmethod
+    def _beside(inputs: Inputs, asked: tuple[Tensor, ...]) -> Tensor | None:
+        """(B, q), or (B, q + C) with which classes are open behind it."""
+        flags = [inputs.extra[OPEN][:, 0].to(one.dtype) for one in asked if OPEN in inputs.extra]
+        return torch.cat([*asked, *flags], dim=-1) if asked else None
 
     def run(
         self,
@@ -163,26 +199,29 @@ class PooledAttentionAdapter:
         intervene: Intervention | None = None,
         hidden: bool = False,
     ) -> Trace:
-        embedded = (self.embed(inputs) if embeddings is None else embeddings)[TEXT]
-        states = self.encoder(embedded, inputs.mask[TEXT])
+        embedded = self.embed(inputs) if embeddings is None else embeddings
+        states = self.encoder(embedded[TEXT], inputs.mask[TEXT])
         expected = (*inputs.ids[TEXT].shape,)
         if states.dim() != 3 or tuple(states.shape[:2]) != expected:
             raise AdapterError(
                 f"encoder returned shape {tuple(states.shape)}; expected (B, T, m) with (B, T) = {expected}."
             )
         allowed = self._allowed(inputs)
-        weights = self.attention(states, allowed)
+        asked = self._asked(inputs, embedded)
+        weights = self.attention(states, allowed, *asked)
         if tuple(weights.shape) != expected:
             raise AdapterError(f"attention returned shape {tuple(weights.shape)}; expected (B, T) = {expected}.")
         if intervene is not None:
             replaced = intervene(SITE, weights[:, None, None, :], allowed[:, None, None, :])
             weights = weights if replaced is None else replaced[:, 0, 0, :]
-        logits = self.decode(states, weights[:, None, :])[:, 0, :]
+        beside = self._beside(inputs, asked)
+        logits = decoded(self, states, weights[:, None, :], beside)[:, 0, :]
         return Trace(
             logits=logits,
             attention={SITE.key: weights[:, None, None, :]},
             allowed={SITE.key: allowed[:, None, None, :]},
             hidden={SITE.key: states} if hidden else {},
+            beside=beside,
         )
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
@@ -204,7 +243,10 @@ class PooledAttentionAdapter:
         states = recurrent.states_without(shared, rows, keep)
         positions, inside = recurrent.kept_positions(shared, rows, keep)
         allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
-        return self.decode(states, self.attention(states, allowed)[:, None, :])[:, 0, :]
+        asked = self._asked(inputs, self.embed(inputs))
+        weights = self.attention(states, allowed, *(one[rows] for one in asked))
+        beside = self._beside(inputs, asked)
+        return decoded(self, states, weights[:, None, :], None if beside is None else beside[rows])[:, 0, :]
 
     def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
         return recurrent.influence(cast(recurrent.Begun, begun), positions)
@@ -216,14 +258,24 @@ class PooledAttentionAdapter:
             )
         return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
 
-    def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
-        logits = self.decoder(weights @ hidden)
+    def decode(self, hidden: Tensor, weights: Tensor, beside: Tensor | None = None) -> Tensor:
+        context = weights @ hidden
+        classes = 0 if self.open_classes is None else len(self._capabilities.classes)
+        if beside is None or isinstance(self.decoder, nn.Linear):
+            logits = self.decoder(context)
+        else:
+            asked = beside[:, None, : beside.shape[-1] - classes].expand(-1, context.shape[1], -1)
+            logits = self.decoder(context, asked)
         if logits.dim() == 2:
             raise AdapterError(
                 "decoder dropped a dimension: for a context of shape (B, V, m) it must return (B, V, C), "
                 "with C = 1 for a sigmoid output."
             )
-        return logits
+        if beside is None or not classes:
+            return logits
+        if logits.shape[-1] != classes:
+            raise AdapterError(f"open_classes needs one logit for each of {classes} classes; got {logits.shape[-1]}.")
+        return logits.masked_fill(beside[:, None, -classes:] == 0, CLOSED)
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         if not isinstance(self.decoder, nn.Linear):

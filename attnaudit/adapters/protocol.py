@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from attnaudit.instances import Instance
@@ -17,6 +18,8 @@ SiteKind = Literal["pool", "self", "cross"]
 
 #: The stream of tokens that attention is read over in pooled models.
 TEXT = "text"
+#: The stream of an instance's query, in pooled models that read one.
+QUERY = "query"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,8 @@ class Capabilities:
     task: "classification" (one label per input) is audited; "multi_label" and "regression" are refused.
     classes: names in the order of the logits. One logit with two classes is a sigmoid for classes[1].
     decodes: `decode(hidden, weights)` gives the logits of a context without encoding again.
-    linear_decoder: `decoder_weights()` gives (W, b) with logits = W·(weights·hidden) + b.
+    linear_decoder: `decoder_weights()` gives (W, b) with logits = W·(weights·hidden) + b; where a trace has something
+    beside the context, b differs by row and is what `decode` gives for weights of zero.
     replays: `replay()` gives the logits of other weights at one query of a site without what comes before it.
     value_norms: `transformed()` gives the value vectors after the output projection.
     resumes: `begin` and `resume` give the logits of inputs that lack tokens, from states shared with the whole input.
@@ -94,13 +98,15 @@ class Trace:
     """What one forward pass shows. attention: site key -> (B, H, Q, K), zero where not allowed.
     allowed: site key -> (B, 1 or H, Q, K) True where a query may attend; False in all of the row of a padding query.
     hidden: site key -> (B, K, m), with its graph: the states that the site's values are made of, which for pooled
-    attention are those that the weights are applied to. prefix: whatever the adapter's own `replay` and `transformed`
-    need of the pass."""
+    attention are those that the weights are applied to. beside: (B, q) what the decoder of a pooled model reads of a
+    row beside the context, such as the state of its query, with its graph; no attention moves it. prefix: whatever the
+    adapter's own `replay` and `transformed` need of the pass."""
 
     logits: Tensor
     attention: Mapping[str, Tensor]
     allowed: Mapping[str, Tensor]
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
+    beside: Tensor | None = None
     prefix: object = None
 
 
@@ -155,13 +161,29 @@ class ModelAdapter(Protocol):
         replaced (V, T) marks; length and positions stay."""
         ...
 
-    def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
-        """hidden (B, T, m), weights (B, V, T) -> logits (B, V, C), for V alternative attentions per row."""
+    def decode(self, hidden: Tensor, weights: Tensor, beside: Tensor | None = None) -> Tensor:
+        """hidden (B, T, m), weights (B, V, T) -> logits (B, V, C), for V alternative attentions per row. beside: that
+        of the trace; an adapter whose traces have none may leave the argument out."""
         ...
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         """(C, m) and (C,) of a decoder that is linear in the context."""
         ...
+
+
+def decoded(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, beside: Tensor | None) -> Tensor:
+    """`decode`, told what is beside the context where there is something."""
+    return adapter.decode(hidden, weights) if beside is None else adapter.decode(hidden, weights, beside)
+
+
+def linear_decoder(adapter: ModelAdapter, hidden: Tensor, beside: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(C, m) and (B, C) of a decoder that is linear in the context, without a graph: its bias differs by row where
+    something is beside the context."""
+    weight, bias = (one.detach() for one in adapter.decoder_weights())
+    if beside is None:
+        return weight, bias.expand(len(hidden), -1)
+    with torch.no_grad():
+        return weight, adapter.decode(hidden, torch.zeros_like(hidden[:, None, :, 0]), beside)[:, 0]
 
 
 class TransformerAdapter(ModelAdapter, Protocol):

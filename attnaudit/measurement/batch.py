@@ -143,6 +143,11 @@ class Batch:
         with differentiable(self.device):
             return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
 
+    @property
+    def beside(self) -> Tensor | None:
+        """(B, q) what a pooled model's decoder reads beside the context, detached."""
+        return None if self.trace.beside is None else self.trace.beside.detach()
+
     @cached_property
     def logits(self) -> Tensor:
         """(B, C) float64, detached."""

@@ -12,7 +12,15 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Intervention, SharingAdapter, Site, TransformerAdapter
+from attnaudit.adapters.protocol import (
+    TEXT,
+    Intervention,
+    SharingAdapter,
+    Site,
+    TransformerAdapter,
+    decoded,
+    linear_decoder,
+)
 from attnaudit.errors import AdapterError
 from attnaudit.measurement import rows
 from attnaudit.measurement.batch import Batch, differentiable, probabilities
@@ -162,9 +170,9 @@ class Passes:
             self.counts["decode"] += 1
             self.counts["backward"] += 1
             held = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
-            logits = self.adapter.decode(self.hidden, held[:, None, :])[:, 0, :]
-            target = self.batch.target(logits)
-            at_inputs, at_hidden = torch.autograd.grad(target, (self.embeddings[TEXT], self.hidden), retain_graph=True)
+            logits = decoded(self.adapter, self.hidden, held[:, None, :], self.batch.trace.beside)[:, 0, :]
+            at = (self.embeddings[TEXT], self.hidden)
+            at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), at, retain_graph=True)
         return at_inputs.double(), at_hidden.double()
 
     def influence(self, position: int) -> Tensor:
@@ -268,7 +276,7 @@ class Passes:
         that the adapter has."""
         if self.token_logits is not None:
             token_logits, bias = self.token_logits
-            return weights[:, :, 0] @ token_logits + bias
+            return weights[:, :, 0] @ token_logits + bias[:, None]
         return self.decode_by_model(weights)
 
     def decode_by_model(self, weights: Tensor) -> Tensor:
@@ -306,7 +314,7 @@ class Passes:
         capabilities = self.adapter.capabilities
         if capabilities.decodes:
             self.counts["decode"] += 1
-            return self.adapter.decode(self.hidden.detach(), narrow[:, :, 0]).double()
+            return decoded(self.adapter, self.hidden.detach(), narrow[:, :, 0], self.batch.beside).double()
         if capabilities.replays:
             self.counts["replay"] += 1
             adapter, queries = cast(TransformerAdapter, self.adapter), self.scope.queries(self.inputs)
@@ -348,13 +356,14 @@ class Passes:
 
     @cached_property
     def token_logits(self) -> tuple[Tensor, Tensor] | None:
-        """For a linear decoder: (B, T, C) logits of each state alone without bias, and the bias (C,), in float64.
+        """For a linear decoder: (B, T, C) logits of each state alone without bias, and the bias (B, C), in float64.
 
         Raises AdapterError when Σ α·w + b is not the model's own logit: the decoder is not what it was said to be."""
         if not self.adapter.capabilities.linear_decoder:
             return None
-        weight, bias = (t.detach().double() for t in self.adapter.decoder_weights())
-        token_logits = self.hidden.detach().double() @ weight.T
+        hidden = self.hidden.detach()
+        weight, bias = (t.double() for t in linear_decoder(self.adapter, hidden, self.batch.beside))
+        token_logits = hidden.double() @ weight.T
         again = (self.weights[:, None, :] @ token_logits)[:, 0, :] + bias
         gap = (probabilities(again) - self.probabilities).abs().max().item()
         if not gap <= TOLERANCE:

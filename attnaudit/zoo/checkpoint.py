@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from attnaudit.adapters.pooled import PooledAttentionAdapter
 from attnaudit.errors import ModelError, nearest
 from attnaudit.zoo.encoders import BiLSTM
 from attnaudit.zoo.model import Architecture, PooledClassifier
-from attnaudit.zoo.text import UNKNOWN, Vocabulary
+from attnaudit.zoo.text import UNKNOWN, Vocabulary, open_classes
 
 FORMAT = "attnaudit pooled classifier"
 VERSION = 1
@@ -102,10 +103,12 @@ def load(folder: Path) -> PooledAttentionAdapter:
         embedding=model.embedding,
         encoder=model.encoder,
         attention=model.attention,
-        decoder=model.decoder,
+        decoder=model.decoder if model.joint is None else model.decide,
         tokenize=vocabulary.encode,
         classes=card.classes,
         modules=(model,),
+        query=None if model.query_encoder is None else model.ask,
+        open_classes=partial(open_classes, card.classes) if card.architecture.form == "question" else None,
         mask_id=UNKNOWN,
         description=card.description,
         family=f"pooled attention, {card.architecture.encoder} encoder",

@@ -28,7 +28,18 @@ if TYPE_CHECKING:
 
 _Parts = tuple[Dataset, Dataset, Dataset | None]
 
-_PARTS = ("encoder", "alignment", "projection", "embedding_size", "hidden_size", "attention_size", "states")
+_PARTS = (
+    "form",
+    "encoder",
+    "layers",
+    "alignment",
+    "projection",
+    "projection_parameter",
+    "embedding_size",
+    "hidden_size",
+    "attention_size",
+    "states",
+)
 _SETTINGS = (
     ("seed", int, 0, "seed of everything random"),
     ("epochs", int, 8, "passes over the training data; the best on dev is kept"),
@@ -40,6 +51,7 @@ _SETTINGS = (
     ("min_count", int, 2, "training occurrences that a known word needs"),
     ("max_words", int, None, "keep only the most frequent words"),
     ("tying", float, 0.0, "weight of the distance between each hidden state and its embedding"),
+    ("mlm", float, 0.0, "weight of predicting masked words from their hidden states"),
 )
 _BASE_SETTINGS: dict[str, float] = {
     "seed": 0,
@@ -72,12 +84,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(given=frozenset(), states="plain")
     parts = parser.add_argument_group("model")
     for part, usual, choices in (
-        ("encoder", "bilstm", "bilstm, mlp or average"),
-        ("alignment", "additive", "additive, dot or uniform"),
-        ("projection", "softmax", "softmax or sparsemax"),
+        ("form", "text", "text, pair (text and query, as in NLI) or question (answered with a class in the text)"),
+        ("encoder", "bilstm", "bilstm, cnn, transformer, mlp or average"),
+        ("alignment", "additive", "additive, dot, deep or uniform"),
+        ("projection", "softmax", "softmax, sparsemax, sparsegen, entmax or gumbel"),
     ):
         parts.add_argument(f"--{part}", action=_Noted, default=usual, metavar="NAME", help=f"{choices} (%(default)s)")
-    for part, of in (("embedding", ""), ("hidden", "per direction "), ("attention", "")):
+    parts.add_argument(
+        "--layers", action=_Noted, type=int, metavar="N", help="of a bilstm (1) or transformer (2), stacked"
+    )
+    parts.add_argument(
+        "--projection-parameter",
+        action=_Noted,
+        type=float,
+        metavar="N",
+        help="λ of sparsegen (0.5), α of entmax (1.5), temperature of gumbel (0.8)",
+    )
+    for part, of in (("embedding", ""), ("hidden", "of a bilstm per direction "), ("attention", "")):
         parts.add_argument(
             f"--{part}-size", action=_Noted, type=int, default=128, metavar="N", help=f"{of}(%(default)s)"
         )
@@ -344,7 +367,7 @@ def command(arguments: argparse.Namespace) -> str:
     for name, value in (model | data | _settings(arguments) | {"out": arguments.out}).items():
         if name == "states":
             line += [f"--{value}"] if value != "plain" else []
-        elif value is not None and (name, value) != ("tying", 0.0):
+        elif value is not None and (name, value) not in (("tying", 0.0), ("mlm", 0.0), ("form", "text")):
             line += [f"--{_dashed(name)}", value.as_posix() if isinstance(value, Path) else str(value)]
     return shlex.join([*line, *(["--overwrite"] if arguments.overwrite else [])])
 

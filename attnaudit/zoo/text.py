@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from attnaudit.adapters.pooled import Encoding
+from attnaudit.instances import Instance
 
 PAD, UNKNOWN, START, END = range(4)
 #: The first entries of every vocabulary. No text tokenizes to one of them: "<" and ">" are tokens of their own.
@@ -19,6 +20,19 @@ _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_")
 def words(text: str) -> list[str]:
     """Lower-cased words (with inner apostrophes: "doesn't") and single punctuation marks, in order."""
     return _TOKEN.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
+
+
+def open_classes(classes: Sequence[str], one: Instance) -> list[bool]:
+    """For each class, whether the text mentions it: the words of its name stand there one after another. All are open
+    where it mentions none."""
+    found = words(one.text)
+
+    def mentioned(name: str) -> bool:
+        wanted = words(name)
+        return any(found[at : at + len(wanted)] == wanted for at in range(len(found) - len(wanted) + 1))
+
+    flags = [mentioned(name) for name in classes]
+    return flags if any(flags) else [True] * len(flags)
 
 
 class Vocabulary:

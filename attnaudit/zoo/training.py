@@ -11,13 +11,15 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.padding import pad
 from attnaudit.adapters.pooled import Encoding
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import f1
 from attnaudit.zoo.batching import by_length, shuffled_batches
-from attnaudit.zoo.model import Architecture, Pass, PooledClassifier
-from attnaudit.zoo.text import PAD, Vocabulary
+from attnaudit.zoo.model import Architecture, Pass, PooledClassifier, Query
+from attnaudit.zoo.regularisers import masked_words, require_equal_widths, tying
+from attnaudit.zoo.text import PAD, Vocabulary, open_classes
 
 #: (batches done, batches in all, what was last measured)
 Progress = Callable[[int, int, str], None]
@@ -32,7 +34,8 @@ Prepare = Callable[[PooledClassifier, Vocabulary], None]
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model is trained: Adam (amsgrad), no weight decay on the attention's parameters, positives weighted
     N / N_pos - 1 where there are two classes (Jain & Wallace 2019). min_count, max_words: which training
-    words are known. tying: δ of Tutek & Šnajder 2020, which adds (δ / n) Σ_t ‖h_t - e_t‖² to an instance's loss."""
+    words are known. tying: δ of Tutek & Šnajder 2020, which adds (δ / n) Σ_t ‖h_t - e_t‖² to an instance's loss.
+    mlm: their η, which adds η times the loss of predicting masked words (see `attnaudit.zoo.regularisers`)."""
 
     seed: int = 0
     epochs: int = 8
@@ -44,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     min_count: int = 2
     max_words: int | None = None
     tying: float = 0.0
+    mlm: float = 0.0
 
     def check(self) -> None:
         """Raises AuditError naming the setting that cannot be meant."""
@@ -55,10 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise AuditError(f"{name} is {value}: expected a whole number of at least 1.")
         if not 0 < self.learning_rate < math.inf:
             raise AuditError(f"learning rate is {self.learning_rate}: expected a positive number such as 0.001.")
-        if not 0 <= self.weight_decay < math.inf:
-            raise AuditError(f"weight decay is {self.weight_decay}: expected 0 or more.")
-        if not 0 <= self.tying < math.inf:
-            raise AuditError(f"tying is {self.tying}: expected 0 or more.")
+        for name, weight in (("weight decay", self.weight_decay), ("tying", self.tying), ("mlm", self.mlm)):
+            if not 0 <= weight < math.inf:
+                raise AuditError(f"{name} is {weight}: expected 0 or more.")
         for name, share in (("dropout", self.dropout), ("word dropout", self.word_dropout)):
             if not 0 <= share < 1:
                 raise AuditError(f"{name} is {share}: expected at least 0 and less than 1.")
@@ -113,17 +116,17 @@ def train(
     architecture.check()
     settings.check()
     classes = _classes(training)
-    vocabulary = Vocabulary.build(
-        (one.text for one in training.instances), min_count=settings.min_count, limit=settings.max_words
-    )
-    rows = _Rows(training, vocabulary, classes)
-    dev_rows = _Rows(dev, vocabulary, classes)
+    form = architecture.form
+    texts = (text for one in training.instances for text in (one.text, one.query) if text is not None)
+    vocabulary = Vocabulary.build(texts, min_count=settings.min_count, limit=settings.max_words)
+    rows = _Rows(training, vocabulary, classes, form)
+    dev_rows = _Rows(dev, vocabulary, classes, form)
     if len(set(dev_rows.labels)) < 2:
         raise DataError(
             f"{dev.source}: every label is {dev.instances[0].label!r}; no epoch can be chosen on one class. "
             "Give dev data with rows of several classes."
         )
-    test_rows = _Rows(test, vocabulary, classes) if test is not None else None
+    test_rows = _Rows(test, vocabulary, classes, form) if test is not None else None
     with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(settings.seed)
         model = PooledClassifier(
@@ -133,11 +136,9 @@ def train(
             dropout=settings.dropout,
             word_dropout=settings.word_dropout,
         )
-        if settings.tying > 0 and model.encoder.width != architecture.embedding_size:
-            raise ModelError(
-                f"tying compares hidden states ({model.encoder.width} wide) with embeddings "
-                f"({architecture.embedding_size} wide): give --embedding-size {model.encoder.width}."
-            )
+        for name in ("tying", "mlm"):
+            if getattr(settings, name) > 0:
+                require_equal_widths(model, name)
         if prepare is not None:
             prepare(model, vocabulary)
         history, chosen = _fit(model, rows, dev_rows, settings, progress, objective)
@@ -177,29 +178,41 @@ def _classes(training: Dataset) -> tuple[str, ...]:
 class _Rows:
     """A data set as ids and class indices. Raises DataError naming the first row that cannot be used."""
 
-    def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...]) -> None:
+    def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
         if not data.instances:
             raise DataError(f"{data.source}: no row to train or evaluate on. Give a file with at least one row.")
         self.classes = classes
+        self.form = form
         self.encodings = [_encoding(one, vocabulary) for one in data.instances]
         self.labels = [_label(one, classes) for one in data.instances]
+        self.queries = [_query(one, vocabulary, form) for one in data.instances] if form != "text" else []
+        self.open = [_open(one, classes) for one in data.instances] if form == "question" else []
+        asking = next((one for one in data.instances if one.query is not None), None)
+        if form == "text" and asking is not None:
+            raise DataError(
+                f"{asking.where or asking.id}: the row has a query, but form 'text' reads a single text. Give --form "
+                "pair (or question), or remove the column 'query'."
+            )
 
-    def batch(self, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """ids, mask and special of these rows, padded on the right."""
-        longest = max(len(self.encodings[row].ids) for row in chosen)
-        ids = torch.full((len(chosen), longest), PAD)
-        mask = torch.zeros(len(chosen), longest, dtype=torch.bool)
-        special = torch.zeros(len(chosen), longest, dtype=torch.bool)
-        for place, row in enumerate(chosen):
-            encoding = self.encodings[row]
-            length = len(encoding.ids)
-            ids[place, :length] = torch.tensor(encoding.ids)
-            mask[place, :length] = True
-            special[place, :length] = torch.tensor(encoding.special)
-        return ids, mask, special
+    def batch(self, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Query | None]:
+        """ids, mask and special of these rows, padded on the right, and their queries."""
+        ids, mask, special = _padded([self.encodings[row] for row in chosen])
+        if not self.queries:
+            return ids, mask, special, None
+        asked = _padded([self.queries[row] for row in chosen])
+        flags = torch.tensor([self.open[row] for row in chosen]) if self.open else None
+        return ids, mask, special, Query(ids=asked[0], mask=asked[1], open=flags)
 
     def by_length(self, rows: Sequence[int]) -> list[int]:
         return by_length([len(one.ids) for one in self.encodings], rows)
+
+
+def _padded(encodings: Sequence[Encoding]) -> tuple[Tensor, Tensor, Tensor]:
+    """ids, mask and special (B, T), padded on the right."""
+    device = torch.device("cpu")
+    ids, mask = pad([one.ids for one in encodings], value=PAD, device=device)
+    special, _ = pad([one.special or [] for one in encodings], value=False, device=device)
+    return ids, mask, special
 
 
 def _encoding(one: Instance, vocabulary: Vocabulary) -> Encoding:
@@ -207,6 +220,25 @@ def _encoding(one: Instance, vocabulary: Vocabulary) -> Encoding:
     if all(encoding.special or ()):
         raise DataError(f"{one.where or one.id}: the text has no word and no punctuation mark. Remove the row.")
     return encoding
+
+
+def _query(one: Instance, vocabulary: Vocabulary, form: str) -> Encoding:
+    if one.query is None:
+        raise DataError(
+            f"{one.where or one.id}: the row has no query, but form '{form}' reads a text and a query. Fill the column "
+            "'query', or give --form text."
+        )
+    return vocabulary.encode(one.query)
+
+
+def _open(one: Instance, classes: tuple[str, ...]) -> list[bool]:
+    flags = open_classes(classes, one)
+    if not flags[_label(one, classes)]:
+        raise DataError(
+            f"{one.where or one.id}: the text does not mention its label {one.label!r}, but form 'question' answers "
+            "with a class that the text mentions. Correct the row, or give --form pair."
+        )
+    return flags
 
 
 def _label(one: Instance, classes: tuple[str, ...]) -> int:
@@ -222,9 +254,8 @@ def _batches(rows: _Rows, size: int, generator: torch.Generator) -> Iterator[lis
     return shuffled_batches([len(one.ids) for one in rows.encodings], size, generator)
 
 
-def _loss(labels: Sequence[int], classes: int) -> Callable[[Tensor, Tensor], Tensor]:
-    if classes > 2:
-        return nn.CrossEntropyLoss()
+def _loss(labels: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Of the one logit of two classes."""
     weight = len(labels) / sum(labels) - 1
     positives = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(float(weight)))
 
@@ -258,7 +289,9 @@ def _fit(
 ) -> tuple[tuple[Epoch, ...], int]:
     """Train in place and leave the best epoch's parameters in `model`."""
     generator = torch.Generator().manual_seed(settings.seed)
-    loss_of, optimizer = _loss(rows.labels, len(rows.classes)), _optimizer(model, settings)
+    one_logit = len(rows.classes) == 2 and rows.form != "question"
+    loss_of: Callable[[Tensor, Tensor], Tensor] = _loss(rows.labels) if one_logit else nn.CrossEntropyLoss()
+    optimizer = _optimizer(model, settings)
     targets = torch.tensor(rows.labels)
     total = settings.epochs * sum(1 for _ in _batches(rows, settings.batch_size, torch.Generator()))
     history: list[Epoch] = []
@@ -267,10 +300,13 @@ def _fit(
         model.train()
         summed = 0.0
         for chosen in _batches(rows, settings.batch_size, generator):
-            traced = model.trace(*rows.batch(chosen))
+            batch = rows.batch(chosen)
+            traced = model.trace(*batch)
             loss = loss_of(traced.logits, targets[chosen])
             if settings.tying > 0:
-                loss = loss + settings.tying * _untied(traced)
+                loss = loss + settings.tying * tying(traced)
+            if settings.mlm > 0:
+                loss = loss + settings.mlm * masked_words(model, *batch[:3])
             if objective is not None:
                 loss = objective(model, traced, targets[chosen], loss)
             if not torch.isfinite(loss):
@@ -297,12 +333,6 @@ def _fit(
     model.load_state_dict(best_state)
     model.eval()
     return tuple(history), best_number
-
-
-def _untied(traced: Pass) -> Tensor:
-    """Mean over instances of (1/n) Σ_t ‖h_t - e_t‖², over all tokens but padding."""
-    gaps = (traced.hidden - traced.embedded).square().sum(dim=-1) * traced.mask
-    return (gaps.sum(dim=1) / traced.mask.sum(dim=1)).mean()
 
 
 def _as_stored(model: PooledClassifier) -> Tensor:

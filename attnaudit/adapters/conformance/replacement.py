@@ -14,7 +14,7 @@ from attnaudit.adapters.conformance.contract import (
     require_same_logits,
 )
 from attnaudit.adapters.conformance.examples import Examples
-from attnaudit.adapters.protocol import Intervention, Site
+from attnaudit.adapters.protocol import Intervention, Site, decoded, linear_decoder
 
 USE = "Use the weights that intervene returns in place of the live ones, at the point where they meet the states."
 
@@ -144,7 +144,7 @@ def check_decode(e: Examples) -> str:
     mend = "They must be the decoder that run() uses, on the states that run(hidden=True) shows last."
     if e.capabilities.decodes:
         with torch.no_grad():
-            found = e.adapter.decode(states, flat)
+            found = decoded(e.adapter, states, flat, e.trace.beside)
         if found.dim() != 3 or found.shape[:2] != flat.shape[:2]:
             raise BrokenContractError(
                 f"decode() returned shape {tuple(found.shape)}; expected (B, V, C) with (B, V) = "
@@ -153,8 +153,8 @@ def check_decode(e: Examples) -> str:
         for v, logits in enumerate(expected):
             require_same_logits(found[:, v], logits, "decode() and run() with the same attention differ", mend)
     if e.capabilities.linear_decoder:
-        weight, bias = e.adapter.decoder_weights()
-        linear = (flat @ states) @ weight.T + bias
+        weight, bias = linear_decoder(e.adapter, states, e.trace.beside)
+        linear = (flat @ states) @ weight.T + bias[:, None]
         for v, logits in enumerate(expected):
             what = "decoder_weights() and run() with the same attention differ"
             require_same_logits(linear[:, v], logits, what, mend)

@@ -367,7 +367,7 @@ class HuggingFaceAdapter:
         assert isinstance(matrix, Tensor)
         return torch.einsum("bhkd,hdm->bhkm", value, matrix.view(site.heads, value.shape[-1], -1))
 
-    def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
+    def decode(self, hidden: Tensor, weights: Tensor, beside: Tensor | None = None) -> Tensor:
         raise AdapterError("decode: what follows a Transformer's attention is not a decoder of its states. Use replay.")
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:

@@ -32,8 +32,8 @@ _CONTEXT_FREE = ("average", "mlp")
 
 class PlantedEncoder(Encoder):
     """The states above. encoder "average" or "mlp": features of the token alone; "bilstm": features of its context,
-    while evidence stays the token's own. Raises ModelError for an embedding of less than 4 features, and for
-    scored evidence in context."""
+    while evidence stays the token's own. Raises ModelError for another encoder, for an embedding of less than 4
+    features, and for scored evidence in context."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -42,6 +42,11 @@ class PlantedEncoder(Encoder):
         quarter = architecture.embedding_size // 4
         if quarter < 1:
             raise ModelError(f"embedding_size is {architecture.embedding_size}: planted states need at least 4.")
+        if architecture.encoder not in (*_CONTEXT_FREE, "bilstm") or architecture.layers not in (None, 1):
+            raise ModelError(
+                f"encoder '{architecture.encoder}' with layers {architecture.layers}: planted states have the features "
+                "of 'average', 'mlp' or a 'bilstm' of one layer."
+            )
         if self.planted.evidence == "scored" and architecture.encoder not in _CONTEXT_FREE:
             raise ModelError(
                 f"evidence 'scored' with encoder '{architecture.encoder}': a score of the context would carry evidence "

@@ -12,8 +12,9 @@ import torch
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.zoo.model import Architecture, PooledClassifier
+from attnaudit.zoo.regularisers import tying as tying_term
 from attnaudit.zoo.text import Vocabulary
-from attnaudit.zoo.training import Settings, Trained, _batches, _loss, _optimizer, _Rows, _untied, train
+from attnaudit.zoo.training import Settings, Trained, _batches, _loss, _optimizer, _Rows, train
 
 TINY = Architecture(embedding_size=16, hidden_size=16, attention_size=8)
 FAST = Settings(epochs=2, batch_size=16, learning_rate=1e-2, min_count=1)
@@ -126,7 +127,7 @@ def test_an_epoch_holds_every_row_once_in_batches_of_like_length() -> None:
 def test_positives_are_weighted_by_the_negatives_per_positive() -> None:
     labels = [0, 0, 0, 1]
     logits = torch.tensor([[0.3], [-1.2]])
-    loss = _loss(labels, 2)(logits, torch.tensor([1, 0]))
+    loss = _loss(labels)(logits, torch.tensor([1, 0]))
     p = torch.sigmoid(logits[:, 0])
     assert loss.item() == pytest.approx((-(3 * p[0].log()) - (1 - p[1]).log()).item() / 2, rel=1e-5)
 
@@ -202,7 +203,7 @@ def test_tying_adds_the_distance_of_states_to_embeddings_and_makes_it_small() ->
             for hidden, embedded, mask in zip(traced.hidden, traced.embedded, traced.mask, strict=True)
         ]
         mean = torch.stack(rows).mean()
-        torch.testing.assert_close(_untied(traced), mean)
+        torch.testing.assert_close(tying_term(traced), mean)
         return mean.item()
 
     assert distance(5.0) < 0.5 * distance(0.0)
