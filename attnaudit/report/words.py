@@ -55,6 +55,12 @@ READING = {
         "The model is held against copies with random parameters of the same scale. What such copies show as well does "
         "not come from what the model has learnt; the floor is how alike two copies are to each other."
     ),
+    "retraining": (
+        "The model is held against copies that were trained for this check, and judged on the same instances. The "
+        "interval is over instances, not over training runs: read it beside the spread of the copies. A Jensen–Shannon "
+        "divergence runs from 0 (the same attention) to ln 2 ≈ 0.693 nats; a difference in F1 near 0 says that the "
+        "copies do as well."
+    ),
 }
 
 F1_READING = (
@@ -132,6 +138,10 @@ def column(name: str) -> str:
     found = re.fullmatch(r"adversarial\.(.+)\.attention", name)
     if found:
         return f"Adversarial attention (TVD ≤ {found[1]})"
+    if re.fullmatch(r"retrained\..+\.attention", name):
+        return (
+            f"Attention of {'the trained adversary' if 'attention=adversary' in name else 'a copy from another seed'}"
+        )
     changed = name.removesuffix(".change")
     stem, _, place = changed.rpartition(".")
     if stem in IMPORTANCE and place in PLACES:

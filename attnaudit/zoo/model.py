@@ -134,6 +134,8 @@ class PooledClassifier(nn.Module):
         self.decoder = nn.Linear(width, 1 if classes == 2 else classes)
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = word_dropout
+        #: Gives the weights of a batch in place of `attention`: (ids, mask, special) -> (B, T).
+        self.imposed: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def forward(self, ids: Tensor, mask: Tensor, special: Tensor) -> Tensor:
         """ids, mask (True on tokens) and special (True on tokens never attended), each (B, T) -> logits (B, C)."""
@@ -141,12 +143,13 @@ class PooledClassifier(nn.Module):
 
     def trace(self, ids: Tensor, mask: Tensor, special: Tensor) -> Pass:
         """As `forward`, with everything on the way."""
+        imposed = self.imposed(ids, mask, special) if self.imposed is not None else None
         if self.training and self.word_dropout > 0:
             lost = torch.rand(ids.shape, device=ids.device) < self.word_dropout
             ids = ids.masked_fill(lost & mask & ~special, UNKNOWN)
         embedded = self.dropout(self.embedding(ids))
         hidden = self.encoder(embedded, mask)
-        weights = self.attention(hidden, mask & ~special)
+        weights = self.attention(hidden, mask & ~special) if imposed is None else imposed
         context = torch.einsum("bt,btm->bm", weights, hidden)
         return Pass(
             ids=ids,
