@@ -28,7 +28,8 @@ from attnaudit.retraining import Retraining, parse
 @dataclass(frozen=True, kw_only=True)
 class Retrained(PerBatch):
     """predicted: the copy's class. tvd: of its output to the model's. jsd: of its attention to the model's under the
-    reading, in nats, NaN for one token. attention: the copy's. fact refused: why there is no copy."""
+    reading, in nats, NaN for one token. attention: the copy's, of copies of the model's own kind whose attention is
+    trained. fact refused: why there is no copy."""
 
     retraining: Retraining
     #: The copy once it is trained, or why it is not.
@@ -45,7 +46,6 @@ class Retrained(PerBatch):
             nothing = torch.full_like(passes.special_mass, torch.nan)
             return Columns(
                 scalars={f"{self.name}.{column}": nothing for column in ("predicted", "tvd", "jsd")},
-                tokens={f"{self.name}.attention": torch.full_like(passes.reading, torch.nan)},
                 facts={f"{self.name}.refused": made},
             )
         other = Passes(
@@ -73,8 +73,12 @@ class Retrained(PerBatch):
                 f"{self.name}.tvd": total_variation(other.probabilities, passes.probabilities),
                 f"{self.name}.jsd": jsd.masked_fill(passes.lengths < 2, torch.nan),
             },
-            tokens={f"{self.name}.attention": other.reading},
+            tokens={f"{self.name}.attention": other.reading} if self._shown else {},
         )
+
+    @property
+    def _shown(self) -> bool:
+        return self.retraining.encoder == "own" and self.retraining.attention in ("learned", "adversary")
 
     def _trained(self, passes: Passes) -> ModelAdapter:
         """The copy, on the model's device. Raises AuditError where there can be none."""

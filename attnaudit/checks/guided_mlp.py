@@ -65,22 +65,26 @@ class GuidedMLP(RetrainingCheck):
             for name, one in found.items()
         }
 
+    @property
+    def guides(self) -> tuple[Retraining, ...]:
+        """The adversaries whose attention is used."""
+        return tuple(dataclasses.replace(one, encoder="own") for one in self.kinds.get(ADVERSARY, ()))
+
     def retrainings(self) -> Sequence[Retraining]:
-        return tuple(copy for copies in self.kinds.values() for copy in copies)
+        return (*(copy for copies in self.kinds.values() for copy in copies), *self.guides)
 
     def cost(self) -> str:
-        more = f" and the {self.seeds} adversaries" if self.adversary is not None else ""
-        return (
-            f"Trains {len(self.retrainings())} MLPs{more}, the former at less than the cost of training a model with "
-            "context."
-        )
+        mlps = len(self.retrainings()) - len(self.guides)
+        more = f", and {len(self.guides)} adversaries" if self.guides else ""
+        return f"Trains {mlps} MLPs, each at less than the cost of training the audited model{more}."
 
     @property
     def description(self) -> Description:
         return Description(
             family="retraining",
             title="Attention guides a model without context",
-            question="Does a model that sees each word alone decide better with this attention than with equal ones?",
+            question="Does a model that sees words one by one decide better with this attention than with equal "
+            "weights?",
             why="Weights that only make sense together with the states that they were learnt with help no other model; "
             f"weights that point at the words that matter do. {self.cost()}",
             statistic="difference",
@@ -88,6 +92,7 @@ class GuidedMLP(RetrainingCheck):
             measured="F1 of guided above uniform MLPs",
             low=-1.0,
             high=1.0,
+            token_columns=("attention", "gradient.meister.inputs", "leave_one_out.inputs"),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:

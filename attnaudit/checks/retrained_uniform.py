@@ -50,6 +50,7 @@ class RetrainedUniform(RetrainingCheck):
             measured="F1 above uniform copies",
             low=-1.0,
             high=1.0,
+            token_columns=("attention", "gradient.meister.inputs", "leave_one_out.inputs"),
         )
 
     def evidence(self, measurements: Measurements) -> Evidence:

@@ -17,11 +17,10 @@ from attnaudit.checks.f1_drop import F1Drop
 from attnaudit.checks.intervals import Groups
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
-from attnaudit.records import Chart, Reference, Series, Severity
+from attnaudit.records import Chart, Series, Severity
 from attnaudit.retraining import Retraining
 
 MOST_SEEDS = 100
-OVER_INSTANCES = "the interval is over instances, the copies being as they are"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,24 +110,21 @@ def f1_difference(
         details[f"F1, {name}"] = means[name]
         if len(scores) > 1:
             details[f"F1, {name}, lowest to highest"] = f"{scores.min():.3f} to {scores.max():.3f}"
-        right = (answers == labels[:, None])[labelled]
-        details[f"accuracy, {name}"] = float(right.mean()) if right.size else None
+        details[f"accuracy, {name}"] = float((answers == labels[:, None])[labelled].mean()) if labelled.any() else None
         repeated = scores if len(scores) > 1 else np.repeat(scores, check.seeds)
         seeds = [float(seed) for seed in range(check.seeds)]
         series.append(Series(name=name, x=seeds, y=[_known(float(one)) for one in repeated]))
     details["instances labelled"] = int(labelled.sum())
+    right = {name: (predicted[name] == labels[:, None]).mean(1) for name in (ours, others)}
+    f1 = ", ".join(f"{name} {'undefined' if means[name] is None else f'{means[name]:.3f}'}" for name in right)
     return Evidence(
         value=_known(by_f1.value(groups)[2]) if len(groups) else None,
         interval=by_f1.interval(groups, confidence=check.confidence) if len(groups) else None,
         defined=labelled,
         undefined=reasons(("no label", ~labelled)),
-        values=(predicted[others][:, None, :] != predicted[ours][:, :, None]).mean((1, 2)),
-        values_label=f"share of pairs that decide differently: {ours}, {others}",
-        values_range=(0.0, 1.0),
-        references=tuple(
-            Reference(name=name, value=means[name], meaning=f"F1, {name}", n=int(labelled.sum()))
-            for name in (ours, others)
-        ),
+        values=np.where(labelled, right[ours] - right[others], np.nan),
+        values_label=f"share of right answers, {ours} less {others}",
+        values_range=(-1.0, 1.0),
         details=details,
         charts=(
             Chart(
@@ -139,7 +135,7 @@ def f1_difference(
                 series=series,
             ),
         ),
-        note=OVER_INSTANCES if labelled.any() else "F1 needs labels: add a label column",
+        note=f"F1: {f1}" if labelled.any() else "F1 needs labels: add a label column",
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
 from attnaudit.checks.intervals import Groups, mean_interval
-from attnaudit.checks.retraining import OVER_INSTANCES, RetrainingCheck, column, f1_of, together
+from attnaudit.checks.retraining import RetrainingCheck, column, f1_of, together
 from attnaudit.checks.seed_variance import other_seeds
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
@@ -135,7 +135,7 @@ class TrainedAdversary(RetrainingCheck):
             reference_values=reference_values,
             details={**details, **by_predicted_class(measurements, jsd)},
             charts=(self._curve(measurements),) if self.sweep else (),
-            note=f"at a mean TVD of {mean_of(tvd) or 0.0:.3f}; {OVER_INSTANCES}",
+            note=f"at a mean TVD of the output of {mean_of(tvd) or 0.0:.3f}",
         )
 
     def _held_against(
