@@ -128,6 +128,7 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
             "value_norms": ("transformed",),
             "resumes": ("begin", "resume", "resume_width"),
             "influences": ("begin", "influence"),
+            "retrains": ("retrain",),
         }
         required += [name for flag, names in declared.items() if getattr(capabilities, flag) for name in names]
     lacking = [name for name in required if not hasattr(adapter, name)]

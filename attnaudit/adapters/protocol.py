@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.instances import Instance
+from attnaudit.retraining import Retraining
 
 SiteKind = Literal["pool", "self", "cross"]
 
@@ -35,6 +36,7 @@ class Capabilities:
     value_norms: `transformed()` gives the value vectors after the output projection.
     resumes: `begin` and `resume` give the logits of inputs that lack tokens, from states shared with the whole input.
     influences: `influence` gives how much of each hidden state comes from each token, without a graph.
+    retrains: `retrain` trains another copy of the model.
     differentiable: gradients reach embeddings and replaced weights.
     deletion: `delete` and `keep` work. mask: `substitute` works. query: instances may carry a query. max_tokens:
     longest input, None if unlimited. left_padding: `run` takes inputs that are padded on the left.
@@ -50,6 +52,7 @@ class Capabilities:
     value_norms: bool = False
     resumes: bool = False
     influences: bool = False
+    retrains: bool = False
     differentiable: bool = True
     deletion: bool = True
     mask: bool = False
@@ -224,6 +227,21 @@ class SharingAdapter(ModelAdapter, Protocol):
     def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
         """(B, P, T) ‖∂‖h_p‖/∂E_i‖ for every position p of the slice and every i, Euclidean norms; zero where either is
         padding."""
+        ...
+
+
+#: (steps done, steps in all, what was last measured)
+Progress = Callable[[int, int, str], None]
+
+
+class RetrainableAdapter(ModelAdapter, Protocol):
+    """What an adapter may add whose model can be trained anew; used only if capabilities say so."""
+
+    def retrain(self, retraining: Retraining, progress: Progress | None = None) -> ModelAdapter:
+        """Another copy of the model, trained as `retraining` says, in evaluation mode, as an adapter with the same
+        classes, tokens and sites. The audited model is left as it is, and the same retraining gives the same copy:
+        what is asked for again, for another check or data set, is best kept in memory. Writes no file. progress is to
+        be called after every step. Raises AuditError, as one sentence with the mend, for what it cannot train."""
         ...
 
 

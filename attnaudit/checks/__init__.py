@@ -9,15 +9,19 @@ from attnaudit.checks.custom import CheckFactory, CustomCheck, check
 from attnaudit.checks.decision_flip import DecisionFlip
 from attnaudit.checks.declare import CheckFailed, InconclusiveWarning, audit, enforce
 from attnaudit.checks.evidence import Evidence
+from attnaudit.checks.guided_mlp import GuidedMLP
 from attnaudit.checks.influence import InfluenceEntropy
 from attnaudit.checks.information import InformationRanking
 from attnaudit.checks.information_retained import InformationRetained
 from attnaudit.checks.parameter_randomisation import ParameterRandomisation
 from attnaudit.checks.permutation import PermutationFragility
 from attnaudit.checks.policy import from_tables, load_policy, to_table
+from attnaudit.checks.retrained_uniform import RetrainedUniform
+from attnaudit.checks.seed_variance import SeedVariance
 from attnaudit.checks.sufficiency import Sufficiency
 from attnaudit.checks.token_probability import TokenProbability
 from attnaudit.checks.top_token import TopTokenErasure
+from attnaudit.checks.trained_adversary import TrainedAdversary
 from attnaudit.checks.uniform import UniformFragility
 
 __all__ = [
@@ -32,15 +36,19 @@ __all__ = [
     "DecisionFlip",
     "Description",
     "Evidence",
+    "GuidedMLP",
     "InconclusiveWarning",
     "InfluenceEntropy",
     "InformationRanking",
     "InformationRetained",
     "ParameterRandomisation",
     "PermutationFragility",
+    "RetrainedUniform",
+    "SeedVariance",
     "Sufficiency",
     "TokenProbability",
     "TopTokenErasure",
+    "TrainedAdversary",
     "UniformFragility",
     "audit",
     "check",

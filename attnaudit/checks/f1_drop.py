@@ -12,35 +12,44 @@ from attnaudit.measurement.measurements import Floats, Measurements
 
 @dataclass(frozen=True, slots=True)
 class F1Drop:
-    """F1 of the model minus the mean F1 over R replaced predictions (T §3.2), over labelled instances.
+    """F1 of the model minus the mean F1 over R replaced predictions (T §3.2), over labelled instances; or the mean F1
+    of Q predictions minus that of R others.
 
     F1 is that of class 1 for two classes and macro otherwise; a class that neither occurs nor is predicted is left out,
     as scikit-learn does. labels, predicted: (n,) class indices, -1 unlabelled. replaced: (n, R).
+    own: (n, Q), the model's predictions by default.
     """
 
     classes: tuple[int, ...]
     columns: Floats
     replacements: int
+    first: int = 1
 
     @classmethod
-    def of(cls, measurements: Measurements, replaced: Floats) -> F1Drop:
+    def of(cls, measurements: Measurements, replaced: Floats, *, own: Floats | None = None) -> F1Drop:
         count = len(measurements.classes)
         classes = (1,) if count == 2 else tuple(range(count))
         labels = measurements.labels
-        both = np.column_stack([measurements.predicted.astype(np.float64), replaced])
+        first = measurements.predicted.astype(np.float64)[:, None] if own is None else own
+        both = np.column_stack([first, replaced])
         columns = []
         for c in classes:
             true, said = (labels == c)[:, None], both == c
             columns += [true, said, true & said]
-        return cls(classes, np.concatenate(columns, axis=1).astype(np.float64), replaced.shape[1])
+        return cls(classes, np.concatenate(columns, axis=1).astype(np.float64), replaced.shape[1], first.shape[1])
+
+    @property
+    def sets(self) -> int:
+        """Q + R, how many sets of predictions there are."""
+        return self.first + self.replacements
 
     def scores(self, totals: Floats) -> Floats:
-        """(b, D) totals -> (b, 1 + R) F1: of the model's own predictions, then of each replacement."""
-        width = 1 + 2 * (self.replacements + 1)
-        found = np.full((len(self.classes), len(totals), self.replacements + 1), np.nan)
+        """(b, D) totals -> (b, Q + R) F1: of the model's own predictions, then of each replacement."""
+        width = 1 + 2 * self.sets
+        found = np.full((len(self.classes), len(totals), self.sets), np.nan)
         for i in range(len(self.classes)):
             part = totals[:, i * width : (i + 1) * width]
-            true, said, hit = part[:, :1], part[:, 1 : 2 + self.replacements], part[:, 2 + self.replacements :]
+            true, said, hit = part[:, :1], part[:, 1 : 1 + self.sets], part[:, 1 + self.sets :]
             np.divide(2 * hit, true + said, out=found[i], where=true + said > 0)
         known = ~np.isnan(found)
         summed: Floats = np.where(known, found, 0.0).sum(0)
@@ -49,13 +58,14 @@ class F1Drop:
 
     def drop(self, totals: Floats) -> Floats:
         scores = self.scores(totals)
-        fall: Floats = scores[:, 0] - scores[:, 1:].mean(1)
+        fall: Floats = scores[:, : self.first].mean(1) - scores[:, self.first :].mean(1)
         return fall
 
     def value(self, groups: Groups) -> tuple[float, float, float]:
         """F1, mean F1 of the replacements, and the drop; NaN where F1 is undefined."""
         scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
-        return float(scores[0]), float(scores[1:].mean()), float(scores[0] - scores[1:].mean())
+        ours, others = float(scores[: self.first].mean()), float(scores[self.first :].mean())
+        return ours, others, ours - others
 
     def interval(self, groups: Groups, *, confidence: float) -> Spread | None:
         return linearised_interval(
@@ -69,13 +79,13 @@ class F1Drop:
 
     def _changes(self, groups: Groups) -> Floats:
         """(P, D) one row per change of decision from a class to the next that occurs, right or wrong before."""
-        width = 1 + 2 * (self.replacements + 1)
+        width = 1 + 2 * self.sets
         totals = self.columns[groups.rows].sum(0).reshape(len(self.classes), width)
         occur = [c for c, part in zip(self.classes, totals, strict=True) if part.any()]
         kinds = [0, 1] if self.classes == (1,) else occur
         rows = []
         for a, b in zip(kinds, kinds[1:] + kinds[:1], strict=True):
-            both = np.array([a] + [b] * self.replacements)
+            both = np.array([a] * self.first + [b] * self.replacements)
             for label in (a, b):
                 parts = [[[label == c], both == c, (both == c) & (label == c)] for c in self.classes]
                 rows.append(np.concatenate([np.asarray(x, dtype=np.float64) for part in parts for x in part]))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.padding import repeated
-from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, SharingAdapter, Trace
+from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, Progress, SharingAdapter, Trace
 from attnaudit.instances import Instance
 
 #: How tokens are taken away: their ids are removed and the rest encoded again, or become the model's mask id.
@@ -51,7 +51,7 @@ class Batch:
 
     seed: of the audit. gradients: keep the graph of the clean pass. budget: most tokens (rows × length) in one forward
     pass of variants. counts: what was run, by kind. unit: "words" puts the tokens of a word together; a word stands at
-    the position of its first token.
+    the position of its first token. progress: told by measures that take long over something else than the batch.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Batch:
         budget: int,
         counts: Counter[str],
         unit: Unit = "tokens",
+        progress: Progress | None = None,
     ) -> None:
         self.adapter = adapter
         self.instances = instances
@@ -74,6 +75,7 @@ class Batch:
         self.budget = budget
         self.counts = counts
         self.unit = unit
+        self.progress = progress
         self.inputs: Inputs = adapter.collate(instances)
 
     # -- tokens and units -----------------------------------------------------------------------------------------

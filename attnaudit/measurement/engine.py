@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnaudit.adapters.protocol import TEXT, ModelAdapter
+from attnaudit.adapters.protocol import TEXT, ModelAdapter, Progress
 from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.measurement.batch import Batch, Unit
@@ -33,8 +33,6 @@ BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
 ENCODE_AT_ONCE = 512
 #: Largest distance of a row of attention from summing to one.
 SUM_TOLERANCE = 1e-3
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +162,7 @@ def measure(
             budget=budget,
             counts=counts,
             unit=unit,
+            progress=progress,
         )
         passes = {reading: Passes(batch, reading or own) for reading in {"", *(p.reading for p in ordered)}}
         _refuse_bad(batch)
@@ -199,7 +198,7 @@ def measure(
         done += len(positions)
         largest = max(largest, len(positions))
         if progress is not None:
-            progress(done, len(instances), f"{model} on {dataset.name}")
+            progress(done, len(instances), f"measuring {model} on {dataset.name}")
 
     found = Measurements(
         model=model,

@@ -55,11 +55,22 @@ READING = {
         "The model is held against copies with random parameters of the same scale. What such copies show as well does "
         "not come from what the model has learnt; the floor is how alike two copies are to each other."
     ),
+    "retraining": (
+        "Jensen–Shannon divergence runs from 0 (the copy attends as the model does) to ln 2 ≈ 0.693 nats. The copies "
+        "were trained for this check. The interval is over instances, not over training runs: read it beside the "
+        "spread of the seeds."
+    ),
 }
 
 F1_READING = (
     "The drop is F1 with the model's own attention less F1 with the weights replaced. Near 0, the predictions are "
     "as good without the weights; below 0, they are better without them."
+)
+
+RETRAINED_F1_READING = (
+    "The difference is between mean F1 scores of models that were trained for this check, or of the audited one. Near "
+    "0, the others do as well. The interval is over instances, not over training runs: read it beside the spread of "
+    "the seeds."
 )
 
 GENERIC_READING = "The number is held against the threshold together with its confidence interval."
@@ -132,6 +143,10 @@ def column(name: str) -> str:
     found = re.fullmatch(r"adversarial\.(.+)\.attention", name)
     if found:
         return f"Adversarial attention (TVD ≤ {found[1]})"
+    if re.fullmatch(r"retrained\..+\.attention", name):
+        return (
+            f"Attention of {'the trained adversary' if 'attention=adversary' in name else 'a copy from another seed'}"
+        )
     changed = name.removesuffix(".change")
     stem, _, place = changed.rpartition(".")
     if stem in IMPORTANCE and place in PLACES:
@@ -144,6 +159,8 @@ def reading(check: CheckRecord) -> str:
     family = check.family.partition("_")[0]
     if family == "fragility" and check.unit == "F1":
         return F1_READING
+    if family == "retraining" and check.unit == "F1":
+        return RETRAINED_F1_READING
     return READING.get(family, GENERIC_READING)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from attnaudit.adapters.pooled import PooledAttentionAdapter
 from attnaudit.errors import ModelError, nearest
-from attnaudit.zoo.encoders import BiLSTM
+from attnaudit.zoo.adapter import ReferenceModel
 from attnaudit.zoo.model import Architecture, PooledClassifier
-from attnaudit.zoo.text import UNKNOWN, Vocabulary, open_classes
+from attnaudit.zoo.text import Vocabulary
 
 FORMAT = "attnaudit pooled classifier"
 VERSION = 1
@@ -30,7 +28,7 @@ _AGAIN = "Copy the whole folder again or train the model again."
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The contents of `attnaudit.json`. training: how the model came about (settings, seed, data and their hashes,
-    scores, command); read by people, not by `load`."""
+    scores, command); what a copy is trained by, and otherwise read by people."""
 
     format: str
     format_version: int
@@ -95,25 +93,11 @@ def save(
                 path.unlink(missing_ok=True)
 
 
-def load(folder: Path) -> PooledAttentionAdapter:
+def load(folder: Path) -> ReferenceModel:
     """The model in `folder` as an adapter, in evaluation mode on the CPU. Raises ModelError naming the file, what is
     wrong with it and the mend."""
     model, vocabulary, card = load_model(folder)
-    return PooledAttentionAdapter(
-        embedding=model.embedding,
-        encoder=model.encoder,
-        attention=model.attention,
-        decoder=model.decoder if model.joint is None else model.decide,
-        tokenize=vocabulary.encode,
-        classes=card.classes,
-        modules=(model,),
-        query=None if model.query_encoder is None else model.ask,
-        open_classes=partial(open_classes, card.classes) if card.architecture.form == "question" else None,
-        mask_id=UNKNOWN,
-        description=card.description,
-        family=f"pooled attention, {card.architecture.encoder} encoder",
-        lstm=model.encoder.layer if isinstance(model.encoder, BiLSTM) else None,
-    )
+    return ReferenceModel(model, vocabulary, tuple(card.classes), description=card.description, training=card.training)
 
 
 def load_model(folder: Path) -> tuple[PooledClassifier, Vocabulary, Card]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -124,7 +124,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One forward pass: ids, mask, special, weights (B, T); embedded (B, T, d); hidden (B, T, m); logits (B, C)."""
+    """One forward pass: ids, mask, special, weights (B, T); embedded (B, T, d); hidden (B, T, m); logits (B, C). query:
+    as it was given."""
 
     ids: Tensor
     mask: Tensor
@@ -133,6 +134,7 @@ class Pass:
     hidden: Tensor
     weights: Tensor
     logits: Tensor
+    query: Query | None = None
 
     @property
     def real(self) -> Tensor:
@@ -172,6 +174,8 @@ class PooledClassifier(nn.Module):
         self.decoder = nn.Linear(width if self.joint is None else self.joint.width, outputs)
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = word_dropout
+        #: Gives the weights of a batch in place of `attention`: (ids, mask, special, query) -> (B, T).
+        self.imposed: Callable[[Tensor, Tensor, Tensor, Query | None], Tensor] | None = None
 
     def forward(self, ids: Tensor, mask: Tensor, special: Tensor, query: Query | None = None) -> Tensor:
         """ids, mask (True on tokens) and special (True on tokens never attended), each (B, T) -> logits (B, C)."""
@@ -190,13 +194,14 @@ class PooledClassifier(nn.Module):
 
     def trace(self, ids: Tensor, mask: Tensor, special: Tensor, query: Query | None = None) -> Pass:
         """As `forward`, with everything on the way."""
+        imposed = self.imposed(ids, mask, special, query) if self.imposed is not None else None
         if self.training and self.word_dropout > 0:
             lost = torch.rand(ids.shape, device=ids.device) < self.word_dropout
             ids = ids.masked_fill(lost & mask & ~special, UNKNOWN)
         embedded = self.dropout(self.embedding(ids))
         hidden = self.encoder(embedded, mask)
         asked = () if query is None else (self.ask(self.dropout(self.embedding(query.ids)), query.mask),)
-        weights = self.attention(hidden, mask & ~special, *asked)
+        weights = self.attention(hidden, mask & ~special, *asked) if imposed is None else imposed
         context = torch.einsum("bt,btm->bm", weights, hidden)
         logits = self.decide(self.dropout(context), *asked)
         if query is not None and query.open is not None:
@@ -209,6 +214,7 @@ class PooledClassifier(nn.Module):
             hidden=hidden,
             weights=weights,
             logits=logits,
+            query=query,
         )
 
 

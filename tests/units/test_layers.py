@@ -18,6 +18,7 @@ FLOORS = {
     "registry": 0,
     "instances": 0,
     "readings": 0,
+    "retraining": 0,
     "metrics": 1,
     "adapters": 2,
     "data": 2,

@@ -6,8 +6,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnaudit.errors import AuditError, nearest
+from attnaudit.metrics.divergence import divergence_of_distributions
 from attnaudit.zoo.model import Pass, PooledClassifier
-from attnaudit.zoo.training import Objective
+from attnaudit.zoo.training import Distance, Objective
+
+DIVERGENCES = ("kl", "jsd")
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -18,18 +22,38 @@ def probabilities(logits: Tensor) -> Tensor:
     return logits.softmax(dim=1)
 
 
-def twin_objective(base: PooledClassifier, *, weight: float) -> Objective:
-    """The loss of a twin of `base`, which takes no part in training. weight: λ. KL in nats over the tokens that may
-    be attended to, with α_base kept above 1e-9. TVD is over both classes: the published code halves it for one
-    sigmoid output, so its λ is half of this one's."""
+def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> Distance:
+    """The loss (B,) of a twin of `base`, which takes no part in training: TVD of the outputs - weight (λ) times the
+    divergence of the attentions, in nats over the tokens that may be attended to: "kl" is KL(α_twin ‖ α_base), with
+    α_base kept above 1e-9 (Wiegreffe & Pinter 2019; Wen et al. 2022), "jsd" the Jensen-Shannon divergence (Tutek &
+    Šnajder 2020). TVD is over both classes: Wiegreffe & Pinter's code halves it for one sigmoid output, so its λ is
+    half of this one's. Raises AuditError for an unknown divergence."""
+    if divergence not in DIVERGENCES:
+        raise AuditError(f"Unknown divergence '{divergence}'. {nearest(divergence, DIVERGENCES)}")
     base.eval()
 
-    def of(_model: PooledClassifier, traced: Pass, _targets: Tensor, _loss: Tensor) -> Tensor:
+    def of(_model: PooledClassifier, traced: Pass) -> Tensor:
         with torch.no_grad():
-            wanted = base.trace(traced.ids, traced.mask, traced.special)
+            wanted = base.trace(traced.ids, traced.mask, traced.special, traced.query)
         distance = 0.5 * (probabilities(traced.logits) - probabilities(wanted.logits)).abs().sum(dim=1)
-        ratio = torch.log(traced.weights.clamp(min=1e-9)) - torch.log(wanted.weights.clamp(min=1e-9))
-        divergence = (traced.weights * ratio).sum(dim=1)
-        return (distance - weight * divergence).mean()
+        return distance - weight * _divergence(divergence, traced.weights, wanted.weights)
 
     return of
+
+
+def twin_objective(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> Objective:
+    """The mean of `twin_loss` over a batch, to train with."""
+    loss = twin_loss(base, weight=weight, divergence=divergence)
+
+    def of(model: PooledClassifier, traced: Pass, _targets: Tensor, _loss: Tensor) -> Tensor:
+        return loss(model, traced).mean()
+
+    return of
+
+
+def _divergence(name: str, ours: Tensor, theirs: Tensor) -> Tensor:
+    """(B,) in nats."""
+    if name == "jsd":
+        return divergence_of_distributions(ours, theirs)
+    ratio = torch.log(ours.clamp(min=1e-9)) - torch.log(theirs.clamp(min=1e-9))
+    return (ours * ratio).sum(dim=1)
