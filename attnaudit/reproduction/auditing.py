@@ -61,8 +61,8 @@ class Measured(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     predicted: list[int]
     probabilities: list[list[float]]
     scalars: dict[str, list[float | None]]
-    tokens: list[list[str]] = []
-    per_token: dict[str, list[list[float | None]]] = {}
+    tokens: list[list[str]]
+    per_token: dict[str, list[list[float | None]]]
 
 
 def asked(checks: Sequence[Check], *, instances: int | None, tokens: Sequence[str] = ()) -> Asked:
