@@ -11,7 +11,7 @@ from pathlib import Path
 from attnaudit import __version__
 from attnaudit.errors import AuditError, ReportError
 
-COMMANDS = "init, train, conformance, plant, validate, report, schema, list"
+COMMANDS = "init, train, conformance, plant, validate, reproduce, report, schema, list"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,6 +69,12 @@ def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
 
     validation_arguments(
         commands.add_parser("validate", help="try the checks on models whose attention is known to be right or wrong")
+    )
+
+    from attnaudit.reproduction.command import add_arguments as reproduction_arguments
+
+    reproduction_arguments(
+        commands.add_parser("reproduce", help="do a paper's tables again: train, audit, compare with its numbers")
     )
 
     report = commands.add_parser("report", help="build report.html and summary.md of a run anew")
@@ -143,6 +149,11 @@ def _list(options: argparse.Namespace) -> None:
         print(f"{title}:")
         for name in known.names():
             print(f"  {name}")
+    from attnaudit.reproduction.papers import PAPERS
+
+    print("papers (attnaudit reproduce):")
+    for name, (_, words) in PAPERS.items():
+        print(f"  {name}: {words}")
 
 
 if __name__ == "__main__":

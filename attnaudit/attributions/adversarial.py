@@ -26,6 +26,8 @@ from attnaudit.registry import measures
 
 #: How far above ε the model's own output may move when it is run with the attention found: rounding in float32.
 ROUNDING = 1e-5
+#: The published search (JW), for comparison: slower than the exact form, and never above it.
+JAIN_WALLACE = "jain_wallace"
 
 
 def searchable(passes: Passes) -> bool:
@@ -38,9 +40,13 @@ def searchable(passes: Passes) -> bool:
 class Adversarial(PerBatch):
     """jsd in nats, its share of the largest JSD any attention has, tvd as measured by running the model with the
     attention found, upper: a bound no attention exceeds (equal to jsd where the optimum is exact, NaN where only
-    searched), attention: the distribution found. fact adversarial.method: exact, bracketed or searched."""
+    searched), attention: the distribution found. fact adversarial.method: exact, bracketed or searched.
+
+    preset: search with these settings of `searched_adversary`, also where the optimum has an exact form; the fact is
+    then adversarial.<preset>.method."""
 
     epsilon: float
+    preset: str = ""
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         real, reading = passes.real, passes.reading
@@ -75,11 +81,14 @@ class Adversarial(PerBatch):
                 f"{self.name}.upper": torch.maximum(upper, jsd),
             },
             tokens={f"{self.name}.attention": found},
-            facts={"adversarial.method": method},
+            facts={".".join(part for part in ("adversarial", self.preset, "method") if part): method},
         )
 
     def _find(self, passes: Passes) -> tuple[Tensor, Tensor, str]:
         """(B, H, T) rows of the heads, special tokens included; bound; method."""
+        nothing = torch.full_like(passes.special_mass, torch.nan)
+        if self.preset:
+            return self._descend(passes, settings=self.preset), nothing, "searched"
         real, reading = passes.free[:, 0], passes.token_reading
         if passes.token_logits is not None:
             token_logits, bias = passes.token_logits
@@ -96,8 +105,7 @@ class Adversarial(PerBatch):
                 return passes.rows_of(attention[:, None]), jsd, "exact"
             bound = adversarial_upper_bound(reading, token_logits, shift, self.epsilon, real)
             return self._search(passes), bound, "bracketed"
-        found = self._search(passes)
-        return found, torch.full_like(passes.special_mass, torch.nan), "searched"
+        return self._search(passes), nothing, "searched"
 
     def _search(self, passes: Passes) -> Tensor:
         """By gradient; where a model of two classes must be run for it, among vertices and edges first, and by gradient
@@ -106,11 +114,11 @@ class Adversarial(PerBatch):
             point, feasible = passes.edges.best(self.epsilon)
             if bool((feasible | passes.reading.isnan().all(1) | (passes.lengths < 2)).all()):
                 return passes.rows_of(point[:, None])
-            found = self._descend(passes, brief=True)
+            found = self._descend(passes, settings="brief")
             return torch.where(feasible[:, None, None], passes.rows_of(point[:, None]), found)
-        return self._descend(passes, brief=False)
+        return self._descend(passes, settings="default")
 
-    def _descend(self, passes: Passes, *, brief: bool) -> Tensor:
+    def _descend(self, passes: Passes, *, settings: str) -> Tensor:
         def decode(weights: Tensor) -> Tensor:
             return probabilities(passes.decode_differentiably(passes.rows_of(weights)))
 
@@ -119,7 +127,7 @@ class Adversarial(PerBatch):
             decode,
             self.epsilon,
             passes.free[:, 0],
-            settings=PRESETS["brief" if brief else "default"],
+            settings=PRESETS[settings],
             seeds=[keyed_integer(passes.seed, self.name, one.id) for one in passes.instances],
             shares=passes.head_mass,
         )
@@ -128,11 +136,13 @@ class Adversarial(PerBatch):
 
 @measures.register("adversarial")
 def adversarial(argument: str) -> Measure:
-    """adversarial.<ε>, such as adversarial.0.01"""
+    """adversarial.<ε>, such as adversarial.0.01, or adversarial.jain_wallace.<ε>: searched as they do"""
+    named = argument.removeprefix(f"{JAIN_WALLACE}.")
     try:
-        epsilon = float(argument)
+        epsilon = float(named)
     except ValueError:
         epsilon = math.nan
     if not 0 <= epsilon <= 1:
         raise CheckError(f"'adversarial.{argument}': expected a total variation between 0 and 1, as adversarial.0.01.")
-    return Adversarial(name=f"adversarial.{argument}", epsilon=epsilon)
+    preset = JAIN_WALLACE if named != argument else ""
+    return Adversarial(name=f"adversarial.{argument}", epsilon=epsilon, preset=preset)

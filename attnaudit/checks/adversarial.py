@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,12 @@ class AdversarialDivergence(Check):
 
     Exact for a linear decoder and two classes, bracketed for more, searched otherwise; reported with the curve over
     .01 to .2. It lies near its unconstrained maximum for most models, faithful or not, so it is evidence to look at
-    first and a gate second; the threshold is at_most.
+    first and a gate second; the threshold is at_most. preset: "jain_wallace" searches as their published code does
+    (5 starts, 500 steps), also where the optimum has an exact form: slow, and never above it; at `tvd` alone.
     """
 
     tvd: float = 0.01
+    preset: Literal["jain_wallace"] | None = None
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
 
@@ -38,27 +40,32 @@ class AdversarialDivergence(Check):
             raise CheckError(
                 f"AdversarialDivergence: tvd={self.tvd:g} is impossible, expected more than 0 and less than 1."
             )
+        if self.preset is not None:
+            self.choose("preset", ("jain_wallace",))
+
+    def column_at(self, tvd: float) -> str:
+        return ".".join(part for part in ("adversarial", self.preset, f"{tvd:g}") if part)
 
     @property
     def column(self) -> str:
-        return f"adversarial.{self.tvd:g}"
+        return self.column_at(self.tvd)
 
     @property
     def subject(self) -> str:
-        return f"adversarial_divergence.{self.tvd:g}"
+        return self.column.replace("adversarial", "adversarial_divergence", 1)
 
     @property
     def curve(self) -> tuple[float, ...]:
-        return tuple(sorted({*CURVE, self.tvd}))
+        return (self.tvd,) if self.preset else tuple(sorted({*CURVE, self.tvd}))
 
     def needs(self) -> tuple[str, ...]:
-        return tuple(f"adversarial.{tvd:g}" for tvd in self.curve)
+        return tuple(self.column_at(tvd) for tvd in self.curve)
 
     @property
     def description(self) -> Description:
         return Description(
             family="adversarial",
-            title=f"Other attention with the same output (TVD ≤ {self.tvd:g})",
+            title=f"Other attention with the same output (TVD ≤ {self.tvd:g}{', searched' if self.preset else ''})",
             question=f"How different could attention be while at most {self.tvd:g} of the output's probability moves?",
             why="Where quite another distribution gives the same output, the weights shown are one explanation among "
             "many. The value depends on how peaked attention is: read it as a share of the unconstrained maximum.",
@@ -80,7 +87,8 @@ class AdversarialDivergence(Check):
     def evidence(self, measurements: Measurements) -> Evidence:
         jsd, share = measurements.scalar(f"{self.column}.jsd"), measurements.scalar(f"{self.column}.share")
         upper, moved = measurements.scalar(f"{self.column}.upper"), measurements.scalar(f"{self.column}.tvd")
-        method = measurements.facts.get("adversarial.method", "unknown")
+        fact = ".".join(part for part in ("adversarial", self.preset, "method") if part)
+        method = measurements.facts.get(fact, "unknown")
         missing = np.isnan(jsd)
         mean = mean_of(jsd)
         details: dict[str, Detail] = {
@@ -158,7 +166,7 @@ class AdversarialDivergence(Check):
                 Series(
                     name=name,
                     x=list(self.curve),
-                    y=[mean_of(measurements.scalar(f"adversarial.{tvd:g}.{column}")) for tvd in self.curve],
+                    y=[mean_of(measurements.scalar(f"{self.column_at(tvd)}.{column}")) for tvd in self.curve],
                 )
                 for name, column in names
             ],

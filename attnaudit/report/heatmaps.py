@@ -108,7 +108,8 @@ def _token(text: str) -> str:
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
 
-def _line(name: str, values: Sequence[float | None], tokens: Sequence[str], at: Sequence[int]) -> Line:
+def line(name: str, values: Sequence[float | None], tokens: Sequence[str], at: Sequence[int]) -> Line:
+    """A column over the tokens at these places."""
     sizes = [_size(v) for v in values]
     peak = max(sizes, default=0.0)
     top = set(sorted((i for i in range(len(sizes)) if sizes[i] > 0), key=lambda i: -sizes[i])[:NUMBERED])
@@ -170,7 +171,7 @@ def heatmap(
             drawn[name] = values
     at = positions(list(drawn.values()), count)
     lines = [
-        _line(name, drawn[name], shown.tokens, at)
+        line(name, drawn[name], shown.tokens, at)
         if name in drawn
         else Line(name=KIND_NAMES.get(name, column(name)), hue=_hue(name), note=notes[name])
         for name in columns_to_show(check, available)

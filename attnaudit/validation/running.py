@@ -3,33 +3,24 @@ it stopped."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from attnaudit import __version__
+from attnaudit.auditing.together import code_sha256, judge_together, slim, words_of
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import to_table
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.instances import Dataset
-from attnaudit.records import CheckRecord, Record
+from attnaudit.processes import replace_file, spread
+from attnaudit.records import Record
 from attnaudit.validation.population import dataset_of
 from attnaudit.validation.records import Entry, ModelResult
-
-if TYPE_CHECKING:
-    from attnaudit.adapters.loading import LoadedModel
-
-#: Folders whose code decides the numbers: a change in them makes what was kept stale.
-DECIDING = ("adapters", "attributions", "checks", "measurement", "metrics", "zoo")
 
 Told = Callable[[int, int, str], None]
 
@@ -83,7 +74,7 @@ def run_population(
     ]
     found: dict[str, ModelResult] = {}
     failed: dict[str, str] = {}
-    for done, (task, result) in enumerate(_results(tasks, jobs), 1):
+    for done, (task, result) in enumerate(spread(run_one, tasks, jobs), 1):
         if isinstance(result, ModelResult):
             found[task.entry.folder] = result
         else:
@@ -103,25 +94,6 @@ def run_one(task: Task) -> ModelResult | str:
         return str(error)
 
 
-def _results(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, ModelResult | str]]:
-    if jobs <= 1 or len(tasks) <= 1:
-        yield from ((task, run_one(task)) for task in tasks)
-        return
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_one_thread)
-    try:
-        waiting: dict[Future[ModelResult | str], Task] = {pool.submit(run_one, task): task for task in tasks}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-
-
 def _run_one(task: Task, checks: Sequence[Check]) -> ModelResult:
     from attnaudit.adapters.loading import load_model
 
@@ -132,13 +104,14 @@ def _run_one(task: Task, checks: Sequence[Check]) -> ModelResult:
     key = _key(loaded.sha256, data_sha256, task)
     path = Path(task.kept) / f"{key}.json"
     before = _read(path)
-    asked = {one.id: _words(one) for one in checks}
+    asked = {one.id: words_of(one) for one in checks}
     old = {} if before is None else {name: words for name, words in before.asked.items() if asked.get(name) == words}
     new = [one for one in checks if one.id not in old]
     if before is not None and not new:
         return before
     started = time.perf_counter()
-    judged, skipped = _judge(loaded, dataset, new, task)
+    name = task.entry.folder.replace("/", ".")
+    judged, skipped, _ = judge_together(loaded, dataset, new, name=name, seed=task.seed, device=task.device)
     if not judged and not old:
         raise AuditError(next(iter(skipped.values())))
     kept = [] if before is None else [one for one in before.checks if one.check in old]
@@ -149,49 +122,12 @@ def _run_one(task: Task, checks: Sequence[Check]) -> ModelResult:
         data_sha256=data_sha256,
         instances=len(dataset.instances),
         seconds=time.perf_counter() - started + (before.seconds if before else 0.0),
-        asked={**old, **{one.id: _words(one) for one in new}},
-        checks=sorted([*kept, *judged], key=lambda one: one.check),
+        asked={**old, **{one.id: words_of(one) for one in new}},
+        checks=sorted([*kept, *map(slim, judged)], key=lambda one: one.check),
         skipped={**kept_skips, **skipped},
     )
     _write(path, result)
     return result
-
-
-def _judge(
-    loaded: LoadedModel, dataset: Dataset, checks: Sequence[Check], task: Task
-) -> tuple[list[CheckRecord], dict[str, str]]:
-    """Records, and why a check has none. One measurement serves all; only where a need cannot be met is each check
-    measured alone, to learn which."""
-    from attnaudit.data import label_indices
-    from attnaudit.measurement.engine import measure
-
-    labels = label_indices(dataset, loaded.adapter.capabilities.classes)
-    name = task.entry.folder.replace("/", ".")
-
-    def judged(some: Sequence[Check]) -> list[CheckRecord]:
-        needs = sorted({need for one in some for need in one.needs()})
-        measurements, _ = measure(
-            loaded.adapter, dataset, needs, model=name, seed=task.seed, labels=labels, device=task.device
-        )
-        return [_slim(one.judge(measurements)) for one in some]
-
-    try:
-        return judged(checks), {}
-    except AuditError:
-        found: list[CheckRecord] = []
-        skipped: dict[str, str] = {}
-        for one in checks:
-            try:
-                found += judged([one])
-            except AuditError as error:
-                skipped[one.id] = str(error)
-        return found, skipped
-
-
-def _slim(record: CheckRecord) -> CheckRecord:
-    return msgspec.structs.replace(
-        record, distribution=None, charts=[], worst=[], token_columns=[], message=record.message.partition("\n")[0]
-    )
 
 
 @lru_cache(maxsize=8)
@@ -203,24 +139,9 @@ def _dataset(name: str, max_instances: int, seed: int) -> Dataset:
     return sample(whole, max_instances, seed)
 
 
-def _words(check: Check) -> str:
-    return msgspec.json.encode(to_table(check), order="sorted").decode()
-
-
 def _key(model_sha256: str, data_sha256: str, task: Task) -> str:
     words = (model_sha256, data_sha256, str(task.seed), task.device, __version__, code_sha256())
     return hashlib.sha256("\x1f".join(words).encode()).hexdigest()[:32]
-
-
-@lru_cache(maxsize=1)
-def code_sha256() -> str:
-    """Of the code that decides the numbers."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(p for room in DECIDING for p in (package / room).rglob("*.py")):
-        digest.update(path.relative_to(package).as_posix().encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _read(path: Path) -> ModelResult | None:
@@ -232,11 +153,7 @@ def _read(path: Path) -> ModelResult | None:
 
 
 def _write(path: Path, result: ModelResult) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_bytes(msgspec.json.encode(result))
-        new.replace(path)
+        replace_file(path, msgspec.json.encode(result))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
         raise ReportError(f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "attnaudit"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "errors": 0,
+    "processes": 0,
     "records": 0,
     "registry": 0,
     "instances": 0,
@@ -29,6 +30,7 @@ FLOORS = {
     "report": 6,
     "auditing": 7,
     "validation": 7,
+    "reproduction": 7,
     "pytest_state": 8,
     "pytest_plugin": 8,
     "cli": 8,

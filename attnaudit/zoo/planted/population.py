@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ import torch
 from attnaudit.data import load, sample
 from attnaudit.data.planted_cue import cues, hints
 from attnaudit.errors import ModelError, nearest
+from attnaudit.processes import replace_file, spread
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.planted.kinds import Kind, Recipe, Task, kinds, opposed_words
 from attnaudit.zoo.planted.truth import INTERVENTION, accuracy_of, measure_truth
@@ -100,27 +97,12 @@ def build(
             records[plan] = kept
     _write(out, wanted, records)
     missing = [plan for plan in wanted if plan not in records]
-    for plan, record in _built(out, missing, jobs):
+    for plan, record in spread(partial(build_one, out), missing, jobs):
         records[plan] = record
         _write(out, wanted, records)
         if progress is not None:
             progress(record, len(records), len(wanted))
     return [records[plan] for plan in wanted]
-
-
-def _built(out: Path, missing: Sequence[Plan], jobs: int) -> Iterator[tuple[Plan, dict[str, Any]]]:
-    if jobs <= 1 or len(missing) <= 1:
-        for plan in missing:
-            yield plan, build_one(out, plan)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(build_one, out, plan): plan for plan in missing}
-        try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def finished(out: Path, plan: Plan) -> dict[str, Any] | None:
@@ -261,12 +243,7 @@ def _unwritable(path: Path, error: OSError) -> ModelError:
 
 
 def _put(path: Path, content: Any) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8", newline="\n")
-        new.replace(path)
+        replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
         raise _unwritable(path, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)

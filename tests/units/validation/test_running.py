@@ -79,10 +79,10 @@ def test_every_model_is_measured_once_and_kept(population: Path, monkeypatch: py
     assert len(found) == 8
     assert failed == {}
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(running, "_judge", refuse)
+    monkeypatch.setattr(running, "judge_together", refuse)
     assert run(population)[0] == found
 
 
@@ -92,8 +92,8 @@ def test_a_killed_run_goes_on_where_it_stopped(population: Path, monkeypatch: py
     kept[0].unlink()
     kept[1].write_text(kept[1].read_text(encoding="utf-8")[:100], encoding="utf-8")  # cut off while it was written
     again = []
-    judge = running._judge
-    monkeypatch.setattr(running, "_judge", lambda *given: again.append(1) or judge(*given))
+    judge = running.judge_together
+    monkeypatch.setattr(running, "judge_together", lambda *given, **named: again.append(1) or judge(*given, **named))
     resumed, _ = run(population)
     assert len(again) == 2
     for name, one in whole.items():
@@ -103,13 +103,13 @@ def test_a_killed_run_goes_on_where_it_stopped(population: Path, monkeypatch: py
 def test_another_check_measures_only_what_is_new(population: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(population, CHECKS[:1])
     asked: list[list[str]] = []
-    judge = running._judge
+    judge = running.judge_together
 
-    def note(loaded: object, dataset: object, checks: tuple[Check, ...], task: object) -> object:
+    def note(loaded: object, dataset: object, checks: tuple[Check, ...], **named: object) -> object:
         asked.append([one.id for one in checks])
-        return judge(loaded, dataset, checks, task)  # type: ignore[arg-type]
+        return judge(loaded, dataset, checks, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(running, "_judge", note)
+    monkeypatch.setattr(running, "judge_together", note)
     found, _ = run(population)
     assert asked == [[CHECKS[1].id]] * 8
     assert {one.check for one in found["flat-0"].checks} == {one.id for one in CHECKS}  # type: ignore[attr-defined]

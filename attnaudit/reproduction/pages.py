@@ -1,0 +1,150 @@
+"""NAME.json, NAME.md and NAME.html of one reproduction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from attnaudit.errors import ReportError
+from attnaudit.processes import replace_file
+from attnaudit.report.charts import Drawing
+from attnaudit.report.heatmaps import Heatmap, line
+from attnaudit.report.words import number, plural
+from attnaudit.reproduction import words
+from attnaudit.reproduction.figures import draw
+from attnaudit.reproduction.records import SCHEMA_VERSION, Figure, Reproduction, Rival, Row, Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A figure with its shapes, or its lines of tokens."""
+
+    figure: Figure
+    drawing: Drawing | None
+    heatmap: Heatmap | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What the template shows."""
+
+    one: Reproduction
+    pictures: dict[str, list[Picture]]
+
+    words = words
+    number = staticmethod(number)
+    plural = staticmethod(plural)
+
+
+def write(one: Reproduction, folder: Path, stem: str) -> list[Path]:
+    """Write the three files. Raises ReportError when they cannot be written."""
+    texts = {
+        f"{stem}.json": msgspec.json.format(msgspec.json.encode(one), indent=1).decode() + "\n",
+        f"{stem}.md": markdown(one),
+        f"{stem}.html": html(one),
+    }
+    for name, text in texts.items():
+        try:
+            replace_file(folder / name, text.encode())
+        except OSError as error:
+            raise ReportError(
+                f"{folder / name}: cannot be written ({error.strerror}). Give --out a folder that can be."
+            ) from error
+    return [folder / name for name in texts]
+
+
+def read_if_there(path: Path) -> Reproduction | None:
+    """An earlier report; None where there is none. Raises ReportError for a file that is something else."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read ({error.strerror}).") from error
+    try:
+        found = msgspec.json.decode(raw, type=Reproduction)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReportError(f"{path}: not a reproduction ({error}). Move it away, and run again.") from error
+    if found.schema_version != SCHEMA_VERSION:
+        raise ReportError(
+            f"{path}: schema version {found.schema_version}, expected {SCHEMA_VERSION}. Move it away, and run again."
+        )
+    return found
+
+
+def html(one: Reproduction) -> str:
+    """One page that needs nothing but itself. Every value is escaped by the template engine."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("attnaudit.reproduction", "templates"), PackageLoader("attnaudit.report", "templates")]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pictures = {table.name: [_picture(figure) for figure in table.figures] for table in one.tables}
+    return environment.get_template("reproduction.html.j2").render(page=Page(one=one, pictures=pictures))
+
+
+def _picture(figure: Figure) -> Picture:
+    heatmap = None if figure.rival is None else _heatmap(figure.rival)
+    return Picture(figure=figure, drawing=draw(figure), heatmap=heatmap)
+
+
+def _heatmap(rival: Rival) -> Heatmap:
+    everywhere = range(len(rival.tokens))
+    return Heatmap(
+        instance=rival.instance,
+        value=f"JSD {number(rival.jsd)}",
+        label=rival.label,
+        predicted=rival.predicted,
+        tokens=len(rival.tokens),
+        shown=len(rival.tokens),
+        lines=(
+            line("attention", rival.attention, rival.tokens, everywhere),
+            line("adversarial.0.01.attention", rival.adversarial, rival.tokens, everywhere),
+        ),
+    )
+
+
+def markdown(one: Reproduction) -> str:
+    """The tables, for a repository."""
+    lines = [f"# {words.heading(one)}", "", f"{one.citation}", ""]
+    lines += [f"* {name}: {words.sizes(rows)} texts" for name, rows in one.data.items()]
+    lines.append("")
+    for table in one.tables:
+        lines += _table(table)
+    lines += ["## How this was made", "", "```", *words.commands(one), "```", ""]
+    lines.append(
+        f"attnaudit {one.attnaudit}, {plural(one.jobs, 'job')}; last run {one.created}. {words.made_with(one)}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _table(table: Table) -> list[str]:
+    lines = [f"## {table.title}", "", f"In the paper: {table.source}.", ""]
+    there = words.there(table)
+    if there:
+        lines += [f"* {text}" for text in table.deviations]
+        lines += ["", f"| model | {' | '.join(words.HEAD)} |", "|---|---|---:|---:|---:|---:|"]
+        lines += [line for row in there for line in _row(row)]
+        lines.append("")
+        lines += [f"* {row.title}: {words.how(row)}" for row in there]
+        lines += [f"* {row.title}: {note}" for row in there for note in row.notes]
+        lines.append("")
+    for why, names in words.missing(table):
+        lines += [f"{'Not run here' if why == 'not run here' else why}: {', '.join(f'`{n}`' for n in names)}", ""]
+    return lines
+
+
+def _row(row: Row) -> list[str]:
+    rows = []
+    for place, one in enumerate(row.lines):
+        cells = (row.title if place == 0 else "", *words.cells(one))
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return rows

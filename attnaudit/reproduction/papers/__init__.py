@@ -1,0 +1,22 @@
+"""One module per paper, each with a `PAPER`; imported only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from attnaudit.errors import AuditError, nearest
+
+if TYPE_CHECKING:
+    from attnaudit.reproduction.declaring import Paper
+
+#: name -> (module of this package, what it is)
+PAPERS = {"jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation")}
+
+
+def paper(name: str) -> Paper:
+    """The paper of that name. Raises AuditError with the nearest one."""
+    if name not in PAPERS:
+        raise AuditError(f"Unknown paper '{name}'. {nearest(name, PAPERS)}")
+    found: Paper = import_module(f"{__name__}.{PAPERS[name][0]}").PAPER
+    return found

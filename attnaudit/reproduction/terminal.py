@@ -1,0 +1,47 @@
+"""What a reproduction says on a terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from attnaudit.reproduction import words
+from attnaudit.reproduction.records import Reproduction, Table
+
+NARROWEST = 80
+
+
+def summary(one: Reproduction, *, width: int) -> str:
+    """Every table that has a row; readable at 80 columns."""
+    from rich.console import Console
+
+    out = StringIO()
+    console = Console(file=out, width=max(NARROWEST, width), color_system=None, highlight=False, markup=False)
+    console.print(f"{words.heading(one)}. {one.citation}")
+    for table in one.tables:
+        _print(table, console)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _print(table: Table, console: object) -> None:
+    from rich.console import Console
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    assert isinstance(console, Console)
+    console.print(f"\n{table.title} (in the paper: {table.source})")
+    there = words.there(table)
+    if there:
+        for text in table.deviations:
+            console.print(f"* {text}")
+        drawn = Drawn(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for place, name in enumerate(words.HEAD):
+            drawn.add_column(name, justify="right" if place else "left", overflow="fold", no_wrap=place > 2)
+        for row in there:
+            drawn.add_row(Text(row.title, style="bold"))
+            for line in row.lines:
+                drawn.add_row(*(Text(cell) for cell in words.cells(line)))
+            for note in (words.how(row), *row.notes):
+                drawn.add_row(Text(f"({note})"))
+        console.print(drawn)
+    for why, names in words.missing(table):
+        console.print(f"{why}: {', '.join(names)}")

@@ -1,0 +1,141 @@
+"""Trains what is planned and not there yet; a run that was killed loses the models that were under way, and no other."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from attnaudit.data import load
+from attnaudit.errors import AuditError, ModelError
+from attnaudit.processes import replace_file, spread
+from attnaudit.records import Record
+from attnaudit.reproduction.corpora import Prepared
+from attnaudit.reproduction.plans import Plan, variant
+from attnaudit.zoo import checkpoint
+from attnaudit.zoo.training import Score, train
+
+RECORD = "plan.json"
+Told = Callable[[int, int, str], None]
+
+
+class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """plan.json: a finished model. key: of the plan, the data and, where it has one, the model it is made from.
+    seconds: wall clock of training; cpu_seconds: of its process."""
+
+    key: str
+    folder: str
+    plan: Plan
+    dev: Score
+    test: Score
+    chosen: int
+    seconds: float
+    cpu_seconds: float
+
+
+class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    plan: Plan
+    data: Prepared
+    models: str
+
+
+def train_all(
+    plans: Sequence[Plan],
+    prepared: Mapping[str, Prepared],
+    models: Path,
+    *,
+    jobs: int = 1,
+    told: Told | None = None,
+) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
+    """(plan -> its finished model, plan -> why there is none). Models that others are made from come first.
+
+    models: the folder of checkpoints. told: called with (done, total, folder). Raises ModelError when nothing can be
+    written there.
+    """
+    bases = [plan.base for plan in plans]
+    wanted = list(dict.fromkeys([*(base for base in bases if base is not None), *plans]))
+    found: dict[Plan, TrainedPlan] = {}
+    failed: dict[Plan, str] = {}
+    for wave in ([p for p in wanted if p.base is None], [p for p in wanted if p.base is not None]):
+        tasks = [Task(plan=plan, data=prepared[plan.corpus], models=str(models)) for plan in wave]
+        for task, result in spread(train_one, tasks, jobs):
+            if isinstance(result, TrainedPlan):
+                found[task.plan] = result
+            else:
+                failed[task.plan] = result
+            if told is not None:
+                told(len(found) + len(failed), len(wanted), task.plan.folder)
+    return found, failed
+
+
+def train_one(task: Task) -> TrainedPlan | str:
+    """The finished model, trained now or before; or why there is none."""
+    kept = finished(task)
+    if kept is not None:
+        return kept
+    try:
+        return _train(task)
+    except AuditError as error:
+        return str(error)
+
+
+def finished(task: Task) -> TrainedPlan | None:
+    """The record of a model that is whole and made from this plan and this data, else None."""
+    folder = Path(task.models) / task.plan.folder
+    try:
+        record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)
+    except (OSError, msgspec.DecodeError):
+        return None
+    whole = (folder / checkpoint.CARD).is_file() and (folder / checkpoint.WEIGHTS).is_file()
+    return record if whole and record.key == _key(task) else None
+
+
+def _key(task: Task) -> str:
+    return hashlib.sha256(f"{task.plan.digest} {task.data.sha256}".encode()).hexdigest()
+
+
+def _train(task: Task) -> TrainedPlan:
+    plan, folder = task.plan, Path(task.models) / task.plan.folder
+    started, cpu_started = time.perf_counter(), time.process_time()
+    made = variant(plan.variant)
+    base = None
+    if plan.base is not None:
+        base, _, _ = checkpoint.load_model(Path(task.models) / plan.base.folder)
+        base.requires_grad_(False)
+    parts = {part: load(task.data.path(part)) for part in ("train", "dev", "test")}
+    trained = train(
+        parts["train"],
+        parts["dev"],
+        test=parts["test"],
+        architecture=plan.architecture,
+        settings=plan.settings,
+        prepare=made.prepare(plan.value, base) if made.prepare else None,
+        objective=made.objective(plan.value, base) if made.objective else None,
+    )
+    assert trained.test is not None
+    checkpoint.save(
+        folder,
+        trained.model,
+        trained.vocabulary,
+        trained.classes,
+        description=f"{plan.corpus}: {made.words}",
+        training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
+    )
+    record = TrainedPlan(
+        key=_key(task),
+        folder=plan.folder,
+        plan=plan,
+        dev=trained.dev,
+        test=trained.test,
+        chosen=trained.chosen,
+        seconds=time.perf_counter() - started,
+        cpu_seconds=time.process_time() - cpu_started,
+    )
+    try:
+        replace_file(folder / RECORD, msgspec.json.encode(record))
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
+    return record

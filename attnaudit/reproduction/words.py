@@ -1,0 +1,83 @@
+"""How a reproduction says things, on the page, in Markdown and on the terminal alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnaudit.report.words import duration, number, plural
+from attnaudit.reproduction.records import Line, Reproduction, Row, Table
+
+HEAD = ("quantity", "paper", "ours", "difference", "n")
+
+
+def heading(one: Reproduction) -> str:
+    return ("QUICK: not a reproduction. " if one.quick else "") + f"{one.title}, done again"
+
+
+def no_numbers(table: Table) -> bool:
+    """Whether no line of the table has a number of the paper."""
+    return all(line.paper is None for row in table.rows for line in row.lines)
+
+
+def cells(line: Line) -> tuple[str, str, str, str, str]:
+    """As HEAD: the paper's number, ours with its deviation over seeds, the difference, instances."""
+    return (line.words, paper(line), ours(line), difference(line), "—" if line.n is None else f"{line.n:,}")
+
+
+def paper(line: Line) -> str:
+    return "—" if line.paper is None else number(line.paper, digits=line.digits)
+
+
+def ours(line: Line) -> str:
+    """'.351 ± .012', or 'undefined'; without '±' where there is one seed."""
+    if line.ours is None:
+        return "undefined"
+    undefined = sum(value is None for value in line.values)
+    some = f" ({undefined} of {len(line.values)} seeds undefined)" if undefined else ""
+    spread = "" if line.std is None else f" ± {number(line.std, digits=line.digits)}"
+    return f"{number(line.ours, digits=line.digits)}{spread}{some}"
+
+
+def difference(line: Line) -> str:
+    found = line.difference
+    if found is None:
+        return "—"
+    text = number(found, digits=line.digits)
+    return text if text.startswith("−") else f"+{text}"
+
+
+def how(row: Row) -> str:
+    """'3 seeds; 500 test texts; training 3 min, audit 1 min'."""
+    if row.made is None:
+        return row.missing
+    texts = f"; at most {row.made.instances:,} test texts" if row.made.instances else ""
+    times = f"training {duration(row.made.training_seconds)}, audit {duration(row.made.audit_seconds)}"
+    return f"{plural(len(row.made.seeds), 'seed')}{texts}; {times}"
+
+
+def missing(table: Table) -> list[tuple[str, list[str]]]:
+    """(why, rows) of what has no numbers."""
+    grouped: dict[str, list[str]] = {}
+    for row in table.rows:
+        if not row.lines:
+            grouped.setdefault(row.missing, []).append(row.name)
+    return list(grouped.items())
+
+
+def there(table: Table) -> list[Row]:
+    return [row for row in table.rows if row.lines]
+
+
+def made_with(one: Reproduction) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in one.environment.packages.items())
+    return f"Python {one.environment.python}, {packages}; {one.environment.platform}, {one.environment.processor}"
+
+
+def sizes(rows: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {part}" for part, count in rows.items())
+
+
+def commands(one: Reproduction) -> list[str]:
+    """Every command that a row stems from, in the order of the rows."""
+    found: Sequence[str] = [row.made.command for table in one.tables for row in table.rows if row.made]
+    return list(dict.fromkeys(found))
