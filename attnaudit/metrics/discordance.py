@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 #: A row of at most so many positions is one block.
-ONE_BLOCK = 48
-#: Pairs that are compared at once: they stay near the processor.
-PAIRS_AT_ONCE = 2**17
+ONE_BLOCK = 32
+#: Positions of a block -> the longest row that is cut into such blocks.
+BLOCKS = {8: 128, 16: 2048}
+#: Blocks whose pairs are compared at once: they stay near the processor.
+BLOCKS_AT_ONCE = 2**13
 
 
 class Pairs(NamedTuple):
@@ -117,8 +119,8 @@ def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
     """
     rows, width = values.shape
     if width <= ONE_BLOCK:
-        return _within(values, weight)
-    size = 16 if width <= 400 else 32
+        return _within(values, weight).double()
+    size = next((size for size, most in BLOCKS.items() if width <= most), 64)
     blocks = -(-width // size)
     behind = blocks * size - width
     values = torch.nn.functional.pad(values, (0, behind), value=width)
@@ -126,37 +128,39 @@ def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
     place = torch.arange(blocks * size, device=values.device)
     upwards = _sorted((values << bits) + place) & ((1 << bits) - 1)  # positions, by value
     block = upwards // size
-    first, second = values.view(-1, size), block.view(-1, size)
+    pairs = torch.cat([values.view(-1, size), block.view(-1, size)])
     cell = block * blocks + place // size
     if weight is None:
-        found = _within(first, None) + _within(second, None)
+        found = _within(pairs, None)
         filled = torch.ones((), device=values.device).expand_as(cell)
     else:
         weight = torch.nn.functional.pad(weight, (0, behind))
         filled = weight.gather(1, upwards)
-        found = _within(first, weight.view(-1, size)) + _within(second, filled.view(-1, size))
+        found = _within(pairs, torch.cat([weight.view(-1, size), filled.view(-1, size)]))
     table = filled.new_zeros(rows, blocks * blocks).scatter_add_(1, cell, filled).view(rows, blocks, blocks)
     before = table.cumsum(1) - table  # (R, K, K) in earlier blocks of positions
     greater = before.sum(2, keepdim=True) - before.cumsum(2)
-    return found.view(rows, blocks).sum(1) + (table * greater).sum((1, 2), dtype=torch.float64)
+    near = found.view(2, rows, blocks).sum((0, 2), dtype=torch.float64)
+    return near + (table * greater).sum((1, 2), dtype=torch.float64)
 
 
 def _within(values: Tensor, weight: Tensor | None) -> Tensor:
-    """(N, b) -> (N,) float64 weight of the pairs of which the first is greater, each pair compared."""
+    """(N, b) -> (N,) weight of the pairs of which the first is greater, each pair compared."""
+    # Positions first, so that memory is read along the blocks. A difference of whole numbers, cut to 0 and 1, says
+    # which is greater.
     count, size = values.shape
-    kind = torch.float32 if weight is None else torch.float64
-    values = values.to(kind)
-    earlier = torch.ones(size, size, dtype=kind, device=values.device).triu(1)
-    found = torch.empty(count, dtype=torch.float64, device=values.device)
-    step = max(1, PAIRS_AT_ONCE // (size * size))
-    pairs = torch.empty(min(step, count), size, size, dtype=kind, device=values.device)
-    for start in range(0, count, step):
-        part = values[start : start + step]
-        greater = pairs[: len(part)]
-        greater.copy_(part[:, :, None].expand_as(greater)).gt_(part[:, None, :]).mul_(earlier)
-        if weight is None:
-            found[start : start + step] = greater.view(len(part), -1).sum(1)
-        else:
-            own = weight[start : start + step]
-            found[start : start + step] = ((greater @ own[:, :, None])[..., 0] * own).sum(1)
+    across = values.T.to(torch.float32 if weight is None else torch.float64).contiguous()
+    along = None if weight is None else weight.T.contiguous()
+    found = across.new_zeros(count)
+    room = across.new_empty(size - 1, min(count, BLOCKS_AT_ONCE))
+    for start in range(0, count, BLOCKS_AT_ONCE):
+        part = slice(start, start + BLOCKS_AT_ONCE)
+        sums, some = found[part], across[:, part]
+        for i in range(size - 1):
+            greater = room[: size - 1 - i, : len(sums)]
+            torch.sub(some[i], some[i + 1 :], out=greater).clamp_(0, 1)
+            if along is None:
+                sums += greater.sum(0)
+            else:
+                sums.addcmul_(along[i, part], greater.mul_(along[i + 1 :, part]).sum(0))
     return found

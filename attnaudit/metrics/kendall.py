@@ -95,7 +95,9 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
     for index, width in length_chunks(lengths, lambda length: COUNTING_COST * length):
         some = [value[index, :width] for value in (left, right, weight)]
         pairs = count_pairs(some[0], some[1], lengths[index], some[2])
-        defined = _varies(some[0], some[2]) & _varies(some[1], some[2])
+        defined = pairs.every > 0
+        if bool((pairs.tied_x + pairs.tied_y).any()):
+            defined &= _varies(some[0], some[2]) & _varies(some[1], some[2])
         tau[index] = torch.where(defined, (pairs.difference / pairs.every).clamp(-1.0, 1.0), torch.nan)
     return tau.reshape(rows.leading)
 

@@ -63,13 +63,13 @@ def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
 
 def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Real tokens moved to the front, in their order: (positions (B, T), lengths (B,), moved values)."""
-    place = torch.arange(mask.shape[-1], device=mask.device).expand(mask.shape)
-    before = mask.cumsum(-1)
     lengths = mask.sum(-1)
-    if bool((before == (place + 1).minimum(lengths[..., None])).all()):
-        return place, lengths, values
+    place = torch.arange(mask.shape[-1], device=mask.device)
+    if torch.equal(mask, place < lengths[..., None]):
+        return place.expand(mask.shape), lengths, values
+    before = mask.cumsum(-1)
     target = torch.where(mask, before - 1, lengths[..., None] + place - before)
-    positions = torch.empty_like(target).scatter_(-1, target, place)
+    positions = torch.empty_like(target).scatter_(-1, target, place.expand(mask.shape))
     return positions, lengths, tuple(value.gather(-1, positions) for value in values)
 
 
