@@ -60,7 +60,10 @@ def _lists(rows: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) ->
 
 
 def merge_measurements(parts: Sequence[Path], path: Path) -> None:
-    """One file of all parts, a row group at a time."""
+    """One file of all parts, a row group at a time; a single part becomes the file."""
+    if len(parts) == 1:
+        parts[0].replace(path)
+        return
     partial = path.with_name(path.name + ".partial")
     with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
         for part in parts:

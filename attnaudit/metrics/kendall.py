@@ -10,11 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnaudit.metrics.discordance import count_pairs
+from attnaudit.metrics.discordance import Pairs, count_pairs
 from attnaudit.metrics.rows import compact, length_chunks, padded_rows
 
-COUNTING_LIMIT = 1000  # longer rows go to scipy's routine, one by one: it is then the faster
-COUNTING_COST = 40  # elements that counting holds for each token, so that a chunk stays near the processor
+COUNTING_COST = 128  # elements that counting holds for each token, so that a chunk stays near the processor
 EXACT_LIMIT = 33  # scipy's own limit for the exact null distribution
 
 
@@ -32,23 +31,8 @@ def kendall(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Kendall:
     >>> round(result.tau.item(), 4), round(result.p_value.item(), 4)
     (0.6667, 0.3333)
     """
-    rows = padded_rows(mask, x=x, y=y)
-    _, lengths, (left, right) = compact(rows.mask, *rows.values)
-    tau = torch.full(lengths.shape, torch.nan, dtype=torch.float64, device=left.device)
-    p_value = tau.clone()
-    lengths = torch.where(_holds_nan(rows.values, rows.mask), 0, lengths)
-
-    short = torch.where(lengths <= COUNTING_LIMIT, lengths, 0)
-    for index, width in length_chunks(short, lambda length: COUNTING_COST * length):
-        tau[index], p_value[index] = _counted(left[index, :width], right[index, :width], lengths[index])
-
-    for row in torch.nonzero(lengths > COUNTING_LIMIT).flatten().tolist():
-        from scipy.stats import kendalltau
-
-        length = int(lengths[row])
-        result = kendalltau(left[row, :length].cpu().numpy(), right[row, :length].cpu().numpy())
-        tau[row], p_value[row] = float(result.statistic), float(result.pvalue)
-    return Kendall(tau.reshape(rows.leading), p_value.reshape(rows.leading))
+    found, lengths, leading = _counted(x, y, mask)
+    return Kendall(_tau(found).reshape(leading), _p_value(found, lengths).reshape(leading))
 
 
 def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -59,7 +43,7 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Shapes: x, y (..., T); mask (..., T) boolean, True at real tokens, every position if None; result (...), in [-1, 1].
     NaN (undefined) for fewer than two real tokens, when either side is all tied, or when a real value is NaN.
-    Rows of up to 1000 tokens are counted together in O(n log n) and bounded memory, longer ones by scipy.
+    Rows of about one length are counted together, in bounded memory.
     Raises ValueError for shapes that differ or a mask that is not boolean.
     Source: Kendall 1945; used per instance by Jain & Wallace 2019 §4.1 and Meister et al. 2021 §4.
 
@@ -68,7 +52,8 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> round(kendall_tau_b(x, y, torch.tensor([[True, True, True, False]])).item(), 4)
     0.8165
     """
-    return kendall(x, y, mask).tau
+    found, _, leading = _counted(x, y, mask)
+    return _tau(found).reshape(leading)
 
 
 def kendall_p_value(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -110,7 +95,9 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
     for index, width in length_chunks(lengths, lambda length: COUNTING_COST * length):
         some = [value[index, :width] for value in (left, right, weight)]
         pairs = count_pairs(some[0], some[1], lengths[index], some[2])
-        defined = _varies(some[0], some[2]) & _varies(some[1], some[2])
+        defined = pairs.every > 0
+        if bool((pairs.tied_x + pairs.tied_y).any()):
+            defined &= _varies(some[0], some[2]) & _varies(some[1], some[2])
         tau[index] = torch.where(defined, (pairs.difference / pairs.every).clamp(-1.0, 1.0), torch.nan)
     return tau.reshape(rows.leading)
 
@@ -152,13 +139,25 @@ def _varies(values: Tensor, weight: Tensor) -> Tensor:
     return (heavy.sum(-1) > 1) & (highest > lowest)
 
 
-def _counted(x: Tensor, y: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Tau-b and p of rows whose real tokens come first."""
-    found = count_pairs(x, y, lengths)
+def _counted(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Pairs, Tensor, torch.Size]:
+    """The pairs and the lengths of all rows, and their leading shape. A row with NaN has length 0."""
+    rows = padded_rows(mask, x=x, y=y)
+    _, lengths, (left, right) = compact(rows.mask, *rows.values)
+    lengths = torch.where(_holds_nan(rows.values, rows.mask), 0, lengths)
+    found = left.new_zeros(len(Pairs._fields), len(lengths))
+    for index, width in length_chunks(lengths, lambda length: COUNTING_COST * length):
+        found[:, index] = torch.stack(count_pairs(left[index, :width], right[index, :width], lengths[index]))
+    return Pairs(*found), lengths, rows.leading
+
+
+def _tau(found: Pairs) -> Tensor:
     defined = (found.tied_x < found.every) & (found.tied_y < found.every)
     spread = ((found.every - found.tied_x).sqrt(), (found.every - found.tied_y).sqrt())
-    tau = torch.where(defined, (found.difference / spread[0] / spread[1]).clamp(-1.0, 1.0), torch.nan)
+    return torch.where(defined, (found.difference / spread[0] / spread[1]).clamp(-1.0, 1.0), torch.nan)
 
+
+def _p_value(found: Pairs, lengths: Tensor) -> Tensor:
+    defined = (found.tied_x < found.every) & (found.tied_y < found.every)
     n = lengths.double()
     ordered_pairs = n * (n - 1)
     # Over groups of t tied values: Σ t(t-1)(2t+5) = 2·Σ t(t-1)(t-2) + 9·Σ t(t-1).
@@ -171,11 +170,12 @@ def _counted(x: Tensor, y: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     departures = torch.minimum(found.discordant, found.every - found.discordant)
     untied = (found.tied_x == 0) & (found.tied_y == 0)
     exact = defined & untied & ((lengths <= EXACT_LIMIT) | (departures <= 1))
-    for row in torch.nonzero(exact).flatten().tolist():
-        p_value[row] = _exact_p_value(int(lengths[row]), int(departures[row]))
-    return tau, torch.where(defined, p_value, torch.nan)
+    pairs = zip(lengths[exact].tolist(), departures[exact].long().tolist(), strict=True)
+    p_value[exact] = p_value.new_tensor([_exact_p_value(*one) for one in pairs])
+    return torch.where(defined, p_value, torch.nan)
 
 
+@cache
 def _exact_p_value(length: int, inversions: int) -> float:
     """Twice the chance that a random permutation has at most that many inversions, at most 1."""
     if length > EXACT_LIMIT:  # at most one inversion: the identity, and the exchanges of two neighbours

@@ -63,8 +63,14 @@ def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
 
 def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Real tokens moved to the front, in their order: (positions (B, T), lengths (B,), moved values)."""
-    positions = torch.argsort((~mask).to(torch.uint8), dim=-1, stable=True)
-    return positions, mask.sum(-1), tuple(value.gather(-1, positions) for value in values)
+    lengths = mask.sum(-1)
+    place = torch.arange(mask.shape[-1], device=mask.device)
+    if torch.equal(mask, place < lengths[..., None]):
+        return place.expand(mask.shape), lengths, values
+    before = mask.cumsum(-1)
+    target = torch.where(mask, before - 1, lengths[..., None] + place - before)
+    positions = torch.empty_like(target).scatter_(-1, target, place.expand(mask.shape))
+    return positions, lengths, tuple(value.gather(-1, positions) for value in values)
 
 
 def length_chunks(lengths: Tensor, cost: Callable[[int], int]) -> Iterator[tuple[Tensor, int]]:

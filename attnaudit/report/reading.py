@@ -15,6 +15,7 @@ from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure", "value", "values", "tokens")
 RUN_AGAIN = "Run the audit again to write it anew."
+ROWS_AT_ONCE = 2**16
 
 Case: TypeAlias = tuple[str, str, int]  # model, data, seed
 
@@ -109,11 +110,12 @@ class MeasurementsFile:
 
     def _names(self) -> dict[Case, set[str]]:
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
         by = ["model", "data", "seed", "measure"]
         found: dict[Case, set[str]] = {}
-        with self._readable():
-            for batch in self._rows().to_batches(columns=by):
+        with self._readable(), pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=by):
                 for row in pa.Table.from_batches([batch]).group_by(by).aggregate([]).to_pylist():
                     found.setdefault((row["model"], row["data"], row["seed"]), set()).add(row["measure"])
         return found

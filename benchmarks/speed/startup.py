@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-COLLECT = ["-m", "pytest", "--collect-only", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
+#: pytest with attnaudit's plugin alone, as where nothing else is installed; where others are, each is loaded as well.
+ALONE = ["-p", "attnaudit.pytest_plugin"]
+COLLECT = ["--collect-only", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
     "attnaudit --help": ["-m", "attnaudit.cli", "--help"],
-    "pytest --collect-only audits/ --model demo -q": COLLECT,
+    "pytest --collect-only audits/ --model demo -q": ["-m", "pytest", *ALONE, *COLLECT],
+    "pytest --collect-only audits/ --model demo -q, with the plugins installed here": ["-m", "pytest", *COLLECT],
+    "pytest --collect-only of an empty folder, with the plugins installed here but attnaudit's": [
+        *["-m", "pytest", "--collect-only", "EMPTY", "-q", "-p", "no:cacheprovider", "-p", "no:attnaudit"]
+    ],
     "python -c 'import torch'": ["-c", "import torch"],
 }
+#: pytest's exit status where it collects nothing.
+NO_TESTS = 5
 #: Says whether torch was imported, after running a module with the arguments given.
 WITNESS = """
 import contextlib, io, runpy, sys
@@ -29,36 +37,57 @@ print("torch" in sys.modules)
 """
 
 
-def _run(arguments: list[str]) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
-    return done.stdout
+class Starts:
+    """Commands run as they are from the second time on: compiled modules are kept, in a folder of their own."""
 
+    def __init__(self, folder: Path) -> None:
+        self.empty = folder / "empty"
+        self.empty.mkdir()
+        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
+        self.environment = {**kept, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
-def cost(arguments: list[str]) -> tuple[float, float]:
-    """Seconds of wall clock and of CPU."""
-    before, started = os.times(), time.perf_counter()
-    _run(arguments)
-    wall, after = time.perf_counter() - started, os.times()
-    return wall, (after.children_user + after.children_system) - (before.children_user + before.children_system)
+    def run(self, arguments: list[str]) -> str:
+        alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if ALONE[1] in arguments else {}
+        done = subprocess.run(
+            [sys.executable, *(str(self.empty) if one == "EMPTY" else one for one in arguments)],
+            cwd=ROOT,
+            env={**self.environment, **alone},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode not in (0, 1, NO_TESTS):
+            raise SystemExit(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
 
+    def cost(self, arguments: list[str]) -> tuple[float, float]:
+        """Seconds of wall clock and of CPU."""
+        before, started = os.times(), time.perf_counter()
+        self.run(arguments)
+        wall, after = time.perf_counter() - started, os.times()
+        return wall, (after.children_user + after.children_system) - (before.children_user + before.children_system)
 
-def imports_torch(arguments: list[str]) -> bool:
-    """arguments: as of `python -m`, such as ["-m", "pytest", ...]."""
-    return _run(["-c", WITNESS, *arguments[1:]]).strip().splitlines()[-1] == "True"
+    def imports_torch(self, arguments: list[str]) -> bool | None:
+        """None of what is no module, or has no part of attnaudit in it."""
+        if arguments[0] != "-m" or "EMPTY" in arguments:
+            return None
+        return self.run(["-c", WITNESS, *arguments[1:]]).strip().splitlines()[-1] == "True"
 
 
 def measured(repeats: int) -> list[dict[str, Any]]:
     """Median, least and most seconds of each command, run in turn."""
-    with tempfile.TemporaryDirectory(prefix="attnaudit-") as folder:
-        audit = ["-m", "pytest", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
-        audit += ["--audit-max-instances=5", f"--audit-reports={folder}"]
+    with tempfile.TemporaryDirectory(prefix="attnaudit-") as name:
+        folder = Path(name)
+        starts = Starts(folder)
+        audit = ["-m", "pytest", *ALONE, "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
+        audit += ["--audit-max-instances=5", f"--audit-reports={folder / 'reports'}"]
         commands = {**COMMANDS, "audit of 5 instances": audit}
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        torch = {name: starts.imports_torch(arguments) for name, arguments in COMMANDS.items()}
+        for arguments in commands.values():
+            starts.run(arguments)
         for _ in range(repeats):
             for name, arguments in commands.items():
-                times[name].append(cost(arguments))
+                times[name].append(starts.cost(arguments))
     return [
         {
             "command": name,
@@ -66,7 +95,7 @@ def measured(repeats: int) -> list[dict[str, Any]]:
             "low": min(wall for wall, _ in found),
             "high": max(wall for wall, _ in found),
             "cpu": statistics.median(cpu for _, cpu in found),
-            "imports_torch": imports_torch(COMMANDS[name]) if name in COMMANDS and "-m" in COMMANDS[name] else None,
+            "imports_torch": torch.get(name),
         }
         for name, found in times.items()
     ]

@@ -197,7 +197,8 @@ def page(found: Mapping[str, Any]) -> str:
             "",
             "### Start-up",
             "",
-            "Seconds of the whole process, interpreter included.",
+            "Seconds of the whole process, interpreter included, its modules compiled before; pytest with attnaudit's "
+            "plugin alone unless it is said.",
             "",
             "| command | wall | least to most | CPU | imports torch |",
             "|---|---:|---:|---:|---|",

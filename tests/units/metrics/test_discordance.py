@@ -1,9 +1,10 @@
-"""Pairs counted bit by bit against pairs counted one by one."""
+"""Pairs counted by blocks against pairs counted one by one."""
 
 from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -45,3 +46,40 @@ def test_counts_of_long_rows_are_whole_numbers() -> None:
     found = count_pairs(order, order.flip(1), torch.tensor([999, 500, 2]))
     assert (found.discordant == found.discordant.round()).all()
     assert found.every.tolist() == [999 * 998 / 2, 500 * 499 / 2, 1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    width=st.sampled_from([31, 32, 33, 64, 100, 129, 260]),
+    values=st.sampled_from([3, 40, 10**6]),
+    seed=st.integers(0, 2**20),
+    weighted=st.booleans(),
+)
+def test_rows_of_several_blocks_are_counted_as_all_pairs_at_once(
+    width: int, values: int, seed: int, weighted: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    x, y = (random.integers(0, values, (3, width)).astype(float) for _ in range(2))
+    x[0, : width // 4] = np.inf  # ties that must not be mixed with the padding
+    y[1, width // 2] = -np.inf
+    lengths = random.integers(2, width + 1, 3)
+    w = random.random((3, width)) if weighted else np.ones((3, width))
+    w = np.where(np.arange(width) < lengths[:, None], w, 0.0)
+    given = torch.from_numpy(w) if weighted else None
+    found = count_pairs(torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(lengths), given)
+    for r, n in enumerate(lengths):
+        earlier = np.triu(np.outer(w[r, :n], w[r, :n]), 1)
+        below, same = (
+            (np.less.outer(v[r, :n], v[r, :n]) for v in (x, y)),
+            (np.equal.outer(v[r, :n], v[r, :n]) for v in (x, y)),
+        )
+        (x_below, y_below), (x_same, y_same) = below, same
+        opposed = (x_below & y_below.T) | (x_below.T & y_below)
+        for name, which in (
+            ("tied_x", x_same),
+            ("tied_y", y_same),
+            ("tied_both", x_same & y_same),
+            ("discordant", opposed),
+        ):
+            assert getattr(found, name)[r].item() == pytest.approx(earlier[which].sum(), abs=1e-10), name
+        assert found.every[r].item() == pytest.approx(earlier.sum(), abs=1e-10)
