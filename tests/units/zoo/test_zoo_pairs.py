@@ -136,8 +136,9 @@ def test_every_measure_is_that_of_the_row_written_out(form: str, parts: dict[str
         for gone in range(1, len(plain.weights) - 1):
             ids = plain.ids[0].tolist()
             moved.append(plain.tvd(Plain(model, one, ids[:gone] + ids[gone + 1 :]).p))
-        moved = np.array(moved)
-        np.testing.assert_allclose(found.vector("leave_one_out.inputs")[i], moved / moved.sum(), atol=5e-4)
+        total = sum(moved)  # nothing moves where one answer is open
+        shares = np.array(moved) / total if total else np.full(len(moved), np.nan)
+        np.testing.assert_allclose(found.vector("leave_one_out.inputs")[i], shares, atol=5e-4)
         count = len(plain.weights) - 2
         even = torch.tensor([0.0, *[1 / count] * count, 0.0])
         assert found.scalar("uniform.tvd")[i] == pytest.approx(plain.tvd(plain.output(even)), abs=1e-5)
@@ -288,15 +289,12 @@ def questions(n: int, *, seed: int) -> Dataset:
     draw = random.Random(seed)
     rows = []
     for index in range(n):
-        names = draw.sample(["mary", "john", "ann"], 2)
-        places = draw.sample(PLACES, 2)
-        text = " . ".join(f"{name} {place}" for name, place in zip(names, places, strict=True))
-        asked = draw.randrange(2)
+        places, asked = draw.sample(PLACES, 2), draw.randrange(2)
         rows.append(
             Instance(
                 id=f"{seed}-{index}",
-                text=text,
-                query=f"where {names[asked]}",
+                text=f"mary {places[0]} john {places[1]}",
+                query=f"where {('mary', 'john')[asked]}",
                 label=places[asked],
                 where=f"made.jsonl:{index + 1}",
             )
@@ -310,7 +308,7 @@ ASKED, ASKED_DEV = questions(400, seed=1), questions(80, seed=2)
 @pytest.mark.parametrize(("form", "alignment"), [("question", "additive"), ("pair", "dot")])
 def test_a_small_model_learns_to_answer(form: str, alignment: str) -> None:
     architecture = msgspec.structs.replace(TINY, form=form, alignment=alignment)
-    trained = train(ASKED, ASKED_DEV, architecture=architecture, settings=msgspec.structs.replace(FAST, epochs=6))
+    trained = train(ASKED, ASKED_DEV, architecture=architecture, settings=msgspec.structs.replace(FAST, epochs=10))
     assert trained.dev.accuracy >= 0.9  # without the query one half is right
 
 
@@ -323,7 +321,7 @@ def first_row(data: Dataset, **changes: object) -> Dataset:
     [
         ("text", ASKED, "made.jsonl:1: the row has a query, but form 'text'.*--form pair"),
         ("pair", first_row(ASKED, query=None), "made.jsonl:1: the row has no query, but form 'pair'.*--form text"),
-        ("question", first_row(ASKED, text="mary nowhere . john hall", label="garden"), "does not mention its label"),
+        ("question", first_row(ASKED, text="mary nowhere john hall", label="garden"), "does not mention its label"),
     ],
 )
 def test_data_of_another_form_are_refused_by_row(form: str, training: Dataset, said: str) -> None:
@@ -332,7 +330,7 @@ def test_data_of_another_form_are_refused_by_row(form: str, training: Dataset, s
 
 
 def test_an_unknown_form_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ModelError, match="Unknown form 'pairs'.*'pair'"):
+    with pytest.raises(ModelError, match=r"Unknown form 'pairs'.*'pair'"):
         Architecture(form="pairs").check()
 
 
