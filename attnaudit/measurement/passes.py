@@ -12,15 +12,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import (
-    TEXT,
-    Intervention,
-    SharingAdapter,
-    Site,
-    TransformerAdapter,
-    decoded,
-    linear_decoder,
-)
+from attnaudit.adapters import protocol
+from attnaudit.adapters.protocol import TEXT, Intervention, SharingAdapter, Site, TransformerAdapter
 from attnaudit.errors import AdapterError
 from attnaudit.measurement import rows
 from attnaudit.measurement.batch import Batch, differentiable, probabilities
@@ -170,7 +163,7 @@ class Passes:
             self.counts["decode"] += 1
             self.counts["backward"] += 1
             held = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
-            logits = decoded(self.adapter, self.hidden, held[:, None, :], self.batch.trace.beside)[:, 0, :]
+            logits = protocol.decoded(self.adapter, self.hidden, held[:, None, :], self.batch.trace.beside)[:, 0, :]
             at = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), at, retain_graph=True)
         return at_inputs.double(), at_hidden.double()
@@ -314,7 +307,7 @@ class Passes:
         capabilities = self.adapter.capabilities
         if capabilities.decodes:
             self.counts["decode"] += 1
-            return decoded(self.adapter, self.hidden.detach(), narrow[:, :, 0], self.batch.beside).double()
+            return protocol.decoded(self.adapter, self.hidden.detach(), narrow[:, :, 0], self.batch.beside).double()
         if capabilities.replays:
             self.counts["replay"] += 1
             adapter, queries = cast(TransformerAdapter, self.adapter), self.scope.queries(self.inputs)
@@ -362,7 +355,7 @@ class Passes:
         if not self.adapter.capabilities.linear_decoder:
             return None
         hidden = self.hidden.detach()
-        weight, bias = (t.double() for t in linear_decoder(self.adapter, hidden, self.batch.beside))
+        weight, bias = (t.double() for t in protocol.linear_decoder(self.adapter, hidden, self.batch.beside))
         token_logits = hidden.double() @ weight.T
         again = (self.weights[:, None, :] @ token_logits)[:, 0, :] + bias
         gap = (probabilities(again) - self.probabilities).abs().max().item()

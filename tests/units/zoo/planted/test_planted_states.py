@@ -182,3 +182,12 @@ def test_scores_are_a_column_so_attention_needs_no_parameters() -> None:
     made = model("free", "nowhere")
     assert not list(made.attention.parameters())
     assert isinstance(made.decoder, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"encoder": "cnn"}, "'cnn'"), ({"layers": 2}, "layers 2"), ({"form": "pair"}, "form is 'pair'")],
+)
+def test_planted_states_have_three_encoders_of_one_text(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        PooledClassifier(Architecture(planted=Planted(), **changes), vocabulary_size=9, classes=2)
