@@ -138,7 +138,7 @@ def _table(table: Table) -> list[str]:
         lines += [f"* {row.title}: {note}" for row in there for note in row.notes]
         lines.append("")
     for why, names in words.missing(table):
-        lines += [f"{'Not run here' if why == 'not run here' else why}: {', '.join(f'`{n}`' for n in names)}", ""]
+        lines += [f"{', '.join(f'`{name}`' for name in names)}: {why}", ""]
     return lines
 
 

@@ -44,4 +44,4 @@ def _print(table: Table, console: object) -> None:
                 drawn.add_row(Text(f"({note})"))
         console.print(drawn)
     for why, names in words.missing(table):
-        console.print(f"{why}: {', '.join(names)}")
+        console.print(f"{', '.join(names)}: {why}")

@@ -255,8 +255,8 @@ PAPER = Paper(
             ),
             figures=_adversarial_figures,
             deviations=(
-                "The largest JSD is the exact optimum where the decoder is linear and the classes are two, and the best "
-                "found otherwise; the paper searches by gradient.",
+                "The largest JSD is the exact optimum where the decoder is linear and the classes are two, otherwise "
+                "the best found; the paper searches by gradient.",
                 f"The published search is run on {SEARCHED} texts at most.",
             ),
         ),
