@@ -30,7 +30,7 @@ def draw(one: Figure) -> Drawing | None:
 
 
 def by_attention(row: RowPlan, models: Models, column: str) -> Figure:
-    """The violins of Jain & Wallace 2019, figure 5: a column of numbers by largest attention weight in four equal bins
+    """The violins of Jain & Wallace 2019, §4.2.1: a column of numbers by largest attention weight in four equal bins
     on [0, 1], split by predicted class."""
     result = models[MODEL]
     audit = result.having(column)

@@ -87,7 +87,10 @@ def html(one: Reproduction) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pictures = {table.name: [_picture(figure) for figure in table.figures] for table in one.tables}
+    pictures = {
+        table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
+        for table in one.tables
+    }
     return environment.get_template("reproduction.html.j2").render(page=Page(one=one, pictures=pictures))
 
 
