@@ -63,12 +63,15 @@ def run(options: argparse.Namespace) -> int:
             f"--data-root {options.data_root}: there is no such folder. Expected a folder with corpora, laid out as "
             "docs/reproduction.md says; leave it out to use the embedded movie sentences."
         )
+    import torch
+
     from attnaudit.reproduction import pages
     from attnaudit.reproduction.papers import paper
     from attnaudit.reproduction.running import Options, reproduce
     from attnaudit.reproduction.terminal import summary
     from attnaudit.validation.terminal import progress_bar
 
+    torch.set_num_threads(1)  # as in the processes that work is shared out to
     asked = Options(
         paper=paper(options.paper),
         out=options.out,

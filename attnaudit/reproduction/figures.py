@@ -8,7 +8,7 @@ import numpy as np
 
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
-from attnaudit.reproduction.declaring import MODEL, Models, Result, RowPlan, defined
+from attnaudit.reproduction.declaring import MODEL, Models, RowPlan, defined
 from attnaudit.reproduction.records import Figure, Rival, Violin, Violins
 from attnaudit.reproduction.violins import violins
 
@@ -18,6 +18,8 @@ GRID = 41
 FEWEST = 3
 #: Texts that a reader takes in at a glance.
 SHORTEST, LONGEST = 6, 24
+#: Nats (of at most 0.693) from which two distributions have little in common.
+FAR = 0.6
 
 
 def draw(one: Figure) -> Drawing | None:
@@ -28,7 +30,7 @@ def draw(one: Figure) -> Drawing | None:
 
 
 def by_attention(row: RowPlan, models: Models, column: str) -> Figure:
-    """The violins of Jain & Wallace 2019, figure 5: a column of numbers by largest attention weight in four equal bins
+    """The violins of Jain & Wallace 2019, §4.2.1: a column of numbers by largest attention weight in four equal bins
     on [0, 1], split by predicted class."""
     result = models[MODEL]
     audit = result.having(column)
@@ -120,15 +122,20 @@ def shares(
 def counterfactual(row: RowPlan, models: Models, epsilon: str) -> Figure | None:
     """Jain & Wallace 2019, figure 1: one text, the model's attention and another with the same output.
 
-    Of the correctly predicted texts of 6 to 24 tokens: the one whose two distributions are furthest apart."""
+    Of the correctly predicted texts of 6 to 24 tokens whose two distributions are at least .6 nats apart, the one whose
+    attention is most peaked: what seems to be pointed at, and is not needed. None where there is no such text."""
     column = f"adversarial.{epsilon}"
     audit = models[MODEL].having(f"{column}.jsd")
     attention, other = audit.per_token["attention"], audit.per_token[f"{column}.attention"]
     jsd, moved = audit.scalars[f"{column}.jsd"], audit.scalars[f"{column}.tvd"]
+    peaks = audit.scalars["attention.max"]
     fit = [
-        (found, name, i)
+        (peaks[i] or 0.0, name, i)
         for i, (found, name) in enumerate(zip(jsd, audit.ids, strict=True))
-        if found is not None and SHORTEST <= len(audit.tokens[i]) <= LONGEST and audit.labels[i] == audit.predicted[i]
+        if found is not None
+        and found >= FAR
+        and SHORTEST <= len(audit.tokens[i]) <= LONGEST
+        and audit.labels[i] == audit.predicted[i]
     ]
     if not fit:
         return None
@@ -138,8 +145,8 @@ def counterfactual(row: RowPlan, models: Models, epsilon: str) -> Figure | None:
         name="counterfactual",
         row=row.name,
         title=f"{row.title}: the same output with other attention",
-        caption=f"The largest Jensen-Shannon divergence at TVD ≤ {epsilon} among the correctly predicted texts of "
-        f"{SHORTEST} to {LONGEST} tokens.",
+        caption=f"Chosen by rule: the most peaked attention among the correctly predicted texts of {SHORTEST} to "
+        f"{LONGEST} tokens that have other attention at least {FAR:g} nats away at TVD ≤ {epsilon}.",
         rival=Rival(
             instance=name,
             tokens=audit.tokens[i],

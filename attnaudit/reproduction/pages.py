@@ -87,7 +87,10 @@ def html(one: Reproduction) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pictures = {table.name: [_picture(figure) for figure in table.figures] for table in one.tables}
+    pictures = {
+        table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
+        for table in one.tables
+    }
     return environment.get_template("reproduction.html.j2").render(page=Page(one=one, pictures=pictures))
 
 
@@ -138,7 +141,7 @@ def _table(table: Table) -> list[str]:
         lines += [f"* {row.title}: {note}" for row in there for note in row.notes]
         lines.append("")
     for why, names in words.missing(table):
-        lines += [f"{'Not run here' if why == 'not run here' else why}: {', '.join(f'`{n}`' for n in names)}", ""]
+        lines += [f"{', '.join(f'`{name}`' for name in names)}: {why}", ""]
     return lines
 
 

@@ -27,7 +27,7 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Made(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a row came about. instances: of the test set that were audited, None for all. seconds: wall clock, kept
-    results included, summed over models."""
+    results included, summed over models; cpu_seconds: of the processes."""
 
     command: str
     created: str
@@ -35,7 +35,9 @@ class Made(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seeds: list[int]
     instances: int | None
     training_seconds: float
+    training_cpu_seconds: float
     audit_seconds: float
+    audit_cpu_seconds: float
     quick: bool
 
 
@@ -48,7 +50,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     corpus: str
     lines: list[Line]
     missing: str = ""
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     made: Made | None = None
 
 

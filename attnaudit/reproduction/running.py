@@ -252,7 +252,8 @@ def _deviations(table: TablePlan, rows: Sequence[Row], options: Options) -> list
     there = [row for row in rows if row.made is not None]
     of_corpora = [text for name in dict.fromkeys(row.corpus for row in there) for text in corpus(name).deviations]
     cut = [f"{row.title}: {row.made.instances} test texts" for row in there if row.made and row.made.instances]
-    one_seed = [row.title for row in there if row.made and len(row.made.seeds) == 1]
+    single = [row.title for row in there if row.made and len(row.made.seeds) == 1]
+    seeds = f"One seed, so no deviation over seeds: {'; '.join(single) if len(single) < len(there) else 'every row'}."
     quick = ["QUICK: small data, small models, short training, one seed. Not a reproduction."] if options.quick else []
     return [
         *quick,
@@ -260,7 +261,7 @@ def _deviations(table: TablePlan, rows: Sequence[Row], options: Options) -> list
         *table.deviations,
         *of_corpora,
         *([f"A sample of the test set: {'; '.join(cut)}."] if cut else []),
-        *([f"One seed, so no deviation over seeds: {'; '.join(one_seed)}."] if one_seed else []),
+        *([seeds] if single else []),
     ]
 
 
@@ -279,7 +280,7 @@ def _row(row: _Row, options: Options, created: str) -> Row:
             for one in row.table.quantities
             if one.of_class is None or one.of_class < len(classes)
         ],
-        notes=sorted({*skipped, *([row.missing] if row.missing else [])}),
+        notes=tuple(sorted({*skipped, *([row.missing] if row.missing else [])})),
         made=Made(
             command=options.command,
             created=created,
@@ -287,7 +288,9 @@ def _row(row: _Row, options: Options, created: str) -> Row:
             seeds=sorted({result.trained.plan.seed for result in results}),
             instances=options.instances,
             training_seconds=sum(result.trained.seconds for result in results),
+            training_cpu_seconds=sum(result.trained.cpu_seconds for result in results),
             audit_seconds=sum(audit.seconds for result in results for audit in result.audits),
+            audit_cpu_seconds=sum(audit.cpu_seconds for result in results for audit in result.audits),
             quick=options.quick,
         ),
     )
@@ -303,7 +306,7 @@ def _line(quantity: Quantity, row: _Row, classes: Sequence[str]) -> Line:
             if not _skipped(models):
                 raise
             value, n = None, 0  # the check behind it could not be judged; the row's notes say why
-        values.append(value)
+        values.append(None if value is None else round(value, 10))
         counts.append(n)
     known = [value for value in values if value is not None]
     named = quantity.words if quantity.of_class is None else quantity.words.format(classes[quantity.of_class])

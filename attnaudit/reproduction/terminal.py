@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import TYPE_CHECKING
 
 from attnaudit.reproduction import words
 from attnaudit.reproduction.records import Reproduction, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NARROWEST = 80
 
 
 def summary(one: Reproduction, *, width: int) -> str:
-    """Every table that has a row; readable at 80 columns."""
+    """Every table; readable at 80 columns."""
     from rich.console import Console
 
     out = StringIO()
     console = Console(file=out, width=max(NARROWEST, width), color_system=None, highlight=False, markup=False)
     console.print(f"{words.heading(one)}. {one.citation}")
+    for name, rows in one.data.items():
+        console.print(f"{name}: {words.sizes(rows)} texts")
     for table in one.tables:
         _print(table, console)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _print(table: Table, console: object) -> None:
-    from rich.console import Console
+def _print(table: Table, console: Console) -> None:
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    assert isinstance(console, Console)
     console.print(f"\n{table.title} (in the paper: {table.source})")
     there = words.there(table)
     if there:
@@ -44,4 +48,4 @@ def _print(table: Table, console: object) -> None:
                 drawn.add_row(Text(f"({note})"))
         console.print(drawn)
     for why, names in words.missing(table):
-        console.print(f"{why}: {', '.join(names)}")
+        console.print(f"{', '.join(names)}: {why}")

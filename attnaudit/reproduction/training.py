@@ -1,4 +1,4 @@
-"""Trains what is planned and not there yet; a run that was killed loses the models that were under way, and no other."""
+"""Trains what is planned and not there yet; a killed run loses the models that were under way, and no other."""
 
 from __future__ import annotations
 

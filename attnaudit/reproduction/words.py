@@ -14,11 +14,6 @@ def heading(one: Reproduction) -> str:
     return ("QUICK: not a reproduction. " if one.quick else "") + f"{one.title}, done again"
 
 
-def no_numbers(table: Table) -> bool:
-    """Whether no line of the table has a number of the paper."""
-    return all(line.paper is None for row in table.rows for line in row.lines)
-
-
 def cells(line: Line) -> tuple[str, str, str, str, str]:
     """As HEAD: the paper's number, ours with its deviation over seeds, the difference, instances."""
     return (line.words, paper(line), ours(line), difference(line), "—" if line.n is None else f"{line.n:,}")
@@ -56,11 +51,11 @@ def how(row: Row) -> str:
 
 
 def missing(table: Table) -> list[tuple[str, list[str]]]:
-    """(why, rows) of what has no numbers."""
+    """(why, rows) of what has no numbers, in sentences."""
     grouped: dict[str, list[str]] = {}
     for row in table.rows:
         if not row.lines:
-            grouped.setdefault(row.missing, []).append(row.name)
+            grouped.setdefault(row.missing.rstrip(".") + ".", []).append(row.name)
     return list(grouped.items())
 
 

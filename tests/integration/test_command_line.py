@@ -71,6 +71,7 @@ def test_list_names_what_can_be_audited(tmp_path: Path) -> None:
     assert "  movie-reviews" in lines
     assert "  Agreement" in lines
     assert "  leave_one_out" in lines
+    assert "  jain-wallace: Jain & Wallace 2019, Attention is not Explanation" in lines
 
 
 def test_report_of_a_folder_that_is_no_run_names_it(tmp_path: Path) -> None:

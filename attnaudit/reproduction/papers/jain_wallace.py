@@ -181,7 +181,7 @@ def _searched(epsilon: float, words: str) -> list[Quantity]:
             read=detail_of(exact.id, "mean share of the unconstrained maximum"),
         ),
         Quantity(
-            name=f"searched {words}", words=f"… as searched by the published code, {SEARCHED} texts at most",
+            name=f"searched {words}", words=f"… as searched with the published settings, {SEARCHED} texts at most",
             read=value_of(published.id),
         ),
     ]  # fmt: skip
@@ -200,7 +200,7 @@ PAPER = Paper(
         TablePlan(
             name="agreement",
             title="Attention and feature importance",
-            source="table 2 and figures 2 to 4; the paper's numbers are means of the outputs that its code stores",
+            source="section 4.1; the numbers are means of the outputs that its published code stores",
             rows=_with_numbers,
             quantities=(
                 Quantity(name="accuracy", words="accuracy", read=accuracy),
@@ -218,7 +218,7 @@ PAPER = Paper(
         TablePlan(
             name="permutation",
             title="Permuted attention",
-            source="figure 5; the paper gives no numbers",
+            source="the violins of section 4.2.1, which have no numbers",
             rows=_without_numbers,
             quantities=(
                 Quantity(name="mean", words="median TVD over 100 permutations, mean", read=value_of(PERMUTED.id)),
@@ -246,7 +246,7 @@ PAPER = Paper(
         TablePlan(
             name="adversarial",
             title="Adversarial attention",
-            source="figures 1, 6 and 7; the paper gives no numbers",
+            source="figure 1 and the histograms of section 4.2.2, which have no numbers",
             rows=_without_numbers,
             quantities=(*_searched(0.01, ".01"), *_searched(0.05, ".05"), _share_above(0.6)),
             audits=(
@@ -255,9 +255,9 @@ PAPER = Paper(
             ),
             figures=_adversarial_figures,
             deviations=(
-                "The largest JSD is the exact optimum where the decoder is linear and the classes are two, and the best "
-                "found otherwise; the paper searches by gradient.",
-                f"The published search is run on {SEARCHED} texts at most.",
+                "The largest JSD is the exact optimum where the decoder is linear and the classes are two, otherwise "
+                "the best found; the paper searches by gradient.",
+                f"The search with the published settings (5 starts, 500 steps) is run on {SEARCHED} texts at most.",
             ),
         ),
     ),

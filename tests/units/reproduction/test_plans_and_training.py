@@ -1,0 +1,96 @@
+"""Plans, their variants, and training that goes on where it was stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnaudit.errors import ModelError
+from attnaudit.reproduction import training
+from attnaudit.reproduction.corpora import corpus
+from attnaudit.reproduction.plans import VARIANTS, Plan, architecture, jain_wallace
+from attnaudit.zoo import checkpoint
+from tests.units.reproduction.small import data, plan
+
+
+def train(tmp_path: Path, *plans: Plan) -> tuple[dict[Plan, training.TrainedPlan], dict[Plan, str]]:
+    prepared = {"movie-reviews": data(tmp_path / "data")}
+    return training.train_all(plans, prepared, tmp_path / "models")
+
+
+def test_equal_plans_share_a_folder_and_others_do_not() -> None:
+    assert plan(0).folder == plan(0).folder
+    others = {plan(1), plan(0, epochs=3), plan(0, variant="frozen_attention"), plan(0, variant="twin", value=0.1)}
+    assert len({plan(0).folder, *(one.folder for one in others)}) == 5
+    assert plan(0).with_seed(1) == plan(1)
+    assert plan(0, variant="twin", value=0.1).base == plan(0)
+    assert plan(0).base is None
+
+
+def test_an_unknown_variant_is_told_with_the_nearest() -> None:
+    with pytest.raises(ModelError, match="Did you mean 'frozen_attention'"):
+        plan(0, variant="frozen_atention").check()
+
+
+def test_a_part_that_no_model_has_is_told() -> None:
+    with pytest.raises(ModelError, match="'hiden_size'"):
+        architecture(corpus("sst"), hiden_size=3)
+    with pytest.raises(ModelError, match="Unknown encoder 'bilstn'"):
+        jain_wallace("sst", encoder="bilstn", alignment="additive")
+
+
+def test_a_killed_run_goes_on_without_training_a_finished_model_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, failed = train(tmp_path, plan(0), plan(1))
+    assert failed == {}
+    (tmp_path / "models" / plan(1).folder / training.RECORD).unlink()  # killed before the record, which comes last
+    again = []
+    real = training.train
+    monkeypatch.setattr(training, "train", lambda *a, **k: again.append(1) or real(*a, **k))
+    second, _ = train(tmp_path, plan(0), plan(1), plan(2))
+    assert len(again) == 2
+    assert second[plan(0)] == first[plan(0)]
+    assert second[plan(1)].test == first[plan(1)].test
+
+
+def test_other_data_trains_anew(tmp_path: Path) -> None:
+    import msgspec
+
+    train(tmp_path, plan(0))
+    task = training.Task(plan=plan(0), data=data(tmp_path / "data"), models=str(tmp_path / "models"))
+    assert training.finished(task) is not None
+    changed = msgspec.structs.replace(task, data=msgspec.structs.replace(task.data, sha256="other"))
+    assert training.finished(changed) is None
+
+
+def test_a_model_that_cannot_be_trained_says_why_and_the_others_go_on(tmp_path: Path) -> None:
+    bad = plan(0).with_settings(learning_rate=-1.0)
+    found, failed = train(tmp_path, bad, plan(1))
+    assert list(found) == [plan(1)]
+    assert "learning rate" in failed[bad]
+
+
+def test_variants_are_made_from_the_plain_model(tmp_path: Path) -> None:
+    frozen, fixed = plan(0, variant="frozen_attention"), plan(0, variant="fixed_representation")
+    twin = plan(0, variant="twin", value=0.05, epochs=2)
+    found, failed = train(tmp_path, frozen, fixed, twin)
+    assert failed == {}
+    assert plan(0) in found
+
+    def state(one: Plan) -> dict[str, torch.Tensor]:
+        return checkpoint.load_model(tmp_path / "models" / one.folder)[0].state_dict()
+
+    base = state(plan(0))
+    for one, kept, moved in ((frozen, "attention", "encoder"), (fixed, "encoder", "attention")):
+        for name, tensor in state(one).items():
+            if name.startswith(kept):
+                assert torch.equal(tensor, base[name]), name
+        assert any(not torch.equal(t, base[n]) for n, t in state(one).items() if n.startswith(moved))
+    assert all(torch.isfinite(tensor).all() for tensor in state(twin).values())
+
+
+def test_every_variant_is_described() -> None:
+    assert all(one.words for one in VARIANTS.values())

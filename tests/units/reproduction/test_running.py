@@ -1,0 +1,138 @@
+"""A whole reproduction of a small made-up paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from attnaudit.checks import UniformFragility
+from attnaudit.errors import AuditError
+from attnaudit.reproduction import corpora, running
+from attnaudit.reproduction.corpora import Corpus, Prepared
+from attnaudit.reproduction.declaring import (
+    MODEL,
+    Audit,
+    Paper,
+    Quantity,
+    RowPlan,
+    TablePlan,
+    accuracy,
+    value_of,
+)
+from attnaudit.reproduction.records import Reproduction
+from tests.units.reproduction.small import data, plan
+
+UNIFORM = UniformFragility(severity="report")
+
+
+def rows(corpora: Sequence[str]) -> list[RowPlan]:
+    return [
+        RowPlan(
+            name=f"movie-reviews/{name}",
+            title=name,
+            corpus="movie-reviews",
+            models={MODEL: plan(epochs=epochs)},
+            paper={"uniform": 0.1},
+        )
+        for name, epochs in (("one", 2), ("two", 3))
+    ] + [RowPlan(name="movie-reviews/never", title="never", corpus="movie-reviews", unavailable="No such model.")]
+
+
+def table(name: str) -> TablePlan:
+    return TablePlan(
+        name=name,
+        title=name,
+        source="nowhere",
+        rows=rows,
+        quantities=(
+            Quantity(name="accuracy", words="accuracy", read=accuracy),
+            Quantity(name="uniform", words="uniform", read=value_of(UNIFORM.id)),
+            Quantity(name="third", words="{} only", read=accuracy, of_class=2),
+        ),
+        audits=(Audit(checks=(UNIFORM,)),),
+        deviations=("Made up.",),
+    )
+
+
+PAPER = Paper(name="made-up", title="A paper", citation="", corpora=(), tables=(table("first"), table("second")))
+
+
+@pytest.fixture(autouse=True)
+def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(one: Corpus, root: Path | None, out: Path, *, quick: bool = False) -> Prepared:
+        return data(out / one.name)
+
+    monkeypatch.setattr(running, "prepare", prepare)
+
+
+@contextmanager
+def silent(doing: str) -> Iterator[Callable[[int, int, str], None]]:
+    yield lambda done, total, name: None
+
+
+def run(tmp_path: Path, *, only: Sequence[str] = (), tables: Sequence[str] = (), seeds: int = 2) -> Reproduction:
+    options = running.Options(
+        paper=PAPER, out=tmp_path, command=f"only {' '.join(only)}", only=only, tables=tables, seeds=seeds
+    )
+    found = running.reproduce(options, shown=silent)
+    running.pages.write(found, options.folder / "papers", options.report)
+    return found
+
+
+def test_a_row_is_the_mean_and_the_deviation_over_seeds(tmp_path: Path) -> None:
+    found = run(tmp_path, only=("*/one",), tables=("first",))
+    row = found.tables[0].rows[0]
+    assert [one.quantity for one in row.lines] == ["accuracy", "uniform"]  # there is no third class
+    for one in row.lines:
+        known = [v for v in one.values if v is not None]
+        assert len(known) == 2
+        assert one.ours == pytest.approx(sum(known) / 2)
+        assert one.std == pytest.approx(abs(known[0] - known[1]) / 2**0.5)
+    assert row.lines[1].difference == pytest.approx(row.lines[1].ours - 0.1)
+    assert row.made is not None
+    assert row.made.seeds == [0, 1]
+
+
+def test_rows_that_were_not_asked_for_are_not_run_and_earlier_ones_are_kept(tmp_path: Path) -> None:
+    first = run(tmp_path, only=("*/one",), tables=("first",))
+    assert [row.missing for row in first.tables[0].rows] == ["", "not run here", "No such model."]
+    assert [bool(row.lines) for row in first.tables[1].rows] == [False, False, False]
+    second = run(tmp_path, only=("*/two",), seeds=1)
+    assert [bool(row.lines) for row in second.tables[0].rows] == [True, True, False]
+    assert [bool(row.lines) for row in second.tables[1].rows] == [False, True, False]
+    assert second.tables[0].rows[0] == first.tables[0].rows[0]
+    assert "One seed, so no deviation over seeds: two." in second.tables[0].deviations
+    assert "Made up." in second.tables[0].deviations
+
+
+def test_equal_plans_are_trained_once_for_all_tables(tmp_path: Path) -> None:
+    run(tmp_path, only=("*/one",), seeds=1)
+    assert len(list((tmp_path / "models").iterdir())) == 1
+    assert len(list((tmp_path / "measured").iterdir())) == 1
+
+
+def test_a_wrong_table_or_row_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="Did you mean 'first'"):
+        run(tmp_path, tables=("frist",))
+    with pytest.raises(AuditError, match="no row is called so"):
+        run(tmp_path, only=("sst/*",))
+    assert not (tmp_path / "models").exists()
+
+
+def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "prepare", corpora.prepare)
+    lacking_rows = [
+        RowPlan(name=name, title=name, corpus=name, models={MODEL: msgspec.structs.replace(plan(), corpus=name)})
+        for name in ("sst", "imdb")
+    ]
+    lacking = TablePlan(name="t", title="t", source="", rows=lambda _: lacking_rows, quantities=(), audits=())
+    paper = Paper(name="p", title="p", citation="", corpora=("sst", "imdb"), tables=(lacking,))
+    options = running.Options(paper=paper, out=tmp_path, command="", data_root=tmp_path)
+    with pytest.raises(AuditError) as caught:
+        running.reproduce(options, shown=silent)
+    assert "sst_binary_jain_wallace.parquet" in str(caught.value)
+    assert "aclimdb_50k.parquet" in str(caught.value)
