@@ -1,7 +1,8 @@
 """One LSTM layer, read in one direction or both: what inputs that lack some tokens share with the whole input.
 
 A token that is taken away leaves the forward states before it and the backward states after it as they are, so only the
-rest is computed again, for all variants of a batch together.
+rest is computed again, for all variants of a batch together; and only until a state is that of the whole input again,
+to rounding, from where on all others are.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, d features of an embedding, m of a
 hidden state, h of one direction (m = h or 2h).
@@ -23,13 +24,15 @@ Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
 LOST = 1e-30
 #: A pass over shared states holds one token of each variant at a time, and may have so many times the variants.
 STEPPED = 8
+#: Steps after which the states of variants are compared with those of the whole input.
+SETTLING = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
     """One direction over one batch, tokens to the left in the order in which it reads them, padding behind them.
 
-    gates: (B, T, 4h) what the inputs and biases add to the gates, in torch's order: input, forget, cell, output.
+    gates: (B, T, 4h) what the inputs and biases add to the gates: output, input, forget, cell (torch has the first last).
     recurrent: (h, 4h) from a state to the gates. hidden, cell: (B, T + 1, h) states after so many tokens; after more
     tokens than the row has they mean nothing. inward: (4h, d) from the gates to the input.
     """
@@ -48,6 +51,13 @@ class Begun:
     order: Tensor
     lengths: Tensor
     directions: tuple[Direction, ...]
+
+    @cached_property
+    def states(self) -> Tensor:
+        """(B, T + 1, m) of the tokens in their order; the last row is zero, those of padding mean nothing."""
+        with torch.no_grad():
+            parts = [self._in_order(number, one.hidden[:, 1:]) for number, one in enumerate(self.directions)]
+            return nn.functional.pad(torch.cat(parts, dim=-1), (0, 0, 0, 1))
 
     @cached_property
     def slopes(self) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -123,27 +133,27 @@ def _mirrored(values: Tensor, lengths: Tensor) -> Tensor:
 def _direction(lstm: nn.LSTM, suffix: str, taken: Tensor, steps: int) -> Direction:
     def weight(name: str) -> Tensor:
         found: Tensor = getattr(lstm, name + suffix).detach()
-        return found
+        taken, forgotten, candidate, shown = found.chunk(4)
+        return torch.cat([shown, taken, forgotten, candidate])
 
-    gates = taken @ weight("weight_ih").T
-    if lstm.bias:
-        gates = gates + (weight("bias_ih") + weight("bias_hh"))
-    recurrent = weight("weight_hh").T
-    hidden = taken.new_zeros(taken.shape[0], taken.shape[1] + 1, lstm.hidden_size)
-    cell = torch.zeros_like(hidden)
+    inward, recurrent = weight("weight_ih"), weight("weight_hh").T.contiguous()
+    bias = weight("bias_ih") + weight("bias_hh") if lstm.bias else None
+    gates = nn.functional.linear(taken, inward, bias)
+    states = taken.new_zeros(2, taken.shape[0], taken.shape[1] + 1, lstm.hidden_size)
+    hidden, cell = states[:, :, 0].clone()
     for t in range(steps):
-        hidden[:, t + 1], cell[:, t + 1] = _step(gates[:, t].clone(), hidden[:, t], cell[:, t], recurrent)
-    return Direction(gates=gates, recurrent=recurrent, hidden=hidden, cell=cell, inward=weight("weight_ih"))
+        _step(gates[:, t].clone(), hidden, cell, recurrent)
+        states[0, :, t + 1], states[1, :, t + 1] = hidden, cell
+    return Direction(gates=gates, recurrent=recurrent, hidden=states[0], cell=states[1], inward=inward)
 
 
-def _step(gates: Tensor, hidden: Tensor, cell: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
-    """gates (N, 4h) of the input, which are overwritten, and states (N, h) -> the next states."""
+def _step(gates: Tensor, hidden: Tensor, cell: Tensor, recurrent: Tensor) -> None:
+    """gates (N, 4h) of the input, which are overwritten, and states (N, h), which become the next ones."""
     h = hidden.shape[1]
     gates.addmm_(hidden, recurrent)
-    taken = gates[:, : 2 * h].sigmoid_()
-    cell = taken[:, h:] * cell
-    cell.addcmul_(taken[:, :h], gates[:, 2 * h : 3 * h].tanh_())
-    return gates[:, 3 * h :].sigmoid_() * cell.tanh(), cell
+    opened = gates[:, : 3 * h].sigmoid_()
+    cell.mul_(opened[:, 2 * h :]).addcmul_(opened[:, h : 2 * h], gates[:, 3 * h :].tanh_())
+    torch.tanh(cell, out=hidden).mul_(opened[:, :h])
 
 
 def kept_positions(begun: Begun, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,47 +181,63 @@ def states_without(begun: Begun, rows: Tensor, keep: Tensor) -> Tensor:
     """rows (V,), keep (V, T) which positions stay -> (V, W, m) states of those tokens read alone, moved up in their
     order, zero on padding."""
     kept = _kept(begun, rows, keep)
-    lengths, size = kept.sum(1), begun.directions[0].hidden.shape[2]
-    width = max(1, int(lengths.max())) if len(kept) else 1
-    states = begun.directions[0].hidden.new_zeros(len(kept), width, size * len(begun.directions))
+    order, inside = _moved_up(kept)
+    (variants, width), length, lengths = order.shape, kept.shape[1], kept.sum(1)
+    token = torch.where(inside, order, length) + rows[:, None] * (length + 1)
+    states = begun.states.flatten(0, 1).index_select(0, token.flatten())
     with torch.no_grad():
-        for number, direction in enumerate(begun.directions):
-            read = _mirrored(kept, begun.lengths[rows]) if number else kept
-            order, inside = _moved_up(read)
+        for part, direction in zip(states.chunk(len(begun.directions), dim=1), begun.directions, strict=True):
             target = torch.arange(width, device=kept.device).expand_as(order)
-            if number:
+            read = kept
+            if direction is not begun.directions[0]:
+                read = _mirrored(kept, begun.lengths[rows])
+                order, inside = _moved_up(read)
                 target = torch.where(inside, lengths[:, None] - 1 - target, target)
-            part = states.flatten(0, 1)[:, number * size : (number + 1) * size]
-            _read_on(direction, rows, read, order, target, part)
-    return states
+            target = target + torch.arange(variants, device=kept.device)[:, None] * width
+            _read_on(direction, rows, begun.lengths[rows], read, order, target, part)
+    return states.view(variants, width, -1)
 
 
-def _read_on(direction: Direction, rows: Tensor, read: Tensor, order: Tensor, target: Tensor, states: Tensor) -> None:
-    """Fill states (V·W, h) of one direction. read (V, T): which tokens it reads; order, target (V, W): where the tokens
-    that it reads one after another stand in its own order, and in the variant. Variants with most left to read come
+def _read_on(
+    direction: Direction, rows: Tensor, ends: Tensor, read: Tensor, order: Tensor, target: Tensor, states: Tensor
+) -> None:
+    """Put states that differ from those of the whole input in their place among states (V·W, h), of one direction.
+
+    ends (V,): tokens of the whole input. read (V, T): which of them a variant reads; order, target (V, W): where those
+    that it reads one after another stand in its own order, and among the states. Variants with most left to read come
     first, so that those that still read are always the first ones."""
-    (variants, width), length = order.shape, read.shape[1]
+    width, length = order.shape[1], read.shape[1]
     places = torch.arange(length, device=read.device)
     lengths = read.sum(1)
     same = torch.where(read, length, places).amin(1)
-    target = target + torch.arange(variants, device=read.device)[:, None] * width
-    which, step = (places[:width] < same[:, None]).nonzero(as_tuple=True)
-    known = direction.hidden[rows[which], step + 1]
-    states.index_copy_(0, target[which, step], known)
+    last_gone = torch.where(read | (places >= ends[:, None]), -1, places).amax(1)
 
     left, first = (lengths - same).sort(descending=True, stable=True)
-    longest = int(left[0]) if variants else 0
-    steps = torch.arange(longest, device=read.device)
-    active = (left[:, None] > steps).sum(0).tolist()
+    steps = torch.arange(int(left[0]) if len(left) else 0, device=read.device)
     at = (same[first, None] + steps).clamp_max(width - 1)
-    token = (order[first].gather(1, at) + rows[first, None] * length).T.contiguous()
-    to = target[first].gather(1, at).T.contiguous()
-    gates = direction.gates.flatten(0, 1)
-    hidden, cell = direction.hidden[rows[first], same[first]], direction.cell[rows[first], same[first]]
-    for j, count in enumerate(active):
-        taken = gates.index_select(0, token[j, :count])
-        hidden, cell = _step(taken, hidden[:count], cell[:count], direction.recurrent)
+    place, to = (table[first].gather(1, at).T.contiguous() for table in (order, target))
+    rows, last_gone = rows[first], last_gone[first]
+    gates, whole_hidden, whole_cell = (one.flatten(0, 1) for one in (direction.gates, direction.hidden, direction.cell))
+    hidden, cell = direction.hidden[rows, same[first]], direction.cell[rows, same[first]]
+    rounding = torch.finfo(hidden.dtype).eps
+    active = (left[:, None] > steps).sum(0).tolist()
+    room = gates.new_empty(len(rows), gates.shape[1])
+    for j in range(len(steps)):
+        if (count := active[j]) < len(rows):
+            rows, hidden, cell = rows[:count], hidden[:count], cell[:count]
+        here = place[j, :count]
+        taken = torch.index_select(gates, 0, here + rows * length, out=room[:count])
+        _step(taken, hidden, cell, direction.recurrent)
         states.index_copy_(0, to[j, :count], hidden)
+        if j % SETTLING == SETTLING - 1:
+            then = here + rows * (length + 1) + 1
+            apart = (hidden - whole_hidden.index_select(0, then)).abs_().amax(1)
+            apart = apart.maximum((cell - whole_cell.index_select(0, then)).abs_().amax(1))
+            going = ((apart > rounding) | (here < last_gone[:count])).nonzero()[:, 0]
+            if len(going) < count:
+                rows, hidden, cell, last_gone, left = (one[going] for one in (rows, hidden, cell, last_gone, left))
+                place, to = place[:, going], to[:, going]
+                active = (left[:, None] > steps).sum(0).tolist()
 
 
 def _step_slopes(direction: Direction) -> Tensor:
@@ -219,8 +245,8 @@ def _step_slopes(direction: Direction) -> Tensor:
     the slope of the input, forget and cell gates; what ∂/∂h is multiplied by to be that of the output gate; and what
     ∂/∂c is multiplied by for the step before."""
     gates = direction.gates + direction.hidden[:, :-1] @ direction.recurrent
-    taken, forgotten, candidate, shown = gates.chunk(4, dim=-1)
-    taken, forgotten, candidate, shown = taken.sigmoid(), forgotten.sigmoid(), candidate.tanh(), shown.sigmoid()
+    shown, taken, forgotten, candidate = gates.chunk(4, dim=-1)
+    shown, taken, forgotten, candidate = shown.sigmoid(), taken.sigmoid(), forgotten.sigmoid(), candidate.tanh()
     before, after = direction.cell[:, :-1], direction.cell[:, 1:].tanh()
     return torch.stack(
         [
@@ -275,8 +301,8 @@ def _passed_back(
         hidden, cell, step = at_hidden[active], at_cell[active], steps[:, t]
         cell.addcmul_(hidden, step[:, 0])
         gates = units.new_empty(len(cell), rows, 4, h)
-        torch.mul(cell[:, :, None], step[:, 1:4], out=gates[:, :, :3])
-        torch.mul(hidden, step[:, 4], out=gates[:, :, 3])
+        torch.mul(cell[:, :, None], step[:, 1:4], out=gates[:, :, 1:])
+        torch.mul(hidden, step[:, 4], out=gates[:, :, 0])
         passed = (gates.view(-1, 4 * h) @ outward).view(len(cell), rows, -1)
         at_input = passed[..., h:]
         squares[active, :, t] = at_input.square().sum(-1)
