@@ -66,10 +66,8 @@ class RetrainingCheck(Check):
     def cost(self) -> str:
         """What is trained, in a sentence for those who wait for it."""
         number = len(self.retrainings())
-        return (
-            f"Trains {number} model{'' if number == 1 else 's'}, each at about the cost of training the audited one, "
-            "unless another check has trained the same."
-        )
+        models = "1 model," if number == 1 else f"{number} models, each"
+        return f"Trains {models} at about the cost of training the audited one, unless another check has trained it."
 
     def refuse_untrained(self, measurements: Measurements) -> None:
         """Raises CheckError where a copy could not be trained."""

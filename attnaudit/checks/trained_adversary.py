@@ -30,19 +30,19 @@ class TrainedAdversary(RetrainingCheck):
     """Mean over instances of the JSD (nats) between the model's attention and that of an adversary: a copy trained on
     TVD(outputs) - λ · divergence(attentions) in place of the labels, as the TVD that it reaches stands beside it.
 
-    weight: λ. divergence: "kl", KL(adversary ‖ model) (Wiegreffe & Pinter; Wen et al. 2022), or "jsd" (Tutek & Šnajder
-    2020). TVD is over all classes; Wiegreffe & Pinter's code halves it for one sigmoid output: give 2λ to repeat it.
-    frozen: the copy has the model's parameters, and only attention is trained; otherwise all is new (Meister et al.
-    2021). seeds: how many adversaries, mean over them. sweep: train at λ × 0.1, 0.3, 3 and 10 as well, for the curve of
-    JSD against TVD. compare_seeds: how many copies from other seeds the JSD is held against (see SeedVariance), as a
-    multiple and as the reference "seeds".
+    weight: λ; the papers' lie between 2e-4 and 8e-4. divergence: "kl", KL(adversary ‖ model) (Wiegreffe & Pinter; Wen
+    et al. 2022), or "jsd" (Tutek & Šnajder 2020). TVD is over all classes; Wiegreffe & Pinter's code halves it for one
+    sigmoid output: give 2λ to repeat it. frozen: the copy has the model's parameters, and only attention is trained;
+    otherwise all is new (Meister et al. 2021). seeds: how many adversaries, mean over them. sweep: train at λ × 0.1,
+    0.3, 3 and 10 as well, for the curve of JSD against TVD. compare_seeds: how many copies from other seeds the JSD is
+    held against (see SeedVariance), as a multiple and as the reference "seeds".
 
     At_most, and read with the TVD: a large JSD at a small TVD means that other attention does the same work. One token
     is undefined.
     """
 
     seeds: int = 1
-    weight: float = 0.001
+    weight: float = 0.01
     divergence: Literal["kl", "jsd"] = "kl"
     frozen: bool = False
     sweep: bool = False

@@ -64,3 +64,32 @@ def test_the_table_lists_every_check() -> None:
         f"| {one.name} | {one.question} | {', '.join(one.needs)} | {'yes' if one.quick else ''} |" for one in CHECKS
     ]
     assert table == expected
+
+
+def test_the_retrainable_example_is_held_against_its_own_seeds_and_refuses_the_rest(folder: Path) -> None:
+    code = """
+from retrainable import retrainable
+from attnaudit import checks
+from attnaudit.adapters.conformance import check_adapter
+from attnaudit.errors import CheckError
+from attnaudit.instances import Dataset, Instance
+from attnaudit.measurement.engine import measure
+
+texts = ["a good film", "a dull story is bad", "not very bright"]
+rows = tuple(Instance(id=str(i), text=text, label="positive") for i, text in enumerate(texts))
+data = Dataset(name="d", source="d", description="", instances=rows, classes=("positive",))
+adapter = retrainable()
+check_adapter(adapter)
+seeds, uniform = checks.SeedVariance(seeds=2), checks.RetrainedUniform(seeds=1)
+found, _ = measure(adapter, data, [*seeds.wants(), *uniform.wants()], model="m", seed=0)
+print(seeds.judge(found).value > 0)
+try:
+    uniform.judge(found)
+except CheckError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    said = "RetrainedUniform on m: WordMixer can only be trained as it was, from other seeds."
+    assert done.stdout.splitlines() == ["True", said], done.stderr

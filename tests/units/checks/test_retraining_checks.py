@@ -1,0 +1,181 @@
+"""What the checks that train make of measured copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import jensenshannon
+from sklearn.metrics import f1_score
+
+from attnaudit import checks
+from attnaudit.checks.policy import from_tables, to_table
+from attnaudit.errors import CheckError
+from attnaudit.measurement.measurements import Measurements
+from attnaudit.retraining import Retraining
+from tests.units.checks.made import measured
+
+EVERY = (
+    checks.RetrainedUniform(),
+    checks.RetrainedUniform(seeds=1, train="a.csv", dev="b/c.csv", at_least=0.01, severity="gate"),
+    checks.SeedVariance(),
+    checks.SeedVariance(seeds=2, at_most="0.5 * uniform", severity="gate"),
+    checks.GuidedMLP(),
+    checks.GuidedMLP(adversary=0.001, divergence="jsd", seeds=2),
+    checks.TrainedAdversary(),
+    checks.TrainedAdversary(weight=0.05, divergence="jsd", frozen=True, seeds=2, sweep=True, compare_seeds=3),
+    checks.TrainedAdversary(compare_seeds=2, at_most="2 * seeds", severity="gate"),
+)
+each = pytest.mark.parametrize("check", EVERY, ids=range(len(EVERY)))
+
+
+def with_copies(check: checks.Check, *, classes: int = 2, labelled: bool = True) -> Measurements:
+    """Made-up measurements of all the copies that the check asks for."""
+    m = measured(150, labelled=labelled)
+    random = np.random.default_rng(5)
+    n = len(m)
+    if classes > 2:
+        m.classes = tuple(f"c{i}" for i in range(classes))
+        m.labels, m.predicted = random.integers(0, classes, n), random.integers(0, classes, n)
+    for need in check.needs():
+        noise = random.random(n) < 0.25
+        m.scalars[f"{need}.predicted"] = np.where(noise, random.integers(0, classes, n), m.predicted).astype(float)
+        m.scalars[f"{need}.jsd"] = random.beta(2, 9, n)
+        m.scalars[f"{need}.tvd"] = random.beta(1, 20, n)
+        m.scalars[f"{need}.jsd"][0] = np.nan
+    return m
+
+
+def f1(m: Measurements, predicted: np.ndarray) -> float:
+    if len(m.classes) == 2:
+        return float(f1_score(m.labels, predicted))
+    return float(f1_score(m.labels, predicted, average="macro"))
+
+
+@each
+def test_a_record_is_whole_and_a_report_by_default(check: checks.Check) -> None:
+    record = check.judge(with_copies(check))
+    assert record.value is not None
+    assert record.interval is not None
+    assert record.interval.low <= record.value <= record.interval.high
+    assert record.family == "retraining"
+    assert "Trains" in record.why
+    assert record.severity == "gate" or not record.blocks
+    assert all(series.y for chart in record.charts for series in chart.series)
+
+
+@each
+def test_a_policy_table_gives_the_same_check(check: checks.Check) -> None:
+    (read,) = from_tables([to_table(check)], where="policy")
+    assert read == check
+    assert all("/" not in need for need in read.needs())
+
+
+def test_the_usual_arguments() -> None:
+    (uniform, seeds) = from_tables([{"name": "RetrainedUniform"}, {"name": "SeedVariance"}], where="policy")
+    assert (uniform.severity, len(uniform.needs()), len(seeds.needs())) == ("report", 3, 8)
+    assert uniform.needs()[0] == "retrained.attention=uniform"
+    assert seeds.needs()[0] == "retrained.seed=1"
+    assert checks.TrainedAdversary(weight=0.02, frozen=True).needs() == (
+        "retrained.attention=adversary,weight=0.02,frozen=True",
+    )
+    assert len({need for one in EVERY[4:6] for need in one.needs()}) == 9 + 6 + 2 + 2 - 6
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_uniform_copies_f1_is_taken_from_the_models(classes: int) -> None:
+    check = checks.RetrainedUniform()
+    m = with_copies(check, classes=classes)
+    found = [f1(m, m.scalars[f"{need}.predicted"]) for need in check.needs()]
+    record = check.judge(m)
+    assert record.value == pytest.approx(f1(m, m.predicted) - np.mean(found))
+    assert record.details["F1, uniform"] == pytest.approx(np.mean(found))
+    assert record.details["accuracy, model"] == pytest.approx((m.predicted == m.labels).mean())
+    assert record.details["F1, uniform, lowest to highest"] == f"{min(found):.3f} to {max(found):.3f}"
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_guided_mlps_are_held_against_uniform_ones(classes: int) -> None:
+    check = checks.GuidedMLP(seeds=2, adversary=0.01)
+    m = with_copies(check, classes=classes)
+
+    def of(**how: object) -> float:
+        names = [f"retrained.{Retraining(encoder='mlp', seed=s, **how).text}.predicted" for s in (0, 1)]  # type: ignore[arg-type]
+        return float(np.mean([f1(m, m.scalars[name]) for name in names]))
+
+    record = check.judge(m)
+    assert record.value == pytest.approx(of(attention="base") - of(attention="uniform"))
+    assert record.details["F1, its own"] == pytest.approx(of())
+    assert record.details["F1, adversary"] == pytest.approx(of(attention="adversary", weight=0.01))
+    assert record.details["F1, audited model"] == pytest.approx(f1(m, m.predicted))
+
+
+def test_without_labels_f1_is_undefined() -> None:
+    for check in (checks.RetrainedUniform(), checks.GuidedMLP()):
+        record = check.judge(with_copies(check, labelled=False))
+        assert record.verdict == "undefined"
+        assert "label" in record.note
+        assert record.undefined == {"no label": 150}
+
+
+def test_an_adversarys_divergence_stands_beside_its_tvd_and_the_seeds() -> None:
+    check = checks.TrainedAdversary(compare_seeds=2, seeds=2, at_most="2 * seeds")
+    m = with_copies(check)
+    names = [f"retrained.{one.text}" for one in check.adversaries()]
+    seeds = np.nanmean([m.scalars[f"retrained.seed={s}.jsd"] for s in (1, 2)])
+    record = check.judge(m)
+    assert record.value == pytest.approx(np.nanmean([m.scalars[f"{name}.jsd"] for name in names]))
+    assert record.details["mean TVD of the output"] == pytest.approx(
+        np.mean([m.scalars[f"{name}.tvd"] for name in names])
+    )
+    assert record.details["mean JSD as a multiple of that between seeds"] == pytest.approx(record.value / seeds)
+    assert record.requirement is not None
+    assert record.requirement.value == pytest.approx(2 * seeds)
+    assert record.undefined == {"nothing shown": 1}
+
+
+def test_a_sweep_draws_one_point_for_each_weight() -> None:
+    check = checks.TrainedAdversary(sweep=True, weight=0.01)
+    m = with_copies(check)
+    (chart,) = check.judge(m).charts
+    points = sorted((m.scalars[f"{need}.tvd"].mean(), np.nanmean(m.scalars[f"{need}.jsd"])) for need in check.needs())
+    assert chart.series[0].x == pytest.approx([x for x, _ in points])
+    assert chart.series[0].y == pytest.approx([y for _, y in points])
+    assert [need.partition("weight=")[2] for need in check.needs()] == ["0.001", "0.003", "0.01", "0.03", "0.1"]
+
+
+def test_the_reference_of_seed_variance_is_the_divergence_to_equal_weights() -> None:
+    check = checks.SeedVariance(seeds=2)
+    m = with_copies(check)
+    expected = [jensenshannon(row, np.full(len(row), 1 / len(row))) ** 2 for row in m.vectors["attention"]]
+    (uniform,) = check.judge(m).references
+    assert uniform.value == pytest.approx(np.mean(expected[1:]))
+
+
+def test_a_copy_that_was_not_trained_refuses_the_check_with_the_reason() -> None:
+    check = checks.TrainedAdversary()
+    m = with_copies(check)
+    m.facts[f"{check.needs()[0]}.refused"] = "There is no data."
+    with pytest.raises(CheckError, match=r"^TrainedAdversary on model: There is no data\.$"):
+        check.judge(m)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: checks.RetrainedUniform(seeds=0), "seeds is 0, expected a whole number from 1 to 100"),
+        (lambda: checks.RetrainedUniform(seeds=2.5), "seeds is 2.5"),  # type: ignore[arg-type]
+        (lambda: checks.SeedVariance(train=""), "train is ''"),
+        (lambda: checks.SeedVariance(at_least=0.1), "at_least would reward"),
+        (lambda: checks.RetrainedUniform(severity="gate"), "a gate needs a threshold"),
+        (lambda: checks.GuidedMLP(divergence="jsd"), "give adversary=λ"),
+        (lambda: checks.GuidedMLP(adversary=-1.0), "adversary=-1 is impossible"),
+        (lambda: checks.TrainedAdversary(divergence="kk"), "Did you mean 'kl'"),  # type: ignore[arg-type]
+        (lambda: checks.TrainedAdversary(weight=-1), "weight=-1 is impossible"),
+        (lambda: checks.TrainedAdversary(frozen="yes"), "expected true or false"),  # type: ignore[arg-type]
+        (lambda: checks.TrainedAdversary(at_most="seeds"), "has no reference"),
+        (lambda: checks.TrainedAdversary(sweep=True, weight=0), "multiplies weight"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(make, message) -> None:
+    with pytest.raises(CheckError, match=message):
+        make()
