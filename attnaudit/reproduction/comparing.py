@@ -1,4 +1,4 @@
-"""What two models of a row have in common: quantities over their attention and their outputs, text by text.
+"""What the models of a row have in common: quantities over their attention and their outputs, text by text.
 
 A table that reads them keeps "attention" in its audit: `Audit(checks=..., tokens=("attention",))`.
 """
@@ -17,16 +17,20 @@ from attnaudit.reproduction.auditing import Measured
 from attnaudit.reproduction.declaring import MODEL, Models, Reading
 
 ATTENTION = "attention"
-Comparison = Callable[[Models], list[float | None]]
+Read = Callable[[Models], Reading]
+ByText = Callable[[Models], list[float | None]]
+#: (models, role) -> a number per text
+OfRole = Callable[[Models, str], list[float | None]]
+Fold = Callable[[Sequence[float]], float]
 
 
-def jsd_between(of: str, against: str = MODEL) -> Callable[[Models], Reading]:
+def jsd_between(of: str, against: str = MODEL) -> Read:
     """Mean over texts of the Jensen-Shannon divergence of the attention of two roles, in nats (at most ln 2). Texts of
     a single token, where it is 0 for any two models, are left out."""
     return _mean(lambda models: jsd_by_text(models, of, against))
 
 
-def tvd_between(of: str, against: str = MODEL) -> Callable[[Models], Reading]:
+def tvd_between(of: str, against: str = MODEL) -> Read:
     """Mean over texts of the total variation distance ½ Σ|p - q| of the class probabilities of two roles."""
     return _mean(lambda models: tvd_by_text(models, of, against))
 
@@ -46,7 +50,46 @@ def tvd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
     return [float(x) for x in apart]
 
 
-def _mean(by_text: Comparison) -> Callable[[Models], Reading]:
+def less(more: Read, other: Read) -> Read:
+    """One reading less another; None where either is. n is that of the first."""
+
+    def read(models: Models) -> Reading:
+        (one, n), (two, _) = more(models), other(models)
+        return (None if one is None or two is None else one - two), n
+
+    return read
+
+
+def of_roles(one: Callable[[str], Read], roles: Sequence[str], fold: Fold) -> Read:
+    """A statistic over roles of a number that each has; None where one has none."""
+
+    def read(models: Models) -> Reading:
+        found = [one(role)(models) for role in roles]
+        values = [value for value, _ in found if value is not None]
+        return (fold(values) if len(values) == len(roles) else None), found[0][1]
+
+    return read
+
+
+def over_roles(by_text: OfRole, roles: Sequence[str], fold: Fold) -> Read:
+    """Mean over texts of a number per text and role, folded over the roles, such as the largest JSD to any of them."""
+    return _mean(folded_by_text(by_text, roles, fold))
+
+
+def folded_by_text(by_text: OfRole, roles: Sequence[str], fold: Fold) -> ByText:
+    """The same text by text; None where one role has none."""
+
+    def read(models: Models) -> list[float | None]:
+        folded: list[float | None] = []
+        for values in zip(*(by_text(models, role) for role in roles), strict=True):
+            known = [value for value in values if value is not None]
+            folded.append(fold(known) if len(known) == len(roles) else None)
+        return folded
+
+    return read
+
+
+def _mean(by_text: ByText) -> Read:
     def read(models: Models) -> Reading:
         known = [x for x in by_text(models) if x is not None]
         return (statistics.fmean(known) if known else None), len(known)
