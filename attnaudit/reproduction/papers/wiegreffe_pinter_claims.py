@@ -52,13 +52,13 @@ CLAIMS = (
     ),
     Claim(
         name="attention guides better than what an MLP learns",
-        sentence="… and better than with weights that it learns itself",
+        sentence="An MLP does better with the BiLSTM's attention than with weights that it learns itself",
         paper="test 3",
         read=_compared("guided-mlp", "f1 base", "f1 learnt", "F1 with the BiLSTM's weights less F1 with its own"),
     ),
     Claim(
         name="an adversary guides an MLP worse",
-        sentence="… and better than with the attention of an adversary that answers as the BiLSTM does",
+        sentence="An MLP does better with the BiLSTM's attention than with that of an adversary which answers alike",
         paper="test 3",
         read=_compared("guided-mlp", "f1 base", "f1 adversary", "F1 with the BiLSTM's weights less the other's"),
     ),
