@@ -10,6 +10,7 @@ from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
 from attnaudit.records import CheckRecord
 from attnaudit.reproduction.auditing import Measured
+from attnaudit.reproduction.claims import Claim
 from attnaudit.reproduction.plans import Plan
 from attnaudit.reproduction.records import Figure
 from attnaudit.reproduction.training import TrainedPlan
@@ -65,7 +66,9 @@ class Quantity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
     """name: corpus/encoder/alignment, or what tells the rows of a table apart. models: role -> plan, of which one per
-    seed is made. paper: quantity -> the paper's number. unavailable: why no model of this version can be built."""
+    seed is made; the plan's own seed is added, so that a role may be another role's model from the next seed. once: for
+    the first seed alone, where the row itself is about seeds. paper: quantity -> the paper's number. unavailable: why
+    no model of this version can be built."""
 
     name: str
     title: str
@@ -73,15 +76,18 @@ class RowPlan:
     models: Mapping[str, Plan] = field(default_factory=dict)
     paper: Mapping[str, float] = field(default_factory=dict)
     unavailable: str = ""
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The checks of a table. instances: at most so many of the test set. tokens: per-token columns that are kept."""
+    """The checks of a table. instances: at most so many of the test set. tokens: per-token columns that are kept.
+    roles: whose models; all where empty, less those that are no model without another (see `plans.Variant`)."""
 
     checks: Sequence[Check]
     instances: int | None = None
     tokens: Sequence[str] = ()
+    roles: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +107,8 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """corpora: those of the paper, in its order. deviations: sentences that hold for every table."""
+    """corpora: those of the paper, in its order. deviations: sentences that hold for every table.
+    claims: what the paper says of its numbers."""
 
     name: str
     title: str
@@ -109,6 +116,7 @@ class Paper:
     corpora: Sequence[str]
     tables: Sequence[TablePlan]
     deviations: Sequence[str] = ()
+    claims: Sequence[Claim] = ()
 
 
 def accuracy(models: Models, *, of: str = MODEL) -> Reading:

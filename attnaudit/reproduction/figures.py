@@ -8,6 +8,7 @@ import numpy as np
 
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
+from attnaudit.reproduction.auditing import Measured
 from attnaudit.reproduction.declaring import MODEL, Models, RowPlan, defined
 from attnaudit.reproduction.records import Figure, Rival, Violin, Violins
 from attnaudit.reproduction.violins import violins
@@ -32,17 +33,36 @@ def draw(one: Figure) -> Drawing | None:
 def by_attention(row: RowPlan, models: Models, column: str) -> Figure:
     """The violins of Jain & Wallace 2019, §4.2.1: a column of numbers by largest attention weight in four equal bins
     on [0, 1], split by predicted class."""
-    result = models[MODEL]
-    audit = result.having(column)
+    audit = models[MODEL].having(column)
+    return grouped(
+        row,
+        audit,
+        audit.scalars[column],
+        name="violins",
+        title="change of output under permuted attention",
+        caption="Median TVD over 100 permutations",
+        x_label="median TVD",
+    )
+
+
+def grouped(
+    row: RowPlan,
+    audit: Measured,
+    values: Sequence[float | None],
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    x_label: str,
+) -> Figure:
+    """Violins of a number per text of the audit, by the largest attention weight and the predicted class."""
     sides = audit.classes[:2]
     found = []
     for place in range(BINS):
         for side in range(len(sides)):
             inside = [
                 value
-                for value, peak, predicted in zip(
-                    audit.scalars[column], audit.scalars["attention.max"], audit.predicted, strict=True
-                )
+                for value, peak, predicted in zip(values, audit.scalars["attention.max"], audit.predicted, strict=True)
                 if value is not None
                 and peak is not None
                 and (len(audit.classes) > 2 or predicted == side)
@@ -51,15 +71,15 @@ def by_attention(row: RowPlan, models: Models, column: str) -> Figure:
             if len(inside) >= FEWEST:
                 found.append(_violin(place, side, inside))
     return Figure(
-        name="violins",
+        name=name,
         row=row.name,
-        title=f"{row.title}: change of output under permuted attention",
-        caption="Median TVD over 100 permutations, by the largest attention weight and the predicted class; the line "
-        "is the median. Violins of fewer than three texts are left out.",
+        title=f"{row.title}: {title}",
+        caption=f"{caption}, by the largest attention weight and the predicted class; the line is the median. Violins "
+        "of fewer than three texts are left out.",
         violins=Violins(
             bins=[f"{place / BINS:g} to {(place + 1) / BINS:g}" for place in range(BINS)],
             sides=sides if len(audit.classes) == 2 else ["all classes"],
-            x_label="median TVD",
+            x_label=x_label,
             y_label="largest attention weight",
             violins=[one for one in found if len(audit.classes) == 2 or one.side == 0],
         ),

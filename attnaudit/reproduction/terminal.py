@@ -25,6 +25,8 @@ def summary(one: Reproduction, *, width: int) -> str:
         console.print(f"{name}: {words.sizes(rows)} texts")
     for table in one.tables:
         _print(table, console)
+    if one.findings:
+        _claims(one, console)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -49,3 +51,11 @@ def _print(table: Table, console: Console) -> None:
         console.print(drawn)
     for why, names in words.missing(table):
         console.print(f"{', '.join(names)}: {why}")
+
+
+def _claims(one: Reproduction, console: Console) -> None:
+    """Evidence under its claim: beside it there is no room at 80 columns."""
+    console.print(f"\n{words.CLAIMS}")
+    for finding in one.findings:
+        console.print(f"{words.HOLDS[finding.holds]}: {finding.sentence} ({finding.paper})")
+        console.print(f"  {finding.evidence}")
