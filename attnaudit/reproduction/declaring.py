@@ -10,6 +10,7 @@ from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
 from attnaudit.records import CheckRecord
 from attnaudit.reproduction.auditing import Measured
+from attnaudit.reproduction.claims import Claim
 from attnaudit.reproduction.plans import Plan
 from attnaudit.reproduction.records import Figure
 from attnaudit.reproduction.training import TrainedPlan
@@ -101,7 +102,8 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """corpora: those of the paper, in its order. deviations: sentences that hold for every table."""
+    """corpora: those of the paper, in its order. deviations: sentences that hold for every table.
+    claims: what the paper says of its numbers."""
 
     name: str
     title: str
@@ -109,6 +111,7 @@ class Paper:
     corpora: Sequence[str]
     tables: Sequence[TablePlan]
     deviations: Sequence[str] = ()
+    claims: Sequence[Claim] = ()
 
 
 def accuracy(models: Models, *, of: str = MODEL) -> Reading:

@@ -117,6 +117,7 @@ def markdown(one: Reproduction) -> str:
     lines = [f"# {words.heading(one)}", "", f"{one.citation}", ""]
     lines += [f"* {name}: {words.sizes(rows)} texts" for name, rows in one.data.items()]
     lines.append("")
+    lines += _claims(one)
     for table in one.tables:
         lines += _table(table)
     lines += ["## How this was made", "", "```", *words.commands(one), "```", ""]
@@ -124,6 +125,16 @@ def markdown(one: Reproduction) -> str:
         f"attnaudit {one.attnaudit}, {plural(one.jobs, 'job')}; last run {one.created}. {words.made_with(one)}."
     )
     return "\n".join(lines) + "\n"
+
+
+def _claims(one: Reproduction) -> list[str]:
+    if not one.findings:
+        return []
+    lines = [f"## {words.CLAIMS}", "", f"| {' | '.join(words.CLAIMS_HEAD)} |", "|---|---|---|"]
+    for found in one.findings:
+        cells = (f"{found.sentence} ({found.paper})", words.HOLDS[found.holds], found.evidence)
+        lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+    return [*lines, ""]
 
 
 def _table(table: Table) -> list[str]:
@@ -146,5 +157,9 @@ def _row(row: Row) -> list[str]:
     rows = []
     for place, one in enumerate(row.lines):
         cells = (row.title if place == 0 else "", *words.cells(one))
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        rows.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return rows
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

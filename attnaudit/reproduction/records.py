@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from attnaudit.records import Chart, Environment, Record
 
 SCHEMA_VERSION = 1
+
+Holds = Literal["yes", "no", "undecided"]
 
 
 class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,8 +114,20 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     figures: list[Figure]
 
 
+class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of a claim of the paper. paper: where it makes it. evidence: the numbers it was read off, with their
+    interval over seeds or instances."""
+
+    claim: str
+    sentence: str
+    paper: str
+    holds: Holds
+    evidence: str
+
+
 class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One paper's report. seconds: wall clock of the last run. data: corpus -> rows by part."""
+    """One paper's report. seconds: wall clock of the last run. data: corpus -> rows by part. findings: of
+    the paper's claims."""
 
     schema_version: int
     paper: str
@@ -126,3 +142,4 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     environment: Environment
     data: dict[str, dict[str, int]]
     tables: list[Table]
+    findings: tuple[Finding, ...] = ()

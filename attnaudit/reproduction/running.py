@@ -18,6 +18,7 @@ from attnaudit.auditing.environment import describe_environment
 from attnaudit.errors import AuditError, CheckError, DataError, nearest
 from attnaudit.reproduction import pages
 from attnaudit.reproduction.auditing import Asked, Measured, asked, audit_all
+from attnaudit.reproduction.claims import judged
 from attnaudit.reproduction.corpora import EMBEDDED, Prepared, corpus, prepare
 from attnaudit.reproduction.declaring import Models, Paper, Quantity, Result, RowPlan, TablePlan
 from attnaudit.reproduction.plans import Plan
@@ -101,7 +102,7 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
             told=told,
         )
     _gather(chosen, models, measured, {**untrained, **unaudited})
-    return Reproduction(
+    found = Reproduction(
         schema_version=SCHEMA_VERSION,
         paper=options.paper.name,
         title=options.paper.title,
@@ -116,6 +117,7 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
         data={**(before.data if before else {}), **{name: one.rows for name, one in data.items()}},
         tables=[_laid_out(table, corpora, chosen, before, options, created) for table in options.paper.tables],
     )
+    return msgspec.structs.replace(found, findings=judged(options.paper.claims, found))
 
 
 def _tables(options: Options) -> list[TablePlan]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import TYPE_CHECKING
 
 from attnaudit.reproduction import words
 from attnaudit.reproduction.records import Reproduction, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NARROWEST = 80
 
@@ -19,6 +23,8 @@ def summary(one: Reproduction, *, width: int) -> str:
     console.print(f"{words.heading(one)}. {one.citation}")
     for table in one.tables:
         _print(table, console)
+    if one.findings:
+        _claims(one, console)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -45,3 +51,11 @@ def _print(table: Table, console: object) -> None:
         console.print(drawn)
     for why, names in words.missing(table):
         console.print(f"{why}: {', '.join(names)}")
+
+
+def _claims(one: Reproduction, console: Console) -> None:
+    """Evidence under its claim: beside it there is no room at 80 columns."""
+    console.print(f"\n{words.CLAIMS}")
+    for finding in one.findings:
+        console.print(f"{words.HOLDS[finding.holds]}: {finding.sentence} ({finding.paper})")
+        console.print(f"  {finding.evidence}")

@@ -8,6 +8,9 @@ from attnaudit.report.words import duration, number, plural
 from attnaudit.reproduction.records import Line, Reproduction, Row, Table
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
+CLAIMS = "What the paper says, and whether it holds here"
+HOLDS = {"yes": "yes", "no": "NO", "undecided": "undecided"}
+CLAIMS_HEAD = ("claim", "holds here?", "evidence")
 
 
 def heading(one: Reproduction) -> str:

@@ -1,0 +1,165 @@
+"""What a paper says of its numbers, held against ours: claim, whether it holds here, evidence.
+
+A claim is a sentence that a number can speak for or against. It is read off the finished tables, over seeds, and comes
+out as it is: none is forced.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from attnaudit.report.words import number, plural
+from attnaudit.reproduction.records import Finding, Holds, Line, Reproduction, Row
+
+CONFIDENCE = 0.95
+#: (holds, evidence in a sentence)
+Answer = tuple[Holds, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """sentence: the claim in words. paper: where it is made, such as "§4.1". read: off the whole reproduction; rows
+    that were not run are missing there."""
+
+    name: str
+    sentence: str
+    paper: str
+    read: Callable[[Reproduction], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One setting in which a claim can hold: its name, and a number per seed that speaks for the claim where it is
+    positive."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Mean of n values, with Student's 95% interval over them; the bounds are None with fewer than two."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def words(self, digits: int = 3) -> str:
+        """'+0.12 [0.08, 0.16]'."""
+        mean = number(self.mean, digits=digits)
+        mean = mean if mean.startswith("−") else f"+{mean}"
+        if self.low is None or self.high is None:
+            return f"{mean} (one seed)"
+        return f"{mean} [{number(self.low, digits=digits)}, {number(self.high, digits=digits)}]"
+
+
+def judged(claims: Sequence[Claim], one: Reproduction) -> tuple[Finding, ...]:
+    """What became of each claim, in their order."""
+    found = []
+    for claim in claims:
+        holds, evidence = claim.read(one)
+        found.append(
+            Finding(claim=claim.name, sentence=claim.sentence, paper=claim.paper, holds=holds, evidence=evidence)
+        )
+    return tuple(found)
+
+
+def row(one: Reproduction, table: str, name: str) -> Row | None:
+    """A row that has lines; None where it was not run."""
+    for found in one.tables:
+        if found.name == table:
+            return next((row for row in found.rows if row.name == name and row.lines), None)
+    return None
+
+
+def line(one: Reproduction, table: str, name: str, quantity: str) -> Line | None:
+    """A quantity of a row; None where the row was not run or has no such quantity."""
+    found = row(one, table, name)
+    return None if found is None else next((x for x in found.lines if x.quantity == quantity), None)
+
+
+def by_seed(one: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
+    """seed -> value, where it is defined; empty where there is none."""
+    whole, part = row(one, table, name), line(one, table, name, quantity)
+    if whole is None or part is None or whole.made is None:
+        return {}
+    return {seed: value for seed, value in zip(whole.made.seeds, part.values, strict=True) if value is not None}
+
+
+def levels(one: Reproduction, table: str, quantity: str, *, above: float = 0.0) -> list[Case]:
+    """Every row of the table: the quantity less `above`."""
+    return [
+        Case(name=name, values=tuple(value - above for value in by_seed(one, table, name, quantity).values()))
+        for name in _names(one, table)
+    ]
+
+
+def within(one: Reproduction, table: str, more: str, less: str) -> list[Case]:
+    """Every row of the table: one of its quantities less another, seed by seed."""
+    return [
+        _case(name, by_seed(one, table, name, more), by_seed(one, table, name, less)) for name in _names(one, table)
+    ]
+
+
+def against(one: Reproduction, table: str, quantity: str, more: str, less: str, *, allowed: float = 0.0) -> list[Case]:
+    """Every row that has the part `more` in its name ("sst/average/additive" has three) and its fellow with `less`
+    there: the quantity of the first less that of the second, plus what is `allowed` to be missing, seed by seed."""
+    found = []
+    for name in _names(one, table):
+        parts = name.split("/")
+        if more in parts:
+            fellow = "/".join(less if part == more else part for part in parts)
+            first = {seed: value + allowed for seed, value in by_seed(one, table, name, quantity).items()}
+            found.append(_case(name, first, by_seed(one, table, fellow, quantity)))
+    return found
+
+
+def span(values: Sequence[float]) -> Span:
+    """Raises ValueError without values."""
+    if not values:
+        raise ValueError("span: expected at least one value")
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Span(mean=mean, low=None, high=None, n=len(values))
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(values) / math.sqrt(len(values))
+    return Span(mean=mean, low=mean - half, high=mean + half, n=len(values))
+
+
+def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
+    """Whether a number is positive in every case: "yes" where all intervals over seeds are above 0, "no" where one is
+    at or below it, else "undecided".
+
+    what: the number in words, such as "drop in F1, tying less base". Cases without values were not run, and do not
+    count; without any, the claim is undecided.
+    """
+    spans = [(case.name, span(case.values)) for case in cases if case.values]
+    if not spans:
+        return "undecided", "none of the rows that this needs was run here"
+    sides = [_side(one) for _, one in spans]
+    holds: Holds = "no" if "no" in sides else "undecided" if "undecided" in sides else "yes"
+    seeds = sorted({one.n for _, one in spans})
+    over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
+    shown = "; ".join(f"{name} {one.words(digits)}" for name, one in spans)
+    counts = f"so in {sides.count('yes')} of {plural(len(sides), 'row')}, the reverse in {sides.count('no')}"
+    level = "" if seeds == [1] else f", {CONFIDENCE:.0%} interval"
+    return holds, f"{what} (mean over {over}{level}): {counts}. {shown}"
+
+
+def _side(one: Span) -> Holds:
+    if one.low is None or one.high is None:
+        return "undecided"
+    return "yes" if one.low > 0 else "no" if one.high <= 0 else "undecided"
+
+
+def _case(name: str, more: dict[int, float], less: dict[int, float]) -> Case:
+    return Case(name=name, values=tuple(more[seed] - less[seed] for seed in more if seed in less))
+
+
+def _names(one: Reproduction, table: str) -> list[str]:
+    return [row.name for found in one.tables if found.name == table for row in found.rows]
