@@ -37,7 +37,9 @@ def boxes(one: Boxes) -> Drawing | None:
         for place, box in enumerate(mine):
             shapes += _box(box, x, top + LANE * (place + 0.5), one.sides)
         top += LANE * len(mine) + GAP
-    told = "; ".join(f"{b.label}, {one.sides[b.side]}: median {np.median(b.values):.3f} of {len(b.values)}" for b in there)
+    told = "; ".join(
+        f"{b.label}, {one.sides[b.side]}: median {np.median(b.values):.3f} of {len(b.values)}" for b in there
+    )
     legend = tuple((f"s{side}", name) for side, name in enumerate(one.sides))
     return Drawing(width=WIDTH, height=height, label=f"{one.x_label}. {told}", shapes=tuple(shapes), legend=legend)
 

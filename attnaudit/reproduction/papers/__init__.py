@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from attnaudit.reproduction.declaring import Paper
 
 #: name -> (module of this package, what it is)
-PAPERS = {"jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation")}
+PAPERS = {
+    "jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation"),
+    "wen": ("wen", "Wen, Subbalakshmi & Yang 2022, Revisiting Attention Weights as Explanations"),
+}
 
 
 def paper(name: str) -> Paper:
