@@ -108,7 +108,7 @@ class Rival(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One picture of one row, or of several (row is then their corpus); one of chart, violins, rival, boxes is there."""
+    """One picture of one row, or of several (row is then their corpus); one of chart, violins, rival, boxes is set."""
 
     name: str
     row: str

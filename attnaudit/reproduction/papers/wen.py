@@ -7,12 +7,11 @@ Figure 2 has no numbers but for its means, which stand on rows of their own.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from attnaudit.checks import InformationRanking
-from attnaudit.errors import ModelError
 from attnaudit.reproduction.comparing import ATTENTION, jsd_between, tvd_between
 from attnaudit.reproduction.corpora import EMBEDDED, corpus
 from attnaudit.reproduction.declaring import (
@@ -22,7 +21,6 @@ from attnaudit.reproduction.declaring import (
     Paper,
     Quantity,
     Reading,
-    RowPlan,
     TablePlan,
     accuracy,
     detail_of,
@@ -30,11 +28,16 @@ from attnaudit.reproduction.declaring import (
     value_of,
 )
 from attnaudit.reproduction.papers.wen_claims import ALIGNMENTS, CLAIMS, ENCODERS, KEPT, MEAN
-from attnaudit.reproduction.plans import Plan, jain_wallace
+from attnaudit.reproduction.papers.wen_rows import (
+    CORPORA,
+    FIXES,
+    adversary_rows,
+    fixed_rows,
+    gumbel_rows,
+    ranking_rows,
+    rule_rows,
+)
 from attnaudit.reproduction.records import Box, Boxes, Figure, Line, Made, Row
-
-CORPORA = ("sst", "imdb", "agnews", "20news", "babi-1", "babi-2", "babi-3", "snli")
-CENTRAL = ("bilstm", "additive")
 
 RANKING = InformationRanking(severity="report")
 AS_PUBLISHED = InformationRanking(preset="wen", severity="report")
@@ -46,9 +49,6 @@ STATISTICS: dict[str, tuple[str | None, str]] = {
     "tau uncorrected": ("weighted τ of uncorrected information", "… of uncorrected information"),
     "tau-b": ("unweighted τ-b", "… unweighted (τ-b)"),
 }
-
-#: Table 1.
-ACCURACY = dict(zip(CORPORA, (0.82, 0.90, 0.96, 0.92, 0.98, 0.74, 0.57, 0.78), strict=True))
 #: §5: means over all data sets and 10 runs.
 MEANS = {
     "additive": 0.80,
@@ -59,137 +59,22 @@ MEANS = {
     "cnn/deep": 0.83,
     "bilstm/deep": 0.80,
 }
-#: Table 2: Δτ with fixed attention, with fixed representations.
-FIXED = dict(
-    zip(
-        CORPORA,
-        [(0.71, -0.02), (0.16, -0.01), (0.75, -0.07), (1.32, -0.07), (1.70, -0.02), (1.22, -0.06), (0.66, 0.00),
-         (0.07, -0.05)],
-        strict=True,
-    )
-)  # fmt: skip
-#: Tables 3 and 4: λ, accuracy, TVD, JSD, Δτ.
-ADVERSARIES = {
-    "sst": (5.25e-4, 0.82, 0.036, 0.316, 0.04),
-    "imdb": (8e-4, 0.90, 0.021, 0.482, 0.08),
-    "agnews": (5e-4, 0.96, 0.009, 0.664, 0.05),
-    "20news": (5e-4, 0.90, 0.037, 0.391, 0.09),
-}
-#: Table 5: share of the settings of a task and an alignment in which τ is raised or kept.
-GUMBEL = {
-    ("text", "deep"): 20 / 21,
-    ("text", "dot"): 19 / 21,
-    ("text", "additive"): 20 / 21,
-    ("question", "deep"): 6 / 9,
-    ("question", "dot"): 6 / 9,
-    ("question", "additive"): 8 / 9,
-    ("pair", "deep"): 2 / 3,
-    ("pair", "dot"): 1 / 3,
-    ("pair", "additive"): 3 / 3,
-}
-#: Variants of table 2, in words.
-FIXES = {
-    "frozen_attention": "attention frozen as it was learnt, the rest trained anew",
-    "uniform": "attention uniform, the rest trained anew",
-    "fixed_representation": "representations frozen, attention and decoder trained anew",
-}
-#: (corpus, encoder, alignment) -> the models of a row
-Modelled = Callable[[str, str, str], Mapping[str, Plan]]
-
-
-def _row(name: str, encoder: str, alignment: str, models: Modelled, paper: Mapping[str, float]) -> RowPlan:
-    made: Mapping[str, Plan] = {}
-    unavailable = ""
-    try:
-        made = models(name, encoder, alignment)
-        for plan in made.values():
-            plan.check()
-    except ModelError as error:
-        unavailable = str(error)
-    return RowPlan(
-        name=f"{name}/{encoder}/{alignment}",
-        title=f"{corpus(name).title}, {ENCODERS[encoder]}, {alignment}",
-        corpus=name,
-        models={} if unavailable else made,
-        paper=paper,
-        unavailable=unavailable,
-    )
-
-
-def _plain(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
-    return {MODEL: jain_wallace(name, encoder=encoder, alignment=alignment)}
-
-
-def _variants(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
-    base = jain_wallace(name, encoder=encoder, alignment=alignment)
-    return {MODEL: base, **{variant: base.made(variant) for variant in FIXES}}
-
-
-def _adversary(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
-    base = jain_wallace(name, encoder=encoder, alignment=alignment)
-    return {MODEL: base, "twin": base.made("twin", 2 * ADVERSARIES.get(name, ADVERSARIES["sst"])[0])}
-
-
-def _gumbel(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
-    noisy = jain_wallace(name, encoder=encoder, alignment=alignment, projection="gumbel", projection_parameter=0.8)
-    return {**_plain(name, encoder, alignment), "gumbel": noisy}
-
-
-def _grid(
-    corpora: Sequence[str], models: Modelled, paper: Callable[[str, str, str], dict[str, float]]
-) -> list[RowPlan]:
-    return [
-        _row(name, encoder, alignment, models, paper(name, encoder, alignment))
-        for name in corpora
-        for alignment in ALIGNMENTS
-        for encoder in ENCODERS
-    ]
-
-
-def _ranking_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    def paper(name: str, *parts: str) -> dict[str, float]:
-        return {"accuracy": ACCURACY[name]} if parts == CENTRAL and name in ACCURACY else {}
-
-    return _grid(corpora, _plain, paper)
-
-
-def _gumbel_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    def paper(name: str, _encoder: str, alignment: str) -> dict[str, float]:
-        return {} if name == EMBEDDED else {"kept": GUMBEL[corpus(name).form, alignment]}
-
-    return _grid(corpora, _gumbel, paper)
-
-
-def _rule_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    return [_row(name, *CENTRAL, _plain, {}) for name in corpora]
-
-
-def _fixed_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    found = []
-    for name in corpora:
-        attention, representation = FIXED.get(name, (None, None))
-        numbers = {
-            "change tau frozen_attention": attention,
-            "change tau uniform": attention,
-            "change tau fixed_representation": representation,
-        }
-        paper = {quantity: number for quantity, number in numbers.items() if number is not None}
-        found.append(_row(name, *CENTRAL, _variants, paper))
-    return found
-
-
-def _adversary_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    names = ("accuracy twin", "tvd", "jsd", "change tau twin")
-    return [
-        _row(name, *CENTRAL, _adversary, dict(zip(names, ADVERSARIES.get(name, (0.0,))[1:], strict=False)))
-        for name in corpora
-        if corpus(name).form == "text"
-    ]
 
 
 def _read(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) -> Callable[[Models], Reading]:
     detail = STATISTICS[name][0]
-    return value_of(check.id, of=of) if detail is None else detail_of(check.id, detail, of=of)
+    return value_of(check.id, of=of) if detail is None else _detail(detail, of=of, check=check)
+
+
+def _detail(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) -> Callable[[Models], Reading]:
+    """None also where the check found nothing to rank, and then has no such detail."""
+
+    def read(models: Models) -> Reading:
+        record = models[of].check(check.id)
+        nothing = record is not None and record.value is None and name not in record.details
+        return (None, 0) if nothing else detail_of(check.id, name, of=of)(models)
+
+    return read
 
 
 def _ranked(*, check: InformationRanking = RANKING) -> list[Quantity]:
@@ -235,7 +120,7 @@ def _kept(models: Models) -> Reading:
 
 
 def _first(of: str = MODEL) -> Callable[[Models], Reading]:
-    return detail_of(RANKING.id, "weight of the first rank", of=of)
+    return _detail("weight of the first rank", of=of)
 
 
 def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
@@ -331,14 +216,14 @@ PAPER = Paper(
             name="ranking",
             title="Attention and information",
             source="figure 2, 10 runs each, of which §5 gives means; accuracy is that of table 1",
-            rows=_ranking_rows,
+            rows=ranking_rows,
             quantities=(
                 Quantity(name="accuracy", words="accuracy", read=accuracy),
                 *_ranked(),
                 Quantity(name="floor", words="… with attention shuffled", read=reference_of(RANKING.id, "floor")),
                 Quantity(name="first", words="share of attention on the first rank", read=_first()),
-                Quantity(name="ranks", words="ranks (k)", read=detail_of(RANKING.id, "ranks (k)"), digits=1),
-                Quantity(name="clusters", words="clusters", read=detail_of(RANKING.id, "clusters (N)"), digits=1),
+                Quantity(name="ranks", words="ranks (k)", read=_detail("ranks (k)"), digits=1),
+                Quantity(name="clusters", words="clusters", read=_detail("clusters (N)"), digits=1),
             ),
             audits=(Audit(checks=(RANKING,)),),
             across=_across,
@@ -347,12 +232,12 @@ PAPER = Paper(
             name="published-rule",
             title="The number of clusters by the paper's rule",
             source="§3.2.1, which has no numbers",
-            rows=_rule_rows,
+            rows=rule_rows,
             quantities=(
                 Quantity(
                     name="clusters",
                     words="least number of clusters, 50 to 200, of which none has one member",
-                    read=detail_of(AS_PUBLISHED.id, "clusters (N)"),
+                    read=_detail("clusters (N)", check=AS_PUBLISHED),
                     digits=1,
                 ),
                 *_ranked(check=AS_PUBLISHED),
@@ -364,7 +249,7 @@ PAPER = Paper(
             name="fixed",
             title="Fixed attention, fixed representations",
             source="table 2; Δτ is τ of the normal model less τ of the other",
-            rows=_fixed_rows,
+            rows=fixed_rows,
             quantities=(
                 Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
                 *(one for name, words in FIXES.items() for one in _changes(name, f"Δτ, {words}")),
@@ -382,7 +267,7 @@ PAPER = Paper(
             name="adversarial",
             title="A model trained to attend elsewhere",
             source="tables 3 and 4; Δτ is τ of the normal model less τ of the adversary",
-            rows=_adversary_rows,
+            rows=adversary_rows,
             quantities=(
                 _accuracy("twin", "accuracy of the adversary"),
                 Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
@@ -402,7 +287,7 @@ PAPER = Paper(
             name="gumbel",
             title="Gumbel-softmax",
             source="table 5: the share of settings of a task and an attention in which τ is raised or kept",
-            rows=_gumbel_rows,
+            rows=gumbel_rows,
             quantities=(
                 Quantity(
                     name="kept",

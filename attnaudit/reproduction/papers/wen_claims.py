@@ -37,7 +37,7 @@ def _over_dot(alignment: str) -> Claim:
 
 
 def _best(one: Reproduction) -> Answer:
-    corpora = dict.fromkeys(name.partition("/")[0] for name in _names(one, "ranking"))
+    corpora = dict.fromkeys(case.name.partition("/")[0] for case in _no_means(levels(one, "ranking", TAU)))
     cases = []
     for corpus in corpora:
         settings = {
@@ -79,10 +79,6 @@ def _gumbel(one: Reproduction) -> Answer:
         f"raised or kept in {rate.hits} of {rate.n} settings (share {rate.value:.2f}, 95% interval over settings "
         f"[{rate.low:.2f}, {rate.high:.2f}]); in the paper in 85 of 99"
     )
-
-
-def _names(one: Reproduction, table: str) -> list[str]:
-    return [row.name for found in one.tables if found.name == table for row in found.rows if row.lines]
 
 
 CLAIMS: tuple[Claim, ...] = (
