@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ FEWEST = 10
 SHUFFLES = 100
 SUBSAMPLE_SHUFFLES = 10
 REFERENCE_SHUFFLES = 50
+PRESETS = ("wen",)
 #: With fewer, benchmarks/coverage.md finds the interval short.
 ENOUGH_SOURCES = 100
 FEW_SOURCES = (
@@ -41,13 +42,21 @@ class InformationRanking(Check):
     """Shieh's weighted τ between mean attention by rank and the mutual information (nats) of that rank's hidden states
     with the output, corrected by a label-shuffle null.
 
-    Undefined with fewer than two ranks, fewer than 10 instances, or when no two ranks differ. Instances shorter than
-    the number of ranks are left out and counted. Interval: subsampling over sources, k-means fitted once.
+    preset: how the number of clusters is chosen, one twentieth of the instances (5 to 200) or, with "wen", the least of
+    50 to 200 at which no cluster has one member. Undefined with fewer than two ranks, fewer than 10 instances, when no
+    two ranks differ, or no such number exists. Instances shorter than the number of ranks are left out and counted.
+    Interval: subsampling over sources, k-means fitted once.
     """
+
+    preset: Literal["wen"] | None = None
+
+    def validate(self) -> None:
+        if self.preset is not None:
+            self.choose("preset", PRESETS)
 
     @property
     def subject(self) -> str:
-        return "information_ranking"
+        return "information_ranking" if self.preset is None else f"information_ranking.{self.preset}"
 
     def needs(self) -> tuple[str, ...]:
         return ("ranked_hidden",)
@@ -92,7 +101,7 @@ class InformationRanking(Check):
         return self._ranked(measurements, found)
 
     def _ranked(self, measurements: Measurements, found: Evidence) -> Evidence:
-        from attnaudit.metrics.information_ranking import information_ranking
+        from attnaudit.metrics.information_ranking import information_ranking, ranking_agreement
 
         groups = Groups.of(measurements.instances, found.defined)
         # k-means depends on the order of its rows, so they are put in an order of their own.
@@ -102,7 +111,9 @@ class InformationRanking(Check):
         states = measurements.table("ranked_hidden.states")
         weights = np.asarray(measurements.table("ranked_hidden.weights"), dtype=np.float64)[rows]
         outputs = measurements.table("ranked_hidden.outputs")[rows]
-        ranking = information_ranking(states[rows], weights, outputs, seed=int(measurements.seed), shuffles=SHUFFLES)
+        ranking = information_ranking(
+            states[rows], weights, outputs, seed=int(measurements.seed), preset=self.preset, shuffles=SHUFFLES
+        )
         value, attention = ranking.weighted_tau, ranking.attention
         known = not np.isnan(value)
         details: dict[str, Detail] = {
@@ -110,7 +121,11 @@ class InformationRanking(Check):
             "clusters (N)": ranking.clusters,
             "weight of the first rank": float(attention[0] / attention.sum()),
             "unweighted τ-b": _or_none(ranking.tau_b),
+            "weighted τ of uncorrected information": _or_none(ranking_agreement(ranking.information, attention)[0]),
         }
+        if ranking.clusters is None:
+            note = "undefined: with each number of clusters from 50 to 200, some cluster of some rank has one member"
+            return replace(found, details=details, note=note)
         return replace(
             found,
             value=value if known else None,
@@ -130,7 +145,7 @@ class InformationRanking(Check):
                 self._label_shuffle(measurements, ranking),
             ),
             charts=_charts(ranking.information, ranking.corrected, attention),
-            note="" if known else "undefined: all ranks hold the same information",
+            note="" if known else f"undefined: {_same(attention)}",
         )
 
     def _floor(self, measurements: Measurements, states: Table, rows: Labels, ranking: Ranking) -> Reference:
@@ -216,6 +231,10 @@ def _weighted(information: Sequence[Floats], attention: Sequence[Floats]) -> Flo
     m, a = (torch.from_numpy(np.stack(rows)) for rows in (information, attention))
     found: Floats = weighted_kendall_tau(m, a, a).numpy()
     return found
+
+
+def _same(attention: Floats) -> str:
+    return "all ranks have the same attention" if np.ptp(attention) == 0 else "all ranks hold the same information"
 
 
 def _or_none(x: float) -> float | None:

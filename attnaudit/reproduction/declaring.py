@@ -12,7 +12,7 @@ from attnaudit.records import CheckRecord
 from attnaudit.reproduction.auditing import Measured
 from attnaudit.reproduction.claims import Claim
 from attnaudit.reproduction.plans import Plan
-from attnaudit.reproduction.records import Figure
+from attnaudit.reproduction.records import Figure, Row
 from attnaudit.reproduction.training import TrainedPlan
 
 
@@ -93,6 +93,7 @@ class Audit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
     """rows: the corpora that are asked for -> rows. figures: of the models of one row, first seed; None draws nothing.
+    across: the rows that have numbers, those of earlier runs too -> rows and figures that are of them together.
     deviations: sentences that hold for every row."""
 
     name: str
@@ -102,6 +103,7 @@ class TablePlan:
     quantities: Sequence[Quantity]
     audits: Sequence[Audit]
     figures: Callable[[RowPlan, Models], Sequence[Figure]] | None = None
+    across: Callable[[Sequence[Row]], tuple[Sequence[Row], Sequence[Figure]]] | None = None
     deviations: Sequence[str] = ()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.reproduction.auditing import Measured
+from attnaudit.reproduction.boxes import boxes
 from attnaudit.reproduction.declaring import MODEL, Models, RowPlan, defined
 from attnaudit.reproduction.records import Figure, Rival, Violin, Violins
 from attnaudit.reproduction.violins import violins
@@ -24,7 +25,9 @@ FAR = 0.6
 
 
 def draw(one: Figure) -> Drawing | None:
-    """The shapes of a chart or of violins; None for a figure that is drawn as text."""
+    """The shapes of a chart, of violins or of boxes; None for a figure that is drawn as text."""
+    if one.boxes is not None:
+        return boxes(one.boxes)
     if one.violins is not None:
         return violins(one.violins)
     return None if one.chart is None else chart(one.chart)

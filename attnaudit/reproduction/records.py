@@ -78,6 +78,22 @@ class Violins(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     violins: list[Violin]
 
 
+class Box(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Values of one setting, such as one per seed. label: what it stands under; side: which colour."""
+
+    label: str
+    side: int
+    values: list[float]
+
+
+class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Box plots; those of one label stand together, in the order of the sides."""
+
+    sides: list[str]
+    x_label: str
+    boxes: list[Box]
+
+
 class Rival(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One text under the model's attention and under another that gives the same output. probability: of the predicted
     class, before and after."""
@@ -94,7 +110,7 @@ class Rival(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One picture of one row; exactly one of chart, violins and rival is there."""
+    """One picture of one row, or of several (row is then their corpus); one of chart, violins, rival, boxes is set."""
 
     name: str
     row: str
@@ -103,6 +119,7 @@ class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chart: Chart | None = None
     violins: Violins | None = None
     rival: Rival | None = None
+    boxes: Boxes | None = None
 
 
 class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

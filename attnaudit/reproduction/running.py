@@ -243,13 +243,15 @@ def _laid_out(
         else:
             missing = plan.unavailable or "not run here"
             rows.append(Row(name=plan.name, title=plan.title, corpus=plan.corpus, lines=[], missing=missing))
+    there = [row for row in rows if row.lines]
+    further, drawn = table.across(there) if table.across is not None and there else ((), ())
     return Table(
         name=table.name,
         title=table.title,
         source=table.source,
         deviations=_deviations(table, rows, options),
-        rows=rows,
-        figures=figures,
+        rows=[*rows, *further],
+        figures=[*drawn, *figures],
     )
 
 

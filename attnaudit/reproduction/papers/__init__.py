@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 PAPERS = {
     "jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation"),
     "wiegreffe-pinter": ("wiegreffe_pinter", "Wiegreffe & Pinter 2019, Attention is not not Explanation"),
+    "wen": ("wen", "Wen, Subbalakshmi & Yang 2022, Revisiting Attention Weights as Explanations"),
 }
 
 

@@ -53,6 +53,7 @@ BAD = [
     (lambda: checks.AdversarialDivergence(severity="report", tvd=2), "tvd=2 is impossible"),
     (lambda: checks.AdversarialDivergence(severity="report", tvd=None), "tvd is None, expected a number"),
     (lambda: checks.InformationRanking(at_least=2), "expected a number between -1 and 1"),
+    (lambda: checks.InformationRanking(at_least=0.5, preset="wne"), "Did you mean 'wen'"),
 ]
 
 

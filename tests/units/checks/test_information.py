@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import weightedtau
 
 from attnaudit.checks import InformationRanking
 from attnaudit.metrics.information_ranking import information_ranking
@@ -39,6 +40,34 @@ def test_value_and_curve_are_those_of_the_metric():
     assert record.charts[0].series[0].y == pytest.approx(expected.corrected.tolist())
     assert record.charts[0].series[1].y == pytest.approx(expected.information.tolist())
     assert record.charts[1].series[0].y == pytest.approx(expected.attention.tolist())
+
+
+def test_uncorrected_information_is_ranked_beside_it():
+    m = with_ranks()
+    tables = (m.tables[f"ranked_hidden.{name}"] for name in ("states", "weights", "outputs"))
+    found = information_ranking(*tables, seed=m.seed)
+    expected = weightedtau(
+        found.information, found.attention, rank=False, weigher=lambda r: found.attention[r], additive=False
+    )
+    assert CHECK.judge(m).details["weighted τ of uncorrected information"] == pytest.approx(expected.statistic)
+
+
+def test_the_preset_needs_clusters_of_two():
+    preset = InformationRanking(preset="wen", severity="report")
+    assert preset.id == "information_ranking.wen"
+    m = with_ranks(399)
+    # Seven copies of each state: no cluster has one member.
+    m.tables["ranked_hidden.states"] = np.repeat(m.tables["ranked_hidden.states"][:57], 7, axis=0)
+    assert preset.judge(m).details["clusters (N)"] == 50
+    failed = preset.judge(with_ranks(60))
+    assert (failed.value, failed.details["clusters (N)"]) == (None, None)
+    assert "some cluster of some rank has one member" in failed.note
+
+
+def test_equal_attention_ranks_nothing():
+    m = with_ranks()
+    m.tables["ranked_hidden.weights"] = np.full((200, 3), 1 / 3)
+    assert CHECK.judge(m).note == "undefined: all ranks have the same attention"
 
 
 def test_information_that_falls_with_rank_passes_and_the_reverse_fails():
