@@ -66,7 +66,9 @@ class Quantity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
     """name: corpus/encoder/alignment, or what tells the rows of a table apart. models: role -> plan, of which one per
-    seed is made. paper: quantity -> the paper's number. unavailable: why no model of this version can be built."""
+    seed is made; the plan's own seed is added, so that a role may be another role's model from the next seed. once: for
+    the first seed alone, where the row itself is about seeds. paper: quantity -> the paper's number. unavailable: why
+    no model of this version can be built."""
 
     name: str
     title: str
@@ -74,15 +76,18 @@ class RowPlan:
     models: Mapping[str, Plan] = field(default_factory=dict)
     paper: Mapping[str, float] = field(default_factory=dict)
     unavailable: str = ""
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The checks of a table. instances: at most so many of the test set. tokens: per-token columns that are kept."""
+    """The checks of a table. instances: at most so many of the test set. tokens: per-token columns that are kept.
+    roles: whose models; all where empty, less those that are no model without another (see `plans.Variant`)."""
 
     checks: Sequence[Check]
     instances: int | None = None
     tokens: Sequence[str] = ()
+    roles: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

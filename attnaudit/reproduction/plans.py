@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import torch
 
 from attnaudit.errors import ModelError, nearest
+from attnaudit.instances import Dataset
 from attnaudit.records import Record
 from attnaudit.reproduction.corpora import Corpus, corpus
+from attnaudit.retraining import DIVERGENCES, Divergence
 from attnaudit.zoo.model import Architecture, PooledClassifier
+from attnaudit.zoo.retraining import context_free, keep, train_imposed, train_twin, train_uniform
 from attnaudit.zoo.text import Vocabulary
-from attnaudit.zoo.training import Objective, Prepare, Settings
+from attnaudit.zoo.training import Settings, Trained, train
 
 #: Part of every model's key: raise it when a variant is made differently, and older models are trained anew.
 BUILD = 1
 PLAIN = "plain"
+KL: Divergence = "kl"
 
 
 class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model. variant: a name in VARIANTS; value: its parameter, where it has one. The seed is in the settings."""
+    """One model. variant: a name in VARIANTS; value: its parameter, where it has one (λ of a twin). divergence: what a
+    twin maximises. The seed is in the settings."""
 
     corpus: str
     architecture: Architecture
     settings: Settings
     variant: str = PLAIN
     value: float | None = None
+    divergence: Divergence = KL
 
     @property
     def seed(self) -> int:
@@ -38,23 +42,31 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(msgspec.json.encode([BUILD, self], order="sorted")).hexdigest()
+        told = msgspec.to_builtins(self)
+        if self.divergence == KL:
+            del told["divergence"]  # as in plans of before there was a choice
+        return hashlib.sha256(msgspec.json.encode([BUILD, told], order="sorted")).hexdigest()
 
     @property
     def folder(self) -> str:
         """A name that people can read and that no other plan has."""
         parts = (self.architecture.encoder, self.architecture.alignment, self.architecture.projection)
-        variant = (
-            "" if self.variant == PLAIN else f"-{self.variant}" + ("" if self.value is None else f"{self.value:g}")
-        )
+        variant = "" if self.variant == PLAIN else f"-{self.variant}"
+        variant += "" if self.divergence == KL else f"-{self.divergence}"
+        variant += "" if self.value is None else f"{self.value:g}"
         return f"{self.corpus}-{'-'.join(parts)}{variant}-seed{self.seed}-{self.digest[:8]}"
 
     @property
     def base(self) -> Plan | None:
-        """The plain model that this variant is made from, trained before it."""
-        if not variant(self.variant).based:
+        """The model that this variant is made from, trained before it."""
+        name = variant(self.variant).base
+        if name is None:
             return None
-        return msgspec.structs.replace(self, variant=PLAIN, value=None)
+        return self.made(name, self.value, self.divergence) if variant(name).valued else self.made(name)
+
+    def made(self, name: str, value: float | None = None, divergence: Divergence = KL) -> Plan:
+        """The same model as another variant."""
+        return msgspec.structs.replace(self, variant=name, value=value, divergence=divergence)
 
     def with_seed(self, seed: int) -> Plan:
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, seed=seed))
@@ -63,8 +75,16 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, **changed))
 
     def check(self) -> None:
-        """Raises ModelError or AuditError for a part, a variant or a setting that there is not."""
-        variant(self.variant)
+        """Raises ModelError or AuditError for a part, a variant, its value or a setting that cannot be meant."""
+        made = variant(self.variant)
+        if made.valued != (self.value is not None):
+            expected = "a value (λ), such as 0.001" if made.valued else "none"
+            raise ModelError(f"Variant '{self.variant}' has the value {self.value}: expected {expected}.")
+        known = DIVERGENCES if made.valued else (KL,)
+        if self.divergence not in known:
+            raise ModelError(
+                f"Variant '{self.variant}' has the divergence '{self.divergence}'. {nearest(self.divergence, known)}"
+            )
         self.architecture.check()
         self.settings.check()
 
@@ -85,67 +105,142 @@ def architecture(of: Corpus, **parts: Any) -> Architecture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a variant is trained with. base: the model that it is made from, and its vocabulary; None without one."""
+
+    training: Dataset
+    dev: Dataset
+    test: Dataset
+    base: PooledClassifier | None = None
+    vocabulary: Vocabulary | None = None
+
+    @property
+    def guide(self) -> PooledClassifier:
+        assert self.base is not None
+        return self.base
+
+    @property
+    def words(self) -> Vocabulary:
+        assert self.vocabulary is not None
+        return self.vocabulary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """based: whether it needs the plain model of the same plan. prepare, objective: what `train` is given, made from
-    the plan's value and the plain model (None unless based)."""
+    """train: how it is trained, where not as plain models are. base: the variant of the same plan that it is made from.
+    valued: whether it has a value. alone: whether it is a model without others; one that needs another's attention for
+    every text has scores, and no checkpoint to audit."""
 
     words: str
-    based: bool = False
-    prepare: Callable[[float | None, PooledClassifier | None], Prepare] | None = None
-    objective: Callable[[float | None, PooledClassifier | None], Objective] | None = None
+    train: Callable[[Plan, Given], Trained] | None = None
+    base: str | None = None
+    valued: bool = False
+    alone: bool = True
 
 
-def _kept(*frozen: str) -> Callable[[float | None, PooledClassifier | None], Prepare]:
-    """Take over these modules of the plain model and train them no further."""
+def _uniform(plan: Plan, given: Given) -> Trained:
+    return train_uniform(
+        given.training, given.dev, test=given.test, architecture=plan.architecture, settings=plan.settings
+    )
 
-    def made(_value: float | None, base: PooledClassifier | None) -> Prepare:
-        def prepare(model: PooledClassifier, _vocabulary: Vocabulary) -> None:
-            for name in frozen:
-                module = getattr(model, name)
-                module.load_state_dict(copy.deepcopy(getattr(base, name).state_dict()))
-                module.requires_grad_(False)
 
-        return prepare
+def _keeping(*parts: str) -> Callable[[Plan, Given], Trained]:
+    """Take over these modules of the base and train them no further."""
+
+    def made(plan: Plan, given: Given) -> Trained:
+        return train(
+            given.training,
+            given.dev,
+            test=given.test,
+            architecture=plan.architecture,
+            settings=plan.settings,
+            vocabulary=given.vocabulary,
+            prepare=keep(given.guide, *parts),
+        )
 
     return made
 
 
-def _away(value: float | None, base: PooledClassifier | None) -> Objective:
-    """TVD(p_a, p_b) - λ KL(α_a ‖ α_b), mean over instances (Wiegreffe & Pinter 2019, eq. 2)."""
-    assert base is not None
+def _twin(*, frozen: bool) -> Callable[[Plan, Given], Trained]:
+    def made(plan: Plan, given: Given) -> Trained:
+        return train_twin(
+            given.guide,
+            given.training,
+            given.dev,
+            test=given.test,
+            weight=plan.value or 0.0,
+            divergence=plan.divergence,
+            frozen=frozen,
+            settings=plan.settings,
+            vocabulary=given.words,
+        )
 
-    def objective(_model: PooledClassifier, traced: Any, _targets: Any, _loss: Any) -> torch.Tensor:
-        with torch.no_grad():
-            original = base.trace(traced.ids, traced.mask, traced.special)
-        moved = (_probabilities(traced.logits) - _probabilities(original.logits)).abs().sum(-1) / 2
-        log_ratio = traced.weights.clamp_min(1e-12).log() - original.weights.clamp_min(1e-12).log()
-        apart = (traced.weights * log_ratio).sum(-1)
-        found: torch.Tensor = (moved - (value or 0.0) * apart).mean()
-        return found
-
-    return objective
+    return made
 
 
-def _probabilities(logits: torch.Tensor) -> torch.Tensor:
-    if logits.shape[-1] == 1:
-        positive = torch.sigmoid(logits)
-        return torch.cat([1 - positive, positive], dim=-1)
-    return torch.softmax(logits, dim=-1)
+def _mlp(plan: Plan) -> tuple[Architecture, Settings]:
+    """Without context, and without what is added to the loss for the sake of states that have one."""
+    return context_free(plan.architecture), msgspec.structs.replace(plan.settings, tying=0.0, mlm=0.0)
+
+
+def _learnt_mlp(plan: Plan, given: Given) -> Trained:
+    architecture, settings = _mlp(plan)
+    return train(given.training, given.dev, test=given.test, architecture=architecture, settings=settings)
+
+
+def _uniform_mlp(plan: Plan, given: Given) -> Trained:
+    architecture, settings = _mlp(plan)
+    return train_uniform(given.training, given.dev, test=given.test, architecture=architecture, settings=settings)
+
+
+def _imposed_mlp(plan: Plan, given: Given) -> Trained:
+    architecture, settings = _mlp(plan)
+    return train_imposed(
+        given.guide,
+        given.training,
+        given.dev,
+        test=given.test,
+        architecture=architecture,
+        settings=settings,
+        vocabulary=given.words,
+    )
 
 
 #: name -> how it comes about. A new variant is an entry here.
 VARIANTS: dict[str, Variant] = {
     PLAIN: Variant(words="trained as it is"),
+    "uniform": Variant(words="trained with uniform attention", train=_uniform),
     "frozen_attention": Variant(
-        words="attention of the plain model, frozen; the rest trained anew", based=True, prepare=_kept("attention")
+        words="attention of the plain model, frozen; the rest trained anew", base=PLAIN, train=_keeping("attention")
     ),
     "fixed_representation": Variant(
         words="embedding and encoder of the plain model, frozen; attention and decoder trained anew",
-        based=True,
-        prepare=_kept("embedding", "encoder"),
+        base=PLAIN,
+        train=_keeping("embedding", "encoder", "query_encoder"),
     ),
     "twin": Variant(
-        words="trained to give the plain model's outputs with other attention", based=True, objective=_away
+        words="trained to give the plain model's outputs with other attention",
+        base=PLAIN,
+        valued=True,
+        train=_twin(frozen=False),
+    ),
+    "twin_frozen": Variant(
+        words="the plain model, only its attention trained anew, to give the same outputs with other attention",
+        base=PLAIN,
+        valued=True,
+        train=_twin(frozen=True),
+    ),
+    "mlp": Variant(words="an MLP without context, with attention of its own", train=_learnt_mlp),
+    "imposed_mlp_uniform": Variant(words="an MLP without context, with uniform attention", train=_uniform_mlp),
+    "imposed_mlp": Variant(
+        words="an MLP without context, with the plain model's attention", base=PLAIN, train=_imposed_mlp, alone=False
+    ),
+    "imposed_mlp_twin": Variant(
+        words="an MLP without context, with the attention of the plain model's twin",
+        base="twin",
+        valued=True,
+        train=_imposed_mlp,
+        alone=False,
     ),
 }
 

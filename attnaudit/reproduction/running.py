@@ -21,7 +21,7 @@ from attnaudit.reproduction.auditing import Asked, Measured, asked, audit_all
 from attnaudit.reproduction.claims import judged
 from attnaudit.reproduction.corpora import EMBEDDED, Prepared, corpus, prepare
 from attnaudit.reproduction.declaring import Models, Paper, Quantity, Result, RowPlan, TablePlan
-from attnaudit.reproduction.plans import Plan
+from attnaudit.reproduction.plans import Plan, variant
 from attnaudit.reproduction.records import SCHEMA_VERSION, Figure, Line, Made, Reproduction, Row, Table
 from attnaudit.reproduction.training import TrainedPlan, train_all
 
@@ -133,17 +133,19 @@ def _rows(table: TablePlan, corpora: Sequence[str], options: Options) -> list[_R
     for row in table.rows(corpora):
         if options.only and not any(fnmatch.fnmatchcase(row.name, pattern) for pattern in options.only):
             continue
-        seeds = [] if row.unavailable else [_seeded(row, seed, options) for seed in range(_seed_count(options))]
+        seeds = [] if row.unavailable else [_seeded(row, seed, options) for seed in range(_seed_count(row, options))]
         found.append(_Row(table=table, plan=row, seeds=seeds, missing=row.unavailable))
     return found
 
 
-def _seed_count(options: Options) -> int:
+def _seed_count(row: RowPlan, options: Options) -> int:
+    if row.once:
+        return 1
     return QUICK_SEEDS if options.quick else options.seeds
 
 
 def _seeded(row: RowPlan, seed: int, options: Options) -> dict[str, Plan]:
-    made = {role: plan.with_seed(seed) for role, plan in row.models.items()}
+    made = {role: plan.with_seed(seed + plan.seed) for role, plan in row.models.items()}
     return {role: quick(plan) for role, plan in made.items()} if options.quick else made
 
 
@@ -181,7 +183,9 @@ def _asked(chosen: Sequence[_Row], models: Mapping[Plan, TrainedPlan], options: 
         for audit in row.table.audits:
             limit = _instances(audit.instances, options)
             limit = min(limit, QUICK_SEARCHED) if options.quick and audit.instances and limit else limit
-            for plan in (plan for one in row.seeds for plan in one.values() if plan in models):
+            roles = audit.roles or list(row.plan.models)
+            plans = [one[role] for one in row.seeds for role in roles if role in one]
+            for plan in (plan for plan in plans if plan in models and variant(plan.variant).alone):
                 checks, tokens = together.setdefault((plan, limit), ({}, set()))
                 checks.update({check.id: check for check in audit.checks})
                 tokens.update(audit.tokens)
@@ -286,13 +290,19 @@ def _row(row: _Row, options: Options, created: str) -> Row:
             command=options.command,
             created=created,
             attnaudit=__version__,
-            seeds=sorted({result.trained.plan.seed for result in results}),
+            seeds=_seeds(row),
             instances=options.instances,
             training_seconds=sum(result.trained.seconds for result in results),
             audit_seconds=sum(audit.seconds for result in results for audit in result.audits),
             quick=options.quick,
         ),
     )
+
+
+def _seeds(row: _Row) -> list[int]:
+    """Of the first role, beside which others may be from the next seeds; of all where the row is about seeds."""
+    some = [list(models.values())[: None if row.plan.once else 1] for models in row.made]
+    return sorted({result.trained.plan.seed for results in some for result in results})
 
 
 def _line(quantity: Quantity, row: _Row, classes: Sequence[str]) -> Line:

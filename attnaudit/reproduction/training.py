@@ -14,7 +14,7 @@ from attnaudit.errors import AuditError, ModelError
 from attnaudit.processes import replace_file, spread
 from attnaudit.records import Record
 from attnaudit.reproduction.corpora import Prepared
-from attnaudit.reproduction.plans import Plan, variant
+from attnaudit.reproduction.plans import Given, Plan, variant
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.training import Score, train
 
@@ -55,20 +55,37 @@ def train_all(
     models: the folder of checkpoints. told: called with (done, total, folder). Raises ModelError when nothing can be
     written there.
     """
-    bases = [plan.base for plan in plans]
-    wanted = list(dict.fromkeys([*(base for base in bases if base is not None), *plans]))
+    waves = _waves(plans)
+    total = sum(map(len, waves))
     found: dict[Plan, TrainedPlan] = {}
     failed: dict[Plan, str] = {}
-    for wave in ([p for p in wanted if p.base is None], [p for p in wanted if p.base is not None]):
-        tasks = [Task(plan=plan, data=prepared[plan.corpus], models=str(models)) for plan in wave]
+    for wave in waves:
+        failed.update({plan: failed[plan.base] for plan in wave if plan.base in failed})
+        tasks = [Task(plan=plan, data=prepared[plan.corpus], models=str(models)) for plan in wave if plan not in failed]
         for task, result in spread(train_one, tasks, jobs):
             if isinstance(result, TrainedPlan):
                 found[task.plan] = result
             else:
                 failed[task.plan] = result
             if told is not None:
-                told(len(found) + len(failed), len(wanted), task.plan.folder)
+                told(len(found) + len(failed), total, task.plan.folder)
     return found, failed
+
+
+def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
+    """The plans and all that they are made from, each in a wave after that of its base."""
+    depths: dict[Plan, int] = {}
+
+    def depth(plan: Plan) -> int:
+        if plan not in depths:
+            depths[plan] = 0 if plan.base is None else depth(plan.base) + 1
+        return depths[plan]
+
+    for plan in plans:
+        depth(plan)
+    return [
+        [plan for plan, its in depths.items() if its == wave] for wave in range(max(depths.values(), default=0) + 1)
+    ]
 
 
 def train_one(task: Task) -> TrainedPlan | str:
@@ -89,7 +106,8 @@ def finished(task: Task) -> TrainedPlan | None:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)
     except (OSError, msgspec.DecodeError):
         return None
-    whole = (folder / checkpoint.CARD).is_file() and (folder / checkpoint.WEIGHTS).is_file()
+    files = (checkpoint.CARD, checkpoint.WEIGHTS) if variant(task.plan.variant).alone else ()
+    whole = all((folder / name).is_file() for name in files)
     return record if whole and record.key == _key(task) else None
 
 
@@ -100,30 +118,27 @@ def _key(task: Task) -> str:
 def _train(task: Task) -> TrainedPlan:
     plan, folder = task.plan, Path(task.models) / task.plan.folder
     started, cpu_started = time.perf_counter(), time.process_time()
+    plan.check()
     made = variant(plan.variant)
-    base = None
+    base, vocabulary = None, None
     if plan.base is not None:
-        base, _, _ = checkpoint.load_model(Path(task.models) / plan.base.folder)
+        base, vocabulary, _ = checkpoint.load_model(Path(task.models) / plan.base.folder)
         base.requires_grad_(False)
-    parts = {part: load(task.data.path(part)) for part in ("train", "dev", "test")}
-    trained = train(
-        parts["train"],
-        parts["dev"],
-        test=parts["test"],
-        architecture=plan.architecture,
-        settings=plan.settings,
-        prepare=made.prepare(plan.value, base) if made.prepare else None,
-        objective=made.objective(plan.value, base) if made.objective else None,
-    )
+    training, dev, test = (load(task.data.path(part)) for part in ("train", "dev", "test"))
+    if made.train is None:
+        trained = train(training, dev, test=test, architecture=plan.architecture, settings=plan.settings)
+    else:
+        trained = made.train(plan, Given(training=training, dev=dev, test=test, base=base, vocabulary=vocabulary))
     assert trained.test is not None
-    checkpoint.save(
-        folder,
-        trained.model,
-        trained.vocabulary,
-        trained.classes,
-        description=f"{plan.corpus}: {made.words}",
-        training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
-    )
+    if made.alone:
+        checkpoint.save(
+            folder,
+            trained.model,
+            trained.vocabulary,
+            trained.classes,
+            description=f"{plan.corpus}: {made.words}",
+            training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
+        )
     record = TrainedPlan(
         key=_key(task),
         folder=plan.folder,
@@ -135,6 +150,7 @@ def _train(task: Task) -> TrainedPlan:
         cpu_seconds=time.process_time() - cpu_started,
     )
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / RECORD, msgspec.json.encode(record))
     except OSError as error:
         raise ModelError(f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error

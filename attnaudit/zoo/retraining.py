@@ -135,7 +135,7 @@ def train_twin(
         vocabulary=vocabulary,
         test=test,
         progress=progress,
-        prepare=keep(base, "embedding", "encoder", "decoder") if frozen else None,
+        prepare=keep(base, "embedding", "encoder", "query_encoder", "joint", "decoder") if frozen else None,
         objective=twin_objective(base, weight=weight, divergence=divergence),
         nearest=twin_loss(base, weight=weight, divergence=divergence),
     )
@@ -143,6 +143,7 @@ def train_twin(
 
 def keep(base: PooledClassifier, *parts: str) -> Prepare:
     """A `prepare` for `train`: these parts ("embedding", "encoder", "attention", "decoder") are the base's, and stay.
+    So do "query_encoder" and "joint" of models that read a query; others have none, and go without.
 
     "Fix Rep" of Wen et al. 2022, §5.1 keeps what attention reads, `keep(base, "embedding", "encoder")`; they say that
     the attention is trained from scratch, and not whether the decoder is: add "decoder" to keep it too. "Fix Attn"
@@ -152,7 +153,9 @@ def keep(base: PooledClassifier, *parts: str) -> Prepare:
 
     def prepare(model: PooledClassifier, _vocabulary: Vocabulary) -> None:
         for part in parts:
-            ours: nn.Module = getattr(model, part)
+            ours: nn.Module | None = getattr(model, part)
+            if ours is None:
+                continue
             try:
                 ours.load_state_dict(getattr(base, part).state_dict())
             except RuntimeError as error:
