@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 
 from attnaudit.metrics import kendall_tau_b
@@ -86,13 +87,13 @@ def overlaid(
     caption: str,
 ) -> Figure:
     """Histograms of several measures of the same texts on one axis, each as shares of its own values."""
-    width = (high - low) / bins
-    middle = [round(low + (place + 0.5) * width, 6) for place in range(bins)]
+    edges = np.linspace(low, high, bins + 1)
+    middle = [round(float(x), 6) for x in (edges[:-1] + edges[1:]) / 2]
     series = []
     for called, numbers in values.items():
-        places = [min(max(int((x - low) / width), 0), bins - 1) for x in numbers]
-        shares = [round(places.count(place) / max(1, len(places)), 5) for place in range(bins)]
-        series.append(Series(name=f"{called} (n={len(numbers):,})", x=middle, y=list(shares)))
+        counts, _ = np.histogram(np.clip(numbers, low, high), bins=edges)
+        shares: list[float | None] = [round(float(c), 5) for c in counts / max(1, len(numbers))]
+        series.append(Series(name=f"{called} (n={len(numbers):,})", x=middle, y=shares))
     return Figure(
         name=name,
         row=row.name,
