@@ -197,7 +197,7 @@ def _against_scale(
 ) -> list[Figure]:
     """Lines over λ, as the power of two by which sparsegen multiplies the scores."""
     lines = {
-        called: {-math.log2(1 - value): mean for value, mean in means(GRID, models, column).items()}
+        called: {math.log2(1 / (1 - value)): mean for value, mean in means(GRID, models, column).items()}
         for called, column in columns.items()
     }
     return [
