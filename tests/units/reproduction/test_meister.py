@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from attnaudit.reproduction.papers.meister_numbers import BILSTM, TRANSFORMER
 from attnaudit.reproduction.plans import PLAIN, Plan
 from attnaudit.reproduction.records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
 from attnaudit.reproduction.training import train_all
+from tests.units.reproduction.small import data
 
 TABLES = {table.name: table for table in PAPER.tables}
 
@@ -59,7 +59,7 @@ def test_tables_share_their_models() -> None:
     assert len(plain) == 2 * (1 + len(GRID))  # per encoder: softmax and the grid, of which λ = 0 is sparsemax
     assert len(plans - plain) == 2 * 3 * 2  # per encoder and weight: frozen and unfrozen
     assert plan("sst", BILSTM, "sparsegen", 0.0) == plan("sst", BILSTM, "sparsemax")
-    for one in plain:
+    for one in plans:
         one.check()
 
 
@@ -71,16 +71,7 @@ def test_an_adversarys_weight_is_doubled_and_then_multiplied() -> None:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Prepared]:
     folder = tmp_path_factory.mktemp("meister")
-    told = {"positive": ("good", "fine", "great"), "negative": ("bad", "poor", "awful")}
-    counts = {"train": 40, "dev": 16, "test": 34}
-    for part, count in counts.items():
-        lines = []
-        for i in range(count):
-            label = ("negative", "positive")[i % 2]
-            text = " ".join(["the", "film", "was", told[label][i % 3], *(["indeed"] * (i % 4))])
-            lines.append(json.dumps({"id": f"{part}-{i}", "text": text, "label": label}) + "\n")
-        (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
-    return folder, Prepared(corpus=EMBEDDED, folder=str(folder), rows=counts, sha256="made up", made_from="")
+    return folder, data(folder / "data")
 
 
 def tiny(one: Plan) -> Plan:
@@ -90,19 +81,19 @@ def tiny(one: Plan) -> Plan:
 
 
 def made(table: TablePlan, row: RowPlan, small: tuple[Path, Prepared]) -> Models:
-    folder, data = small
+    folder, prepared = small
     plans = {role: tiny(one) for role, one in row.models.items()}
-    models, failed = train_all(list(plans.values()), {EMBEDDED: data}, folder / "models")
+    models, failed = train_all(list(plans.values()), {EMBEDDED: prepared}, folder / "models")
     assert not failed
     (audit,) = table.audits
     wanted = [(one, asked(audit.checks, instances=None, tokens=audit.tokens)) for one in dict.fromkeys(plans.values())]
-    where = {EMBEDDED: data.path("test")}
+    where = {EMBEDDED: prepared.path("test")}
     measured, failed = audit_all(models, wanted, where, folder=folder / "models", kept=folder / "measured")
     assert not failed
     return {role: Result(trained=models[one], audits=(measured[one, None],)) for role, one in plans.items()}
 
 
-@pytest.mark.parametrize("table", ["influence", "sparsity", "importance-entropy", "agreement-by-sparsity", "agreement"])
+@pytest.mark.parametrize("table", TABLES)
 def test_every_quantity_is_read_and_every_figure_drawn(table: str, small: tuple[Path, Prepared]) -> None:
     one = TABLES[table]
     row = one.rows([EMBEDDED])[-1]
