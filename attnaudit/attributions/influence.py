@@ -14,19 +14,23 @@ from attnaudit.registry import measures
 
 class Influence(PerBatch):
     """entropy: H̃ of g_{h_p}(x), mean over p; undefined with one token. own_share: g_{h_p}(x_p), mean over p.
-    rival_share: the largest share of another token, mean over p. The (B, T, T) influences are never held: one
-    position at a time."""
+    rival_share: the largest share of another token, mean over p. co_indexed_entropy: H̃ of one distribution, the
+    influence of each token on its own state, ‖∂‖h_i‖₂/∂E_i‖₂ normalised over i. The (B, T, T) influences are never
+    held: one position at a time."""
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         real, lengths = passes.real, passes.lengths
         entropy = torch.zeros(real.shape[0], dtype=torch.float64, device=real.device)
         own, rival = torch.zeros_like(entropy), torch.zeros_like(entropy)
+        on_own = torch.zeros(real.shape, dtype=torch.float64, device=real.device)
         nothing = torch.zeros_like(real[:, 0])
         for p in range(real.shape[1]):
             here = real[:, p]
             if not bool(here.any()):
                 continue
-            shares = normalised(passes.influence(p), real)
+            influence = passes.influence(p)
+            on_own[:, p] = torch.where(here, influence[:, p], 0.0)
+            shares = normalised(influence, real)
             nothing = nothing | (here & shares[:, p].isnan())
             kept = shares.nan_to_num(0.0)
             others = kept.clone()
@@ -35,7 +39,12 @@ class Influence(PerBatch):
             own += torch.where(here, kept[:, p], 0.0)
             rival += torch.where(here, others.amax(1), 0.0)
         undefined = (lengths < 2) | nothing
-        scalars = {"entropy": entropy / lengths, "own_share": own / lengths, "rival_share": rival / lengths}
+        scalars = {
+            "entropy": entropy / lengths,
+            "own_share": own / lengths,
+            "rival_share": rival / lengths,
+            "co_indexed_entropy": normalized_entropy(on_own, real),
+        }
         return Columns(scalars={f"{self.name}.{k}": v.masked_fill(undefined, float("nan")) for k, v in scalars.items()})
 
 

@@ -15,6 +15,7 @@ PAPERS = {
     "jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation"),
     "wiegreffe-pinter": ("wiegreffe_pinter", "Wiegreffe & Pinter 2019, Attention is not not Explanation"),
     "wen": ("wen", "Wen, Subbalakshmi & Yang 2022, Revisiting Attention Weights as Explanations"),
+    "meister": ("meister", "Meister et al. 2021, Is Sparse Attention more Interpretable?"),
 }
 
 

@@ -175,10 +175,11 @@ def test_influence_on_hidden_states(model: PooledAttentionAdapter) -> None:
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         places = plain.real.nonzero()[:, 0].tolist()
-        table = []
+        table, on_own = [], []
         for p in places:
             (slope,) = torch.autograd.grad(plain.states[0, p].norm(), plain.embedded, retain_graph=True)
             table.append(shares(slope[0].norm(dim=-1), plain.real))
+            on_own.append(slope[0, p].norm().item())
         grid = np.stack(table)
         if len(places) == 1:
             assert np.isnan(found.scalar("influence.hidden.entropy")[i])
@@ -188,6 +189,8 @@ def test_influence_on_hidden_states(model: PooledAttentionAdapter) -> None:
         np.testing.assert_allclose(found.scalar("influence.hidden.own_share")[i], np.diag(grid).mean(), atol=1e-4)
         rival = np.mean([np.delete(row, p).max() for p, row in enumerate(grid)])
         np.testing.assert_allclose(found.scalar("influence.hidden.rival_share")[i], rival, atol=1e-4)
+        co_indexed = entropy(on_own) / np.log(len(on_own))  # scipy scales its argument to one
+        np.testing.assert_allclose(found.scalar("influence.hidden.co_indexed_entropy")[i], co_indexed, atol=1e-4)
 
 
 def test_uniform_attention(model: PooledAttentionAdapter) -> None:

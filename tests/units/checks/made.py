@@ -50,7 +50,7 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
         m.scalars[f"agreement.{name}.p_value"] = random.random(n)
         m.scalars[f"agreement.{name}.near_ties"] = np.zeros(n)
         m.scalars[f"entropy.{name}"] = random.beta(8, 2, n)
-    for column in ("entropy", "own_share", "rival_share"):
+    for column in ("entropy", "own_share", "rival_share", "co_indexed_entropy"):
         m.scalars[f"influence.hidden.{column}"] = random.beta(8, 2, n)
     m.scalars["permutation.tvd"] = random.beta(1, 20, n)
     m.vectors["permutation.predicted"] = [
