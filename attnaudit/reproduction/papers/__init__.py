@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from attnaudit.reproduction.declaring import Paper
 
 #: name -> (module of this package, what it is)
-PAPERS = {"jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation")}
+PAPERS = {
+    "jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation"),
+    "tutek-snajder": ("tutek_snajder", "Tutek & Šnajder 2020, Staying True to Your Word"),
+}
 
 
 def paper(name: str) -> Paper:

@@ -66,7 +66,7 @@ ONE = reproduction(
 def test_values_are_paired_by_seed_where_both_are_defined() -> None:
     assert by_seed(ONE, "t", "sst/base/dot", "f1") == {0: 0.8, 2: 0.82}
     found = against(ONE, "t", "drop", "tying", "base")
-    assert [case.name for case in found] == ["sst/tying/dot", "agnews/tying/dot"]
+    assert [case.name for case in found] == ["sst/tying/dot against base", "agnews/tying/dot against base"]
     assert found[0].values == pytest.approx((0.11 - 0.02, 0.13 - 0.03))  # seeds 1 and 2
     assert found[1].values == ()
     assert against(ONE, "t", "f1", "tying", "base", allowed=0.05)[0].values == pytest.approx((0.8 - 0.82 + 0.05,))
