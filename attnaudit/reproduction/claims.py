@@ -83,11 +83,13 @@ def line(one: Reproduction, table: str, name: str, quantity: str) -> Line | None
 
 
 def by_seed(one: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
-    """seed -> value, where it is defined; empty where there is none."""
+    """seed -> value, where it is defined; empty where there is none. A row that is itself about seeds has fewer values
+    than seeds: they are then counted from 0."""
     whole, part = row(one, table, name), line(one, table, name, quantity)
     if whole is None or part is None or whole.made is None:
         return {}
-    return {seed: value for seed, value in zip(whole.made.seeds, part.values, strict=True) if value is not None}
+    seeds = whole.made.seeds if len(whole.made.seeds) == len(part.values) else range(len(part.values))
+    return {seed: value for seed, value in zip(seeds, part.values, strict=True) if value is not None}
 
 
 def levels(one: Reproduction, table: str, quantity: str, *, above: float = 0.0) -> list[Case]:

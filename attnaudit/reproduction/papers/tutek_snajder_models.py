@@ -29,7 +29,7 @@ OPTIONS = {
 #: form -> how it is called. tying and mlm are trained with DELTA and ETA.
 FORMS = {"base": "base", "concat": "concat", "residual": "residual", "tying": "tying", "mlm": "MLM"}
 #: λ of figure 1, which the paper does not give. TVD is at most 1, JSD at most 0.693.
-WEIGHTS = (0.03, 0.3, 1.0)
+WEIGHTS = (0.01, 0.1, 1.0)
 IMITATED = ("base", "mlm")
 COMPARED = ("base", "tying", "mlm")
 
