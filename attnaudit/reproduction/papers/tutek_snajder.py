@@ -180,7 +180,7 @@ def _path_figures(row: RowPlan, models: Models) -> list[Figure]:
             "mean JSD of attention, nats (at most ln 2 = 0.693)",
             "mean TVD of the output",
             series,
-            caption="Each point is an adversary of the first seed's model, λ growing to the right.",
+            caption=f"Each point is an adversary of the first seed's model: λ = {', '.join(f'{x:g}' for x in WEIGHTS)}.",
         )
     ]
 
@@ -220,7 +220,7 @@ def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
         for form, one in audits.items()
     }
     whole = "; ".join(f"{FORMS[form]} {number(one.probabilities[i][one.predicted[i]])}" for form, one in audits.items())
-    words = " ".join(f"{place} {token}" for place, token in enumerate(first.tokens[i], 1))
+    words = " · ".join(f"{place} {token}" for place, token in enumerate(first.tokens[i], 1))
     return [
         grid_chart(
             row,
@@ -238,7 +238,7 @@ def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
 def _grid(name: str, form: str, symbol: str, values: Sequence[float]) -> TablePlan:
     return TablePlan(
         name=name,
-        title=f"{FORMS[form]} by {symbol}",
+        title=f"F1 and its drop by {symbol} ({FORMS[form]})",
         source=f"the values of {symbol} in table 4, of which the paper reports the best",
         rows=lambda corpora: grid_rows(corpora, form, values),
         quantities=_over_grid(symbol, values),

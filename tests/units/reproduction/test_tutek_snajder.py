@@ -117,7 +117,7 @@ def test_the_text_of_figure_2_is_the_median_one_that_all_get_right() -> None:
     (figure,) = draw(one, {role: result(one, role, audit) for role, audit in audits.items()})
     assert figure.chart is not None
     assert {s.name: s.y for s in figure.chart.series} == {"base": [0.9] * 6, "tying": [0.6] * 6, "MLM": [0.7] * 6}
-    assert "1 word 2 word" in figure.caption
+    assert "1 word · 2 word" in figure.caption
     wrong = {**audits, "mlm": measured(labels, [0] * 5, alone(0.7, 0.7, 0.7, 0.7, 0.7))}
     assert draw(one, {role: result(one, role, audit) for role, audit in wrong.items()}) == []
 
