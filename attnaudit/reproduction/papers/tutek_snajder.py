@@ -180,7 +180,7 @@ def _path_figures(row: RowPlan, models: Models) -> list[Figure]:
             "mean JSD of attention, nats (at most ln 2 = 0.693)",
             "mean TVD of the output",
             series,
-            caption=f"Each point is an adversary of the first seed's model: λ = {', '.join(f'{x:g}' for x in WEIGHTS)}.",
+            caption=f"Each point is an adversary of the first seed's model, λ one of {', '.join(map(str, WEIGHTS))}.",
         )
     ]
 
