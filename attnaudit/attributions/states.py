@@ -13,8 +13,8 @@ from attnaudit.registry import measures
 
 class TokenProbability(PerBatch):
     """Mean over the real tokens of the probability of the predicted class when the decoder is applied to that token's
-    state alone (T §5). .whole: the probability of the predicted class from the whole input. Also defined for one
-    token."""
+    state alone (T §5). .alone: that probability, token by token (T figure 2). .whole: the probability of the predicted
+    class from the whole input. Also defined for one token."""
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
         rows, width = passes.real.shape
@@ -29,7 +29,10 @@ class TokenProbability(PerBatch):
             found[:, here] = output.gather(2, index)[..., 0]
         whole = passes.probabilities.gather(1, passes.predicted[:, None])[:, 0]
         mean = (found * passes.real).sum(1) / passes.lengths
-        return Columns(scalars={self.name: mean, f"{self.name}.whole": whole})
+        return Columns(
+            scalars={self.name: mean, f"{self.name}.whole": whole},
+            tokens={f"{self.name}.alone": found},
+        )
 
 
 class Conicity(PerBatch):

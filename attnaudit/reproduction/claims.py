@@ -83,38 +83,38 @@ def line(one: Reproduction, table: str, name: str, quantity: str) -> Line | None
 
 
 def by_seed(one: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
-    """seed -> value, where it is defined; empty where there is none."""
+    """seed -> value, where it is defined; empty where there is none. A row that is itself about seeds has fewer values
+    than seeds: they are then counted from 0."""
     whole, part = row(one, table, name), line(one, table, name, quantity)
     if whole is None or part is None or whole.made is None:
         return {}
-    return {seed: value for seed, value in zip(whole.made.seeds, part.values, strict=True) if value is not None}
+    seeds = whole.made.seeds if len(whole.made.seeds) == len(part.values) else range(len(part.values))
+    return {seed: value for seed, value in zip(seeds, part.values, strict=True) if value is not None}
 
 
 def levels(one: Reproduction, table: str, quantity: str, *, above: float = 0.0) -> list[Case]:
     """Every row of the table: the quantity less `above`."""
     return [
         Case(name=name, values=tuple(value - above for value in by_seed(one, table, name, quantity).values()))
-        for name in _names(one, table)
+        for name in names(one, table)
     ]
 
 
 def within(one: Reproduction, table: str, more: str, less: str) -> list[Case]:
     """Every row of the table: one of its quantities less another, seed by seed."""
-    return [
-        _case(name, by_seed(one, table, name, more), by_seed(one, table, name, less)) for name in _names(one, table)
-    ]
+    return [_case(name, by_seed(one, table, name, more), by_seed(one, table, name, less)) for name in names(one, table)]
 
 
 def against(one: Reproduction, table: str, quantity: str, more: str, less: str, *, allowed: float = 0.0) -> list[Case]:
     """Every row that has the part `more` in its name ("sst/average/additive" has three) and its fellow with `less`
     there: the quantity of the first less that of the second, plus what is `allowed` to be missing, seed by seed."""
     found = []
-    for name in _names(one, table):
+    for name in names(one, table):
         parts = name.split("/")
         if more in parts:
             fellow = "/".join(less if part == more else part for part in parts)
             first = {seed: value + allowed for seed, value in by_seed(one, table, name, quantity).items()}
-            found.append(_case(name, first, by_seed(one, table, fellow, quantity)))
+            found.append(_case(f"{name} against {less}", first, by_seed(one, table, fellow, quantity)))
     return found
 
 
@@ -161,5 +161,6 @@ def _case(name: str, more: dict[int, float], less: dict[int, float]) -> Case:
     return Case(name=name, values=tuple(more[seed] - less[seed] for seed in more if seed in less))
 
 
-def _names(one: Reproduction, table: str) -> list[str]:
+def names(one: Reproduction, table: str) -> list[str]:
+    """The rows of a table, those included that were not run."""
     return [row.name for found in one.tables if found.name == table for row in found.rows]

@@ -12,7 +12,7 @@ from attnaudit.records import CheckRecord
 from attnaudit.reproduction.auditing import Measured
 from attnaudit.reproduction.claims import Claim
 from attnaudit.reproduction.plans import Plan
-from attnaudit.reproduction.records import Figure, Row
+from attnaudit.reproduction.records import Figure, Remedy, Reproduction, Row
 from attnaudit.reproduction.training import TrainedPlan
 
 
@@ -110,7 +110,7 @@ class TablePlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
     """corpora: those of the paper, in its order. deviations: sentences that hold for every table.
-    claims: what the paper says of its numbers."""
+    claims: what the paper says of its numbers. remedies: what follows from ours for those whose attention fails."""
 
     name: str
     title: str
@@ -119,6 +119,7 @@ class Paper:
     tables: Sequence[TablePlan]
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()
+    remedies: Callable[[Reproduction], Sequence[Remedy]] | None = None
 
 
 def accuracy(models: Models, *, of: str = MODEL) -> Reading:

@@ -121,6 +121,8 @@ def markdown(one: Reproduction) -> str:
     lines += [f"* {name}: {words.sizes(rows)} texts" for name, rows in one.data.items()]
     lines.append("")
     lines += _claims(one)
+    if one.remedies:
+        lines += [f"## {words.REMEDIES}", "", *(f"* {remedy.words}" for remedy in one.remedies), ""]
     for table in one.tables:
         lines += _table(table)
     lines += ["## How this was made", "", "```", *words.commands(one), "```", ""]

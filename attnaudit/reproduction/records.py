@@ -144,9 +144,18 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     evidence: str
 
 
+class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may help a model that fails a question of the policy ("used"), with the figures done again as the reason:
+    words is an entry of the question's `remedies`."""
+
+    question: str
+    option: str
+    words: str
+
+
 class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One paper's report. seconds: wall clock of the last run. data: corpus -> rows by part. findings: of
-    the paper's claims."""
+    the paper's claims. remedies: that follow from it."""
 
     schema_version: int
     paper: str
@@ -162,3 +171,4 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     data: dict[str, dict[str, int]]
     tables: list[Table]
     findings: tuple[Finding, ...] = ()
+    remedies: tuple[Remedy, ...] = ()

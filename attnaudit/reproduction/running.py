@@ -117,7 +117,8 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
         data={**(before.data if before else {}), **{name: one.rows for name, one in data.items()}},
         tables=[_laid_out(table, corpora, chosen, before, options, created) for table in options.paper.tables],
     )
-    return msgspec.structs.replace(found, findings=judged(options.paper.claims, found))
+    helps = () if options.paper.remedies is None or options.quick else tuple(options.paper.remedies(found))
+    return msgspec.structs.replace(found, findings=judged(options.paper.claims, found), remedies=helps)
 
 
 def _tables(options: Options) -> list[TablePlan]:

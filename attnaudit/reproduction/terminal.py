@@ -27,6 +27,10 @@ def summary(one: Reproduction, *, width: int) -> str:
         _print(table, console)
     if one.findings:
         _claims(one, console)
+    if one.remedies:
+        console.print(f"\n{words.REMEDIES}")
+        for remedy in one.remedies:
+            console.print(f"* {remedy.words}")
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

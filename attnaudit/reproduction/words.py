@@ -9,6 +9,7 @@ from attnaudit.reproduction.records import Line, Reproduction, Row, Table
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
 CLAIMS = "What the paper says, and whether it holds here"
+REMEDIES = "What may help where attention is not used"
 HOLDS = {"yes": "yes", "no": "NO", "undecided": "undecided"}
 CLAIMS_HEAD = ("claim", "holds here?", "evidence")
 

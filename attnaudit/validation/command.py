@@ -34,6 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the TOML policy to try (default: the shipped one); '{RULE}' tries what the tuning half chooses",
     )
     parser.add_argument(
+        "--remedies",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the JSON report of a reproduction whose remedies the chosen policy names too (repeat for more)",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="fewer instances per model and no costly check: minutes, not hours"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of samples, permutations, intervals")
@@ -66,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
                 quick=options.quick,
                 jobs=jobs,
                 device=options.device,
+                remedies=options.remedies,
             ),
             told=told,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnaudit.checks.policy import to_table
+from attnaudit.reproduction.records import Remedy as Reproduced
 from attnaudit.validation import words
 from attnaudit.validation.candidates import Candidate
 from attnaudit.validation.records import CheckFigures, Figures, Remedy
@@ -40,8 +41,10 @@ def policy_text(
     validated_on: Sequence[str],
     evidence: Sequence[str] = (),
     remedies: Sequence[Remedy] = (),
+    reproduced: Sequence[Reproduced] = (),
 ) -> str:
-    """TOML that `load_policy` reads. evidence: ids of checks that only report. validated_on: families of models."""
+    """TOML that `load_policy` reads. evidence: ids of checks that only report. validated_on: families of models.
+    reproduced: remedies of papers done again, which stand behind those of the population."""
     known = {one.check.id: one for one in candidates}
     found = {one.check: one for one in figures}
     lines = [HEAD, "[policy]", f"name = {_text(name)}", f"validated_on = {_list(validated_on)}"]
@@ -56,7 +59,8 @@ def policy_text(
         mine = [gate for gate in gates if gate.question == question]
         lines += ["", f"[policy.questions.{question}]", f"asks = {_text(words.QUESTIONS[question])}"]
         lines.append(f"checks = {_list([gate.check for gate in mine])}")
-        lines.append(f"remedies = {_list(_remedies(mine, remedies))}")
+        helps = [*_remedies(mine, remedies), *(one.words for one in reproduced if one.question == question)]
+        lines.append(f"remedies = {_list(helps)}")
     for gate in gates:
         lines += ["", *_why(found.get(gate.check)), *_table(known[gate.check], gate)]
     if evidence:

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from attnaudit import __version__
+from attnaudit.errors import ReportError
+from attnaudit.reproduction.records import Remedy
 from attnaudit.validation.candidates import Candidate, candidates
 from attnaudit.validation.choosing import choose
 from attnaudit.validation.figures import check_figures, half_of, left_out, policy_figures, remedies, trends
@@ -29,7 +31,8 @@ KEPT = "measured"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """population: the folder with population.json. policy: a TOML file, or None for the one that the rule chooses from
-    this population's own tuning half. jobs: processes. quick: fewer instances, and no costly check."""
+    this population's own tuning half. jobs: processes. quick: fewer instances, and no costly check. remedies: reports
+    of `attnaudit reproduce` whose remedies the chosen policy names too."""
 
     population: Path
     out: Path
@@ -38,6 +41,7 @@ class Options:
     quick: bool = False
     jobs: int = 1
     device: str = "cpu"
+    remedies: Sequence[Path] = ()
 
     @property
     def max_instances(self) -> int:
@@ -49,6 +53,7 @@ def validate(options: Options, *, told: Told | None = None) -> tuple[Validation,
     tuning half would choose ("" where it is too small to choose from). Raises AuditError.
     """
     started, created = time.perf_counter(), datetime.now(UTC)
+    reproduced = _reproduced(options.remedies)
     population = read_population(options.population)
     for entry in population.entries:
         dataset_of(entry, options.population)
@@ -69,7 +74,7 @@ def validate(options: Options, *, told: Told | None = None) -> tuple[Validation,
     models = [Judged.of(one, results[one.folder]) for one in population.entries if one.folder in results]
     chosen = choose(models, wanted, seed=options.seed)
     gates = given.gates if given else chosen
-    text = _chosen_text(models, wanted, chosen, options.seed) if chosen else ""
+    text = _chosen_text(models, wanted, chosen, options.seed, reproduced) if chosen else ""
     notes = [*population.notes, *_notes(population, tried, wanted, results, given, chosen)]
     policy = "chosen from the tuning half of this population"
     if options.policy is not None:
@@ -116,7 +121,29 @@ def _gated(one: Candidate, given: Given | None) -> bool:
     return given is not None and any(gate.check == one.check.id for gate in given.gates)
 
 
-def _chosen_text(models: Sequence[Judged], tried: Sequence[Candidate], chosen: Sequence[Gate], seed: int) -> str:
+def _reproduced(reports: Sequence[Path]) -> list[Remedy]:
+    """What they advise. Raises ReportError for a file that is no report of a reproduction."""
+    from attnaudit.reproduction.pages import read_if_there
+
+    found: list[Remedy] = []
+    for path in reports:
+        one = read_if_there(path)
+        if one is None:
+            raise ReportError(
+                f"{path}: not found. Expected the JSON report of a reproduction, such as papers/tutek-snajder.json "
+                "below --out of `attnaudit reproduce tutek-snajder`."
+            )
+        found += one.remedies
+    return found
+
+
+def _chosen_text(
+    models: Sequence[Judged],
+    tried: Sequence[Candidate],
+    chosen: Sequence[Gate],
+    seed: int,
+    reproduced: Sequence[Remedy] = (),
+) -> str:
     figures = [check_figures(models, one, chosen, skipped=0, seed=seed) for one in tried]
     held = half_of(models, "held_out")
     gated = {gate.check for gate in chosen}
@@ -128,6 +155,7 @@ def _chosen_text(models: Sequence[Judged], tried: Sequence[Candidate], chosen: S
         name="default",
         validated_on=families(held),
         remedies=remedies(models, chosen),
+        reproduced=reproduced,
         evidence=[one.check.id for one in tried if one.shown and one.check.id not in gated],
     )
 

@@ -16,6 +16,7 @@ PAPERS = {
     "wiegreffe-pinter": ("wiegreffe_pinter", "Wiegreffe & Pinter 2019, Attention is not not Explanation"),
     "wen": ("wen", "Wen, Subbalakshmi & Yang 2022, Revisiting Attention Weights as Explanations"),
     "meister": ("meister", "Meister et al. 2021, Is Sparse Attention more Interpretable?"),
+    "tutek-snajder": ("tutek_snajder", "Tutek & Šnajder 2020, Staying True to Your Word"),
 }
 
 

@@ -255,6 +255,7 @@ def test_per_token_probability(model: PooledAttentionAdapter) -> None:
         alone = [
             plain.decide(torch.eye(len(plain.ids), dtype=torch.float64)[place])[plain.predicted] for place in plain.real
         ]
+        np.testing.assert_allclose(found.vectors["token_probability.alone"][i], alone, atol=1e-5)
         np.testing.assert_allclose(found.scalar("token_probability")[i], float(sum(alone)) / len(alone), atol=1e-5)
         np.testing.assert_allclose(found.scalar("token_probability.whole")[i], plain.p[plain.predicted], atol=1e-5)
 

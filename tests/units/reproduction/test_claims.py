@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,6 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.auditing.environment import describe_environment
 from attnaudit.reproduction import pages
 from attnaudit.reproduction.claims import (
     Case,
@@ -26,36 +24,13 @@ from attnaudit.reproduction.claims import (
     span,
     within,
 )
-from attnaudit.reproduction.records import SCHEMA_VERSION, Finding, Line, Made, Reproduction, Row, Table
+from attnaudit.reproduction.records import Remedy, Reproduction, Row
 from attnaudit.reproduction.terminal import summary
-
-Numbers = Mapping[str, Sequence[float | None]]
-
-
-def row(name: str, numbers: Numbers, *, seeds: Sequence[int] = (0, 1, 2)) -> Row:
-    made = Made(
-        command="", created="", attnaudit="0", seeds=list(seeds), instances=None, training_seconds=0.0,
-        audit_seconds=0.0, quick=False,
-    )  # fmt: skip
-    lines = [
-        Line(quantity=quantity, words=quantity, paper=None, ours=None, std=None, values=list(values), n=9)
-        for quantity, values in numbers.items()
-    ]
-    return Row(name=name, title=name, corpus="sst", lines=lines, made=made)
-
-
-def reproduction(rows: Sequence[Row], findings: Sequence[Finding] = ()) -> Reproduction:
-    table = Table(name="t", title="T", source="table 1", deviations=[], rows=list(rows), figures=[])
-    return Reproduction(
-        schema_version=SCHEMA_VERSION, paper="made-up", title="Made up", citation="A.", quick=False, command="",
-        created="", attnaudit="0", seconds=0.0, jobs=1, environment=describe_environment(device="cpu", threads=1),
-        data={}, tables=[table], findings=tuple(findings),
-    )  # fmt: skip
-
+from tests.units.reproduction.made_up import reproduction, row
 
 NOT_RUN = Row(name="agnews/tying/dot", title="", corpus="agnews", lines=[], missing="not run here")
 ONE = reproduction(
-    [
+    t=[
         row("sst/base/dot", {"drop": [0.01, 0.02, 0.03], "f1": [0.8, None, 0.82]}),
         row("sst/tying/dot", {"drop": [0.11, 0.13, 0.12], "f1": [0.79, 0.8, 0.81]}, seeds=(1, 2, 3)),
         NOT_RUN,
@@ -66,10 +41,15 @@ ONE = reproduction(
 def test_values_are_paired_by_seed_where_both_are_defined() -> None:
     assert by_seed(ONE, "t", "sst/base/dot", "f1") == {0: 0.8, 2: 0.82}
     found = against(ONE, "t", "drop", "tying", "base")
-    assert [case.name for case in found] == ["sst/tying/dot", "agnews/tying/dot"]
+    assert [case.name for case in found] == ["sst/tying/dot against base", "agnews/tying/dot against base"]
     assert found[0].values == pytest.approx((0.11 - 0.02, 0.13 - 0.03))  # seeds 1 and 2
     assert found[1].values == ()
     assert against(ONE, "t", "f1", "tying", "base", allowed=0.05)[0].values == pytest.approx((0.8 - 0.82 + 0.05,))
+
+
+def test_a_row_about_seeds_has_one_value() -> None:
+    one = reproduction(t=[row("sst/seeds", {"jsd": [0.2]}, seeds=(0, 1, 2))])
+    assert by_seed(one, "t", "sst/seeds", "jsd") == {0: 0.2}
 
 
 def test_other_readings_of_a_table() -> None:
@@ -134,17 +114,21 @@ CLAIM = Claim(name="fragile", sentence="Tying | makes <fragile>.", paper="§4.1"
 
 
 def test_findings_stand_in_every_format(tmp_path: Path) -> None:
-    found = msgspec.structs.replace(ONE, findings=judged([CLAIM], ONE))
+    helps = Remedy(question="used", option="tying", words="tie <each> state")
+    found = msgspec.structs.replace(ONE, findings=judged([CLAIM], ONE), remedies=(helps,))
     (finding,) = found.findings
     assert (finding.claim, finding.holds, finding.paper) == ("fragile", "yes", "§4.1")
     text = summary(found, width=80)
     assert "yes: Tying | makes <fragile>. (§4.1)" in text
     assert all(len(one) <= 80 for one in text.splitlines())
+    assert "* tie <each> state" in text
     markdown = pages.markdown(found)
+    assert "* tie <each> state" in markdown
     assert f"| Tying \\| makes <fragile>. (§4.1) | yes | {finding.evidence} |" in markdown
     html = pages.html(found)
     assert "Tying | makes &lt;fragile&gt;." in html
     assert finding.evidence in html
+    assert "<li>tie &lt;each&gt; state</li>" in html
     pages.write(found, tmp_path, "made-up")
     assert pages.read_if_there(tmp_path / "made-up.json") == found
 
@@ -152,3 +136,4 @@ def test_findings_stand_in_every_format(tmp_path: Path) -> None:
 def test_a_report_without_claims_does_not_speak_of_them() -> None:
     for text in (summary(ONE, width=80), pages.markdown(ONE), pages.html(ONE)):
         assert "whether it holds" not in text
+        assert "may help" not in text
