@@ -20,6 +20,8 @@ from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
 
 SITE = Site(key="attention")
+#: States that are attended to at once where others are kept: they stay near the processor.
+STATES_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,12 @@ class PooledAttentionAdapter:
         states = recurrent.states_without(shared, rows, keep)
         positions, inside = recurrent.kept_positions(shared, rows, keep)
         allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
-        return self.decode(states, self.attention(states, allowed)[:, None, :])[:, 0, :]
+        step = max(1, STATES_AT_ONCE // states.shape[1])
+        found = [
+            self.decode(some, self.attention(some, free)[:, None, :])[:, 0, :]
+            for some, free in zip(states.split(step), allowed.split(step), strict=True)
+        ]
+        return torch.cat(found)
 
     def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
         return recurrent.influence(cast(recurrent.Begun, begun), positions)

@@ -26,7 +26,7 @@ Unit = Literal["tokens", "words"]
 #: Where states are shared, a pass takes so many times the budget's tokens: its steps are over variants, not tokens.
 RESUMED = 8
 #: Variants whose lengths differ by less are run together, ordered by the first token that they lack.
-BAND = 16
+BAND = 4
 
 
 def probabilities(logits: Tensor) -> Tensor:

@@ -320,7 +320,7 @@ def _tokens(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) ->
         for b, one in enumerate(part):
             strings = inputs.tokens[TEXT][b]
             offset = int(inputs.mask[TEXT][b].int().argmax())
-            places = [t for t in range(len(strings)) if bool(real[b, offset + t])]
+            places = [t for t, counts in enumerate(real[b, offset : offset + len(strings)].tolist()) if counts]
             kept = [strings[t] for t in places]
             if not kept:
                 raise DataError(
