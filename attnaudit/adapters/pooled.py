@@ -204,10 +204,11 @@ class PooledAttentionAdapter:
         positions, inside = recurrent.kept_positions(shared, rows, keep)
         allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
         step = max(1, STATES_AT_ONCE // states.shape[1])
-        found = [
-            self.decode(some, self.attention(some, free)[:, None, :])[:, 0, :]
-            for some, free in zip(states.split(step), allowed.split(step), strict=True)
-        ]
+        found = []
+        for start in range(0, len(states), step):
+            some = states[start : start + step]
+            weights = self.attention(some, allowed[start : start + step])
+            found.append(self.decode(some, weights[:, None, :])[:, 0, :])
         return torch.cat(found)
 
     def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:

@@ -35,8 +35,8 @@ def ascending(draws: NDArray[np.float64]) -> NDArray[np.int64]:
     Few enough of them fit into one integer with their place, and integers are sorted faster than places."""
     bits = max(1, (draws.shape[1] - 1).bit_length())
     if bits > 63 - 53:
-        return draws.argsort(axis=1)
-    keys = (draws * 2.0**53).astype(np.int64) << bits
+        return np.argsort(draws, axis=1)
+    keys: NDArray[np.int64] = (draws * 2.0**53).astype(np.int64) << bits
     keys |= np.arange(draws.shape[1])
     keys.sort(axis=1)
     keys &= (1 << bits) - 1
