@@ -24,6 +24,8 @@ SITE = Site(key="attention")
 #: Name of the extra entry (B, 1, C) that says which classes a row may be answered with, and the logit of the others:
 #: finite, so that probabilities are zero and gradients defined.
 OPEN, CLOSED = "open", -1e4
+#: States that are attended to at once where others are kept: they stay near the processor.
+STATES_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +246,15 @@ class PooledAttentionAdapter:
         positions, inside = recurrent.kept_positions(shared, rows, keep)
         allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
         asked = self._asked(inputs, self.embed(inputs))
-        weights = self.attention(states, allowed, *(one[rows] for one in asked))
         beside = self._beside(inputs, asked)
-        return decoded(self, states, weights[:, None, :], None if beside is None else beside[rows])[:, 0, :]
+        step = max(1, STATES_AT_ONCE // states.shape[1])
+        found = []
+        for part in (slice(start, start + step) for start in range(0, len(states), step)):
+            of = rows[part]
+            weights = self.attention(states[part], allowed[part], *(one[of] for one in asked))
+            its = None if beside is None else beside[of]
+            found.append(decoded(self, states[part], weights[:, None, :], its)[:, 0, :])
+        return torch.cat(found)
 
     def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
         return recurrent.influence(cast(recurrent.Begun, begun), positions)

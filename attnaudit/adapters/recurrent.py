@@ -32,7 +32,7 @@ SETTLING = 8
 class Direction:
     """One direction over one batch, tokens to the left in the order in which it reads them, padding behind them.
 
-    gates: (B, T, 4h) what the inputs and biases add to the gates: output, input, forget, cell (torch: the first last).
+    gates: (B, T, 4h) what the inputs and biases add to the gates: output (which torch has last), input, forget, cell.
     recurrent: (h, 4h) from a state to the gates. hidden, cell: (B, T + 1, h) states after so many tokens; after more
     tokens than the row has they mean nothing. inward: (4h, d) from the gates to the input.
     """

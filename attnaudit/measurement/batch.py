@@ -24,7 +24,7 @@ Operator = Literal["deletion", "mask"]
 #: What statistics are taken over.
 Unit = Literal["tokens", "words"]
 #: Variants whose lengths differ by less are run together, ordered by the first token that they lack.
-BAND = 16
+BAND = 4
 
 
 def probabilities(logits: Tensor) -> Tensor:

@@ -293,10 +293,11 @@ class _Store:
             column = self.scalars.setdefault(names[name], np.full(self.n, np.nan))
             column[list(positions)] = scalar.double().cpu().numpy()
         real = batch.real.cpu().numpy()
+        ends = real.sum(1).cumsum()[:-1]
         for name, per_token in columns.tokens.items():
             self.per_token.add(names[name])
-            values = per_token.double().cpu().numpy()
-            self._put(names[name], positions, [row[r] for row, r in zip(values, real, strict=True)])
+            # One array for the batch: thousands of small ones would lie scattered in memory.
+            self._put(names[name], positions, np.split(per_token.double().cpu().numpy()[real], ends))
         for name, vector in columns.vectors.items():
             self._put(names[name], positions, list(vector.double().cpu().numpy()))
         self.facts.update({names[name]: fact for name, fact in columns.facts.items()})
@@ -317,6 +318,7 @@ def _tokens(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) ->
     tokens: list[list[str]] = []
     widths: list[int] = []
     takes_query = adapter.capabilities.query
+    known: dict[str, str] = {}  # each string once, however often it occurs
     for part in _chunks(instances, ENCODE_AT_ONCE):
         for one in part:
             if one.query is not None and not takes_query:
@@ -330,8 +332,8 @@ def _tokens(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) ->
         for b, one in enumerate(part):
             strings = inputs.tokens[TEXT][b]
             offset = int(inputs.mask[TEXT][b].int().argmax())
-            places = [t for t in range(len(strings)) if bool(real[b, offset + t])]
-            kept = [strings[t] for t in places]
+            places = [t for t, counts in enumerate(real[b, offset : offset + len(strings)].tolist()) if counts]
+            kept = [known.setdefault(strings[t], strings[t]) for t in places]
             if not kept:
                 raise DataError(
                     f"{one.where or one.id}: the text {one.text[:40]!r} has no real tokens after tokenisation, so "

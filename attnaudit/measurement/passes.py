@@ -214,6 +214,9 @@ class Passes:
     def permuted(self, order: Tensor) -> Tensor:
         """order (B, V, T): positions, those that are not real tokens in place -> (B, V, C) logits with every head's
         weights in that order."""
+        if self.scope.single and bool((self.free == self.batch.real_tokens[:, None]).all()):
+            shape = (*order.shape[:2], self.heads.shape[1], order.shape[2])
+            return self.decode(self.heads[:, None].expand(shape).gather(-1, order[:, :, None].expand(shape)))
         return self._with(order, lambda weights, free, o: rows.permuted(weights, o[:, None, None, :], free))
 
     def put(self, shares: Tensor) -> Tensor:

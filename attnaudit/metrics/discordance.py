@@ -14,7 +14,7 @@ from torch import Tensor
 #: A row of at most so many positions is one block.
 ONE_BLOCK = 32
 #: Positions of a block -> the longest row that is cut into such blocks.
-BLOCKS = {8: 128, 16: 2048}
+BLOCKS = {8: 128, 16: 1024, 32: 4096}
 #: Blocks whose pairs are compared at once: they stay near the processor.
 BLOCKS_AT_ONCE = 2**13
 
@@ -50,6 +50,7 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
     order_x, same_x = _ordered(x, real)
     order_y, same_y = _ordered(y, real)
     rank_x, rank_y = ((~same).cumsum(1) - 1 for same in (same_x, same_y))
+    same_x, same_y = same_x & real, same_y & real
     at_y = torch.empty_like(order_y).scatter_(1, order_y, place.expand_as(order_y))
     # By x, equal values of x by y: then a tie in x is no inversion. The place in the order of y tells the token.
     bits = max(1, (x.shape[1] - 1).bit_length())
@@ -63,9 +64,9 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
         along_y = one.gather(1, order_y)
         along_x = along_y.gather(1, token)
         every = (one.sum(1).square() - one.square().sum(1)) / 2
-    tied_x, cubes_x = _tied(same_x, along_x, real)
-    tied_y, cubes_y = _tied(same_y, along_y, real)
-    tied_both, _ = _tied(same_x & _repeats(y_by_x), along_x, real)
+    tied_x, cubes_x = _tied(same_x, along_x)
+    tied_y, cubes_y = _tied(same_y, along_y)
+    tied_both, _ = _tied(same_x & _repeats(y_by_x) if bool(same_x.any()) else same_x, along_x)
     return Pairs(every, tied_x, tied_y, tied_both, _inversions(y_by_x, along_x), cubes_x, cubes_y)
 
 
@@ -93,15 +94,14 @@ def _repeats(ordered: Tensor) -> Tensor:
     return torch.cat([first, ordered[:, 1:] == ordered[:, :-1]], dim=1)
 
 
-def _tied(repeats: Tensor, weight: Tensor | None, real: Tensor) -> tuple[Tensor, Tensor]:
+def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Weight of the pairs within runs of repeats, and Σ t(t-1)(t-2) over the runs of t."""
-    repeats = repeats & real
     if not bool(repeats.any()):
         nothing = torch.zeros(len(repeats), dtype=torch.float64, device=repeats.device)
         return nothing, nothing
     place = torch.arange(repeats.shape[1], device=repeats.device).expand_as(repeats)
     start = torch.where(repeats, 0, place).cummax(1).values
-    number = ((place - start) * real).double()
+    number = (place - start).double()
     if weight is None:
         inside = number
     else:

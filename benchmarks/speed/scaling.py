@@ -29,8 +29,8 @@ MEASURES = {
     "gradient": (("gradient.meister.inputs",), 2000),
     "100 permutations": (("permutation",), 2000),
     "exact adversary": (("adversarial.0.01",), 2000),
-    "leave-one-out": (("leave_one_out.inputs",), 1000),
-    "input influence": (("influence.hidden",), 500),
+    "leave-one-out": (("leave_one_out.inputs",), 2000),
+    "input influence": (("influence.hidden",), 2000),
 }
 STREAMED = ("gradient.meister.inputs", "permutation", "adversarial.0.01")
 

@@ -3,8 +3,8 @@
     python -m benchmarks.speed.whole_audit [INSTANCES]
 
 CPU seconds of `pytest audits/ --model demo` on one thread, after torch and the engine are imported. The passes are the
-model's runs and decodes and the backward passes; the engine is the rest of the measuring; what remains is statistics,
-verdicts, the report and pytest itself.
+model's runs and decodes and the backward passes, those that the adapter makes itself for input influence among them;
+the engine is the rest of the measuring; what remains is statistics, verdicts, the report and pytest itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.speed.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Methods of the adapter that run the model or a part of it.
-PASSES = ("run", "decode", "begin", "resume")
+PASSES = ("run", "decode", "begin", "resume", "influence")
 
 
 def main(instances: str | None = None) -> int:

@@ -73,7 +73,7 @@ CLAIMS = (
     *(
         Claim(
             name=f"{form} keeps F1",
-            sentence=f"With {called}, predictions are about as good as in the base model: F1 at most {SIMILAR:g} lower.",
+            sentence=f"With {called}, predictions are about as good as in the base model: F1 at most {SIMILAR:g} less.",
             paper="§4.1, table 1",
             read=_more(
                 "fragility", "f1", (form,), ("base",), f"F1, {called} less base, plus {SIMILAR:g}", allowed=SIMILAR

@@ -69,6 +69,42 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
             torch.testing.assert_close(found[v, : len(stays)], expected, rtol=1e-5, atol=1e-6)
 
 
+@settings(max_examples=25, deadline=None)
+@given(gone=st.lists(st.integers(0, 79), min_size=1, max_size=3), seed=st.integers(0, 2**31), padding=st.integers(0, 3))
+def test_a_variant_whose_state_is_that_of_the_whole_input_again_is_not_read_on(
+    gone: list[int], seed: int, padding: int
+) -> None:
+    forgetful = nn.LSTM(3, 2, batch_first=True, bidirectional=True)
+    with torch.no_grad():
+        for name, parameter in forgetful.named_parameters():
+            if "bias" in name:
+                parameter[2:4] -= 1.0  # the forget gates
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(1, 80 + padding, 3, generator=generator)
+    keep = torch.ones(2, 80 + padding, dtype=torch.bool)
+    keep[0, gone[0]] = False
+    keep[1, gone] = False
+    mask = torch.arange(80 + padding)[None] < 80
+    begun = recurrent.begin(forgetful, embeddings, mask)
+    steps = 0
+    real = recurrent._step
+
+    def counted(gates: Tensor, *rest: Tensor) -> None:
+        nonlocal steps
+        steps += len(gates)
+        real(gates, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrent, "_step", counted)
+        found = recurrent.states_without(begun, torch.tensor([0, 0]), keep)
+    for variant, stays in zip(found, keep & mask, strict=True):
+        alone = plain(forgetful, embeddings[0, stays])
+        torch.testing.assert_close(variant[: len(alone)], alone, atol=1e-6, rtol=0)
+        assert not variant[len(alone) :].any()
+    furthest = max(gone) - min(gone)
+    assert steps <= 2 * (40 + 40 + furthest)
+
+
 @pytest.mark.parametrize("name", list(LAYERS))
 @settings(max_examples=40, deadline=None)
 @given(case=ragged(), data=st.data())

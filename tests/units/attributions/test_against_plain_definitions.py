@@ -8,12 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy, kendalltau
 from torch import Tensor, nn
 
 from attnaudit.adapters import PooledAttentionAdapter
+from attnaudit.attributions.fragility import ascending
 from attnaudit.instances import Instance
 from attnaudit.measurement.engine import measure
 from attnaudit.measurement.measurements import Measurements
@@ -286,3 +289,10 @@ def test_hidden_states_are_ranked_by_attention(model: PooledAttentionAdapter) ->
         order = np.argsort(-plain.reading, kind="stable")[: weights.shape[1]]
         np.testing.assert_allclose(weights[row], plain.reading[order], atol=1e-6)
         np.testing.assert_allclose(states[row], plain.states[0][plain.real].detach().numpy()[order], atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(length=st.integers(1, 1100), seed=st.integers(0, 2**31))
+def test_permutations_are_the_orders_of_the_draws(length: int, seed: int) -> None:
+    draws = np.random.default_rng(seed).random((3, length))
+    np.testing.assert_array_equal(ascending(draws), draws.argsort(axis=1))
