@@ -15,6 +15,7 @@ def row(name: str, numbers: Numbers, *, seeds: Sequence[int] | None = None) -> R
     seeds = range(len(next(iter(numbers.values())))) if seeds is None else seeds
     made = Made(
         command="", created="", attnaudit="0", seeds=list(seeds), instances=None, training_seconds=0.0,
+        training_cpu_seconds=0.0, audit_cpu_seconds=0.0,
         audit_seconds=0.0, quick=False,
     )  # fmt: skip
     lines = [
