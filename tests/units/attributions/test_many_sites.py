@@ -324,6 +324,8 @@ def test_numbers_do_not_depend_on_the_batch_size(kind: str, unit: str) -> None:
     for name in one.scalars:
         # States behind a layer norm are of almost one length, so that the gradient of their norm is mostly rounding.
         near = 2e-3 if name.startswith("influence") else 2e-5
+        if name == "influence.hidden.co_indexed_entropy":
+            near = 2e-2  # of one such gradient per state, where the others are means over states
         np.testing.assert_allclose(one.scalars[name], many.scalars[name], atol=near, err_msg=name)
 
 
