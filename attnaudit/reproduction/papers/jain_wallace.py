@@ -7,7 +7,7 @@ additive; figures stand in place of numbers for permutation and adversarial atte
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attnaudit.checks import AdversarialDivergence, Agreement, PermutationFragility
 from attnaudit.errors import ModelError
@@ -18,6 +18,7 @@ from attnaudit.reproduction.declaring import (
     Models,
     Paper,
     Quantity,
+    Reading,
     RowPlan,
     TablePlan,
     accuracy,
@@ -27,6 +28,7 @@ from attnaudit.reproduction.declaring import (
     value_of,
 )
 from attnaudit.reproduction.figures import by_attention, counterfactual, shares
+from attnaudit.reproduction.papers.jain_wallace_claims import CLAIMS
 from attnaudit.reproduction.plans import jain_wallace
 from attnaudit.reproduction.records import Figure
 
@@ -184,7 +186,20 @@ def _searched(epsilon: float, words: str) -> list[Quantity]:
             name=f"searched {words}", words=f"… as searched with the published settings, {SEARCHED} texts at most",
             read=value_of(published.id),
         ),
+        Quantity(name=f"excess {words}", words="… found beyond that search, the same texts", read=_excess(epsilon)),
     ]  # fmt: skip
+
+
+def _excess(epsilon: float) -> Callable[[Models], Reading]:
+    """Mean JSD of ours less that of the published search, over the texts that have both."""
+    ours, theirs = f"{EXACT[epsilon].column}.jsd", f"{AS_PUBLISHED[epsilon].column}.jsd"
+
+    def read(models: Models) -> Reading:
+        searched = models[MODEL].having(theirs).scalars
+        gaps = [a - b for a, b in zip(searched[ours], searched[theirs], strict=True) if a is not None and b is not None]
+        return (statistics.fmean(gaps) if gaps else None), len(gaps)
+
+    return read
 
 
 PAPER = Paper(
@@ -192,6 +207,7 @@ PAPER = Paper(
     title="Attention is not Explanation",
     citation="Sarthak Jain and Byron C. Wallace. NAACL 2019.",
     corpora=("sst", "imdb", "agnews", "20news", "snli", "babi-1"),
+    claims=CLAIMS,
     deviations=(
         "Embeddings are random (300 wide), not pretrained; words seen once in training are read as unknown.",
         "The epoch is chosen on dev alone.",
@@ -251,7 +267,7 @@ PAPER = Paper(
             quantities=(*_searched(0.01, ".01"), *_searched(0.05, ".05"), _share_above(0.6)),
             audits=(
                 Audit(checks=tuple(EXACT.values()), tokens=("attention", f"{EXACT[0.01].column}.attention")),
-                Audit(checks=tuple(AS_PUBLISHED.values()), instances=SEARCHED),
+                Audit(checks=(*EXACT.values(), *AS_PUBLISHED.values()), instances=SEARCHED),
             ),
             figures=_adversarial_figures,
             deviations=(

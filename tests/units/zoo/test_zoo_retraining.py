@@ -99,7 +99,7 @@ def test_words_that_are_dropped_in_training_do_not_change_what_is_imposed(base: 
     trained, _, dev = base
     seen = []
 
-    def guide(ids: torch.Tensor, mask: torch.Tensor, special: torch.Tensor) -> torch.Tensor:
+    def guide(ids: torch.Tensor, mask: torch.Tensor, special: torch.Tensor, _query: object) -> torch.Tensor:
         seen.append((ids == 1).float().mean().item())
         return trained.model.trace(ids, mask, special).weights
 
