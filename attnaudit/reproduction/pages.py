@@ -38,13 +38,26 @@ class Page:
     plural = staticmethod(plural)
 
 
+#: The claims of all papers of a folder together.
+TOGETHER = "claims.md"
+
+
 def write(one: Reproduction, folder: Path, stem: str) -> list[Path]:
-    """Write the three files. Raises ReportError when they cannot be written."""
-    texts = {
+    """Write the three files, and the claims of all reports in the folder together. Raises ReportError when they cannot
+    be written."""
+    written = _written(folder, _files(one, stem))
+    return [*written, *_written(folder, {TOGETHER: _together(folder)})]
+
+
+def _files(one: Reproduction, stem: str) -> dict[str, str]:
+    return {
         f"{stem}.json": msgspec.json.format(msgspec.json.encode(one), indent=1).decode() + "\n",
         f"{stem}.md": markdown(one),
         f"{stem}.html": html(one),
     }
+
+
+def _written(folder: Path, texts: dict[str, str]) -> list[Path]:
     for name, text in texts.items():
         try:
             replace_file(folder / name, text.encode())
@@ -132,14 +145,25 @@ def markdown(one: Reproduction) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _together(folder: Path) -> str:
+    lines = [f"# {words.CLAIMS}", ""]
+    for path in sorted(folder.glob("*.json")):
+        one = read_if_there(path)
+        if one is not None and one.findings:
+            lines += [f"## [{words.heading(one)}]({path.stem}.md)", "", one.citation, "", *_findings(one), ""]
+    return "\n".join(lines)
+
+
 def _claims(one: Reproduction) -> list[str]:
-    if not one.findings:
-        return []
-    lines = [f"## {words.CLAIMS}", "", f"| {' | '.join(words.CLAIMS_HEAD)} |", "|---|---|---|"]
+    return [f"## {words.CLAIMS}", "", *_findings(one), ""] if one.findings else []
+
+
+def _findings(one: Reproduction) -> list[str]:
+    lines = [f"| {' | '.join(words.CLAIMS_HEAD)} |", "|---|---|---|"]
     for found in one.findings:
         cells = (f"{found.sentence} ({found.paper})", words.HOLDS[found.holds], found.evidence)
         lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
-    return [*lines, ""]
+    return lines
 
 
 def _table(table: Table) -> list[str]:

@@ -27,9 +27,10 @@ def comparisons(quick: bool) -> Iterator[Comparison]:
         yield from family(shrink)
     yield from pooled.comparisons(quick)
     if not subjects.missing_transformers():
-        from benchmarks.speed import minilm
+        from benchmarks.speed import causal, minilm
 
         yield from minilm.comparisons(quick)
+        yield from causal.comparisons(quick)
 
 
 def line(one: Timed) -> str:

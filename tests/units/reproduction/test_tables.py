@@ -169,7 +169,7 @@ def test_a_violin_lies_on_its_side_of_the_line() -> None:
 def test_the_json_is_read_back(tmp_path: Path) -> None:
     one = reproduction()
     written = pages.write(one, tmp_path / "papers", "made-up")
-    assert [path.name for path in written] == ["made-up.json", "made-up.md", "made-up.html"]
+    assert [path.name for path in written] == ["made-up.json", "made-up.md", "made-up.html", "claims.md"]
     assert pages.read_if_there(written[0]) == one
     assert pages.read_if_there(tmp_path / "none.json") is None
     written[0].write_bytes(b"{}")
