@@ -22,6 +22,8 @@ def pad(rows: Sequence[Sequence[int | bool]], *, value: int | bool, device: torc
     for b, row in enumerate(rows):
         padded[b, : len(row)] = torch.tensor(row, dtype=kind)
         mask[b, : len(row)] = True
+    if device.type == "cuda":  # from pinned memory a copy overlaps with what the device is doing
+        padded, mask = padded.pin_memory(), mask.pin_memory()
     return padded.to(device, non_blocking=True), mask.to(device, non_blocking=True)
 
 

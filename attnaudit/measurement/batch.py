@@ -39,11 +39,24 @@ def probabilities(logits: Tensor) -> Tensor:
 def differentiable(device: torch.device) -> Iterator[None]:
     """Gradients are kept. cuDNN refuses the backward pass of a recurrent network in evaluation mode."""
     if device.type == "cuda":
-        with torch.backends.cudnn.flags(enabled=False), torch.enable_grad():
+        with torch.backends.cudnn.flags(enabled=False, allow_tf32=False), torch.enable_grad():
             yield
     else:
         with torch.enable_grad():
             yield
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """float32 is float32: neither TF32 nor autocast, whatever the process has set. That is put back at the end."""
+    before, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
+    flags = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with cudnn.flags(**flags, allow_tf32=False), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 class Batch:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from attnaudit.adapters.protocol import TEXT, ModelAdapter, Progress
 from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
-from attnaudit.measurement.batch import Batch, Unit
+from attnaudit.measurement.batch import Batch, Unit, full_precision
 from attnaudit.measurement.columns import Columns, Measure
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.measurement.passes import Passes
@@ -180,7 +180,8 @@ def measure(
         take = max(1, budget // widths[waiting[0]])
         positions = waiting[:take]
         try:
-            run(positions, budget)
+            with full_precision(torch.device(device)):
+                run(positions, budget)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
                 raise

@@ -298,3 +298,18 @@ def test_the_slow_route_of_an_adapter_without_fast_decoding_gives_the_same_numbe
 def test_a_need_that_no_measure_answers_is_named(need: str, message: str) -> None:
     with pytest.raises(CheckError, match=message):
         resolve([need])
+
+
+def test_numbers_are_measured_in_full_precision_whatever_the_process_has_set() -> None:
+    expected = measured(adapter(), needs=["permutation", "gradient.meister.inputs"])
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = measured(adapter(), needs=["permutation", "gradient.meister.inputs"])
+            assert torch.is_autocast_enabled("cpu")
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for name in expected.scalars:
+        np.testing.assert_array_equal(found.scalars[name], expected.scalars[name], err_msg=name)
