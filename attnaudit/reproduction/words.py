@@ -41,8 +41,7 @@ def difference(line: Line) -> str:
     found = line.difference
     if found is None:
         return "—"
-    text = number(found, digits=line.digits)
-    return text if text.startswith("−") else f"+{text}"
+    return f"{found:+.{line.digits}f}".replace("-", "−")
 
 
 def how(row: Row) -> str:
