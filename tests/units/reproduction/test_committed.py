@@ -1,4 +1,4 @@
-"""The reproductions that are kept with the code: whole, no quick run among them, and their pages those of their records."""
+"""The reproductions that are kept with the code: whole, none of them quick, and their pages those of their records."""
 
 from __future__ import annotations
 
