@@ -100,6 +100,7 @@ def _pair(row: Row) -> tuple[str, str, str] | None:
 
 
 SENTIMENT = {"0": "negative", "1": "positive"}
+SMALLER = "bAbI: embeddings 50 wide, 64 hidden units (per direction), learning rate .003, 60 epochs."
 STORY = ("story", "question", "answer", "split")
 
 CORPORA: dict[str, Corpus] = {
@@ -169,6 +170,7 @@ CORPORA: dict[str, Corpus] = {
             form="question",
             sources=(Source(path="babi/qa1_en10k_original.parquet", columns=STORY),),
             instance=_question,
+            deviations=(SMALLER,),
         ),
         *(
             Corpus(
@@ -177,7 +179,7 @@ CORPORA: dict[str, Corpus] = {
                 form="question",
                 sources=(Source(path=f"babi/qa{task}_generated.parquet", columns=STORY),),
                 instance=_question,
-                deviations=(f"bAbI-{task}: regenerated with the task generator, not the published files.",),
+                deviations=(f"bAbI-{task}: regenerated with the task generator, not the published files.", SMALLER),
             )
             for task in (2, 3)
         ),
