@@ -22,7 +22,7 @@ from attnaudit.zoo.training import Settings, Trained, train
 #: Part of every model's key: raise it when a variant is made differently, and older models are trained anew.
 BUILD = 1
 PLAIN = "plain"
-#: bAbI's models answer without the question for some 35 epochs at these settings, and then learn to read it.
+#: bAbI's models answer without the question for tens of epochs, and learn to read it then.
 QUESTION_SIZES = {"embedding_size": 50, "hidden_size": 64}
 QUESTION_SETTINGS = Settings(epochs=60, learning_rate=3e-3)
 KL: Divergence = "kl"
