@@ -256,12 +256,13 @@ def forms(adapter: HuggingFaceAdapter, site: Site) -> tuple[bool, bool]:
         last = place is adapter.layout.places[-1] and place.block == len(adapter.layout.blocks) - 1
         at_one = last and site.query == adapter.written and adapter.read in ("first", "last")
         at_one = at_one and adapter.parts.kernel.calls_attention
-        narrow = at_one and _agrees(lambda: adapter.replay_narrow(inputs, trace, site, read, weights), expected)
-        wide = _agrees(lambda: adapter.replay_wide(inputs, trace, site, read, weights), expected)
+        narrow = at_one and agrees(lambda: adapter.replay_narrow(inputs, trace, site, read, weights), expected)
+        wide = agrees(lambda: adapter.replay_wide(inputs, trace, site, read, weights), expected)
     return narrow, wide
 
 
-def _agrees(form: Any, expected: Tensor) -> bool:
+def agrees(form: Any, expected: Tensor) -> bool:
+    """Whether a faster form runs on this model, and gives the expected logits."""
     try:
         found: Tensor = form()
     # A model that cannot be run in part has many ways to say so.
