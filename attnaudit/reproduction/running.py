@@ -79,7 +79,8 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
     missing, tables and rows that do not exist.
     """
     started, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    before = pages.read_if_there(options.folder / "papers" / f"{options.report}.json")
+    earlier = options.folder / "papers" / f"{options.report}.json"
+    pages.read_if_there(earlier)  # a file that cannot be added to is named before hours of training
     corpora = options.paper.corpora if options.data_root else (EMBEDDED,)
     tables = _tables(options)
     chosen = [row for table in tables for row in _rows(table, corpora, options)]
@@ -102,6 +103,7 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
             told=told,
         )
     _gather(chosen, models, measured, {**untrained, **unaudited})
+    before = pages.read_if_there(earlier)  # by now another run may have added to it
     found = Reproduction(
         schema_version=SCHEMA_VERSION,
         paper=options.paper.name,
