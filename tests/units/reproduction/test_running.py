@@ -74,11 +74,18 @@ def silent(doing: str) -> Iterator[Callable[[int, int, str], None]]:
     yield lambda done, total, name: None
 
 
-def run(tmp_path: Path, *, only: Sequence[str] = (), tables: Sequence[str] = (), seeds: int = 2) -> Reproduction:
+def run(
+    tmp_path: Path,
+    *,
+    only: Sequence[str] = (),
+    tables: Sequence[str] = (),
+    seeds: int = 2,
+    shown: running.Shown = silent,
+) -> Reproduction:
     options = running.Options(
         paper=PAPER, out=tmp_path, command=f"only {' '.join(only)}", only=only, tables=tables, seeds=seeds
     )
-    found = running.reproduce(options, shown=silent)
+    found = running.reproduce(options, shown=shown)
     running.pages.write(found, options.folder / "papers", options.report)
     return found
 
@@ -107,6 +114,17 @@ def test_rows_that_were_not_asked_for_are_not_run_and_earlier_ones_are_kept(tmp_
     assert second.tables[0].rows[0] == first.tables[0].rows[0]
     assert "One seed, so no deviation over seeds: two." in second.tables[0].deviations
     assert "Made up." in second.tables[0].deviations
+
+
+def test_a_run_keeps_the_rows_that_another_run_adds_meanwhile(tmp_path: Path) -> None:
+    @contextmanager
+    def beside_another(doing: str) -> Iterator[Callable[[int, int, str], None]]:
+        if doing == "auditing":
+            run(tmp_path, only=("*/two",), tables=("first",), seeds=1)
+        yield lambda done, total, name: None
+
+    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, shown=beside_another)
+    assert [bool(row.lines) for row in found.tables[0].rows] == [True, True, False]
 
 
 def test_equal_plans_are_trained_once_for_all_tables(tmp_path: Path) -> None:
