@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters import Inputs, Intervention, Site, Trace
+from attnaudit.adapters import Inputs, Trace
 from attnaudit.adapters.conformance import CHECKS, BrokenContractError, Case, Subject, full, quick
 from attnaudit.adapters.padding import delete_positions, keep_positions
 from attnaudit.adapters.protocol import TEXT, ModelAdapter, Ships
@@ -18,7 +18,9 @@ from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from tests.small_models import adapter as pooled
 from tests.small_models import dataset
-from tests.units.adapters.conformance_models import INSTANCES, PLAIN, SOUND, Block, SmallTransformer
+from tests.units.adapters import broken_computed as computed
+from tests.units.adapters import broken_shown as shown
+from tests.units.adapters.conformance_models import INSTANCES, PLAIN, SOUND, SmallTransformer
 
 
 def instances_for(adapter: ModelAdapter) -> list[Instance]:
@@ -83,350 +85,27 @@ def test_what_the_structure_of_attention_is_said_to_be() -> None:
     assert "at most one" in said["with sinks"]["sums"]
 
 
-# -- broken adapters ------------------------------------------------------------------------------------------------
-
-
-class NamesOneKeyTwice(SmallTransformer):
-    def sites(self) -> tuple[Site, ...]:
-        return (replace(super().sites()[0], key="layer"), replace(super().sites()[1], key="layer"))
-
-
-class NamesAStreamThatIsNone(SmallTransformer):
-    def sites(self) -> tuple[Site, ...]:
-        return tuple(replace(site, query="decoder") for site in super().sites())
-
-
-class HidesASite(SmallTransformer):
-    def run(self, inputs: Inputs, **given: Any) -> Trace:
-        trace = super().run(inputs, **given)
-        return replace(trace, attention={"layer 0": trace.attention["layer 0"]})
-
-
-class ShowsTheMeanOfHeads(SmallTransformer):
-    def run(self, inputs: Inputs, **given: Any) -> Trace:
-        trace = super().run(inputs, **given)
-        return replace(trace, attention={k: v.mean(1, keepdim=True) for k, v in trace.attention.items()})
-
-
-class AllowsByNumbers(SmallTransformer):
-    def run(self, inputs: Inputs, **given: Any) -> Trace:
-        trace = super().run(inputs, **given)
-        return replace(trace, allowed={k: v.float() for k, v in trace.allowed.items()})
-
-
-class ShowsHiddenStatesOfTheStream(SmallTransformer):
-    def run(self, inputs: Inputs, **given: Any) -> Trace:
-        trace = super().run(inputs, **given)
-        return replace(trace, hidden={TEXT: trace.hidden["layer 1"]} if trace.hidden else {})
-
-
-class TagsNoSpecialTokens(SmallTransformer):
-    def encoded(self, text: str) -> tuple[list[int], list[bool], list[int], list[str]]:
-        ids, special, _, strings = super().encoded(text)
-        return ids, [False] * len(special), list(range(len(ids))), strings
-
-
-class CountsWordsAnew(SmallTransformer):
-    def encoded(self, text: str) -> tuple[list[int], list[bool], list[int], list[str]]:
-        ids, special, words, strings = super().encoded(text)
-        return ids, special, [w if w < 2 else w - 2 for w in words], strings
-
-
-class CountsSpecialTokensAsWords(SmallTransformer):
-    def encoded(self, text: str) -> tuple[list[int], list[bool], list[int], list[str]]:
-        ids, special, words, strings = super().encoded(text)
-        return ids, special, [max(w, 0) for w in words], strings
-
-
-class IsNoisy(SmallTransformer):
-    def residual(self, states: Tensor) -> Tensor:
-        return torch.nn.functional.dropout(states, 0.3, training=True)
-
-
-class ShowsPaddingQueries(SmallTransformer):
-    """What a softmax over a row of nothing gives: uniform weights."""
-
-    def weights(self, block: Block, scores: Tensor, allowed: Tensor) -> Tensor:
-        return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
-
-
-class ForgetsTheMask(SmallTransformer):
-    def weights(self, block: Block, scores: Tensor, allowed: Tensor) -> Tensor:
-        return scores.softmax(-1) * allowed.any(-1, keepdim=True)
-
-
-class ShowsScores(SmallTransformer):
-    def weights(self, block: Block, scores: Tensor, allowed: Tensor) -> Tensor:
-        return scores * allowed
-
-
-class KeepsItsSinksToItself(SmallTransformer):
-    def sites(self) -> tuple[Site, ...]:
-        return tuple(replace(site, sinks=False) for site in super().sites())
-
-
-class ShowsOtherAllowed(SmallTransformer):
-    def shown_allowed(self, allowed: Tensor, inputs: Inputs) -> Tensor:
-        raise NotImplementedError
-
-    def run(self, inputs: Inputs, **given: Any) -> Trace:
-        trace = super().run(inputs, **given)
-        return replace(trace, allowed={k: self.shown_allowed(v, inputs) for k, v in trace.allowed.items()})
-
-
-class AllowsPaddingKeys(ShowsOtherAllowed):
-    def shown_allowed(self, allowed: Tensor, inputs: Inputs) -> Tensor:
-        return inputs.mask[TEXT][:, None, :, None].expand_as(allowed)
-
-
-class AllowsPaddingQueries(ShowsOtherAllowed):
-    def shown_allowed(self, allowed: Tensor, inputs: Inputs) -> Tensor:
-        return inputs.mask[TEXT][:, None, None, :].expand_as(allowed)
-
-
-class LeavesATokenNothing(ShowsOtherAllowed):
-    def shown_allowed(self, allowed: Tensor, inputs: Inputs) -> Tensor:
-        return allowed & (torch.arange(allowed.shape[2]) > 0)[None, None, :, None]
-
-
-class KeepsItsStructureToItself(ShowsOtherAllowed):
-    """Causal or windowed weights, and a mask that tells of padding only."""
-
-    def shown_allowed(self, allowed: Tensor, inputs: Inputs) -> Tensor:
-        mask = inputs.mask[TEXT]
-        return mask[:, None, :, None] & mask[:, None, None, :]
-
-
-class MovesWhenReplaced(SmallTransformer):
-    def used(
-        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
-    ) -> tuple[Tensor, Tensor]:
-        weights, shown = super().used(site, weights, allowed, intervene)
-        return (weights if intervene is None else 1.01 * weights), shown
-
-
-class MovesAtOneSiteAlone(SmallTransformer):
-    """Takes the weights of the last site where only the first is replaced: right when all are put back."""
-
-    def run(self, inputs: Inputs, *, intervene: Intervention | None = None, **given: Any) -> Trace:
-        if intervene is not None:
-            inner, put = intervene, {}
-
-            def intervene(site: Site, weights: Tensor, allowed: Tensor) -> Tensor | None:
-                found = inner(site, weights, allowed)
-                put[site.key] = found
-                return 0.9 * weights if found is None and put.get("layer 0") is not None else found
-
-        return super().run(inputs, intervene=intervene, **given)
-
-
-class AsksAtOneSite(SmallTransformer):
-    def used(
-        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
-    ) -> tuple[Tensor, Tensor]:
-        return super().used(site, weights, allowed, intervene if site.layer == 0 else None)
-
-
-class OffersOtherWeights(SmallTransformer):
-    def used(
-        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
-    ) -> tuple[Tensor, Tensor]:
-        replaced = None if intervene is None else intervene(site, weights / 2, allowed)
-        used = weights if replaced is None else replaced
-        return used, used
-
-
-class ShowsButDoesNotUse(SmallTransformer):
-    where = (0, 1)
-
-    def used(
-        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
-    ) -> tuple[Tensor, Tensor]:
-        _, shown = super().used(site, weights, allowed, intervene)
-        return (weights if site.layer in self.where else shown), shown
-
-
-class ShowsButDoesNotUseInOneLayer(ShowsButDoesNotUse):
-    where = (1,)
-
-
-class UsesButDoesNotShow(SmallTransformer):
-    def used(
-        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
-    ) -> tuple[Tensor, Tensor]:
-        used, _ = super().used(site, weights, allowed, intervene)
-        return used, weights
-
-
-class ReadsPadding(SmallTransformer):
-    def decide(self, streams: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
-        return super().decide({TEXT: streams[TEXT] + streams[TEXT].mean(1, keepdim=True)}, inputs)
-
-
-class ShowsWeightsAtTheEnd(SmallTransformer):
-    """Its rows are those of tokens, moved to the right edge of the padded width."""
-
-    def run(self, inputs: Inputs, **given: Any) -> Trace:
-        trace = super().run(inputs, **given)
-        if inputs.ids[TEXT].shape[1] > 20:
-            trace = replace(trace, attention={k: v.roll((3, 3), (2, 3)) for k, v in trace.attention.items()})
-        return trace
-
-
-class CountsPositionsFromTheEdge(SmallTransformer):
-    def positions(self, mask: Tensor) -> Tensor:
-        return torch.arange(mask.shape[1]).expand_as(mask)
-
-
-class SeesBatchMates(SmallTransformer):
-    def residual(self, states: Tensor) -> Tensor:
-        return states - states.mean((0, 1))
-
-
-class LeavesRowsSorted(SmallTransformer):
-    def run(self, inputs: Inputs, **given: Any) -> Trace:
-        trace = super().run(inputs, **given)
-        return replace(trace, logits=trace.logits[inputs.ids[TEXT][:, 1].argsort()])
-
-
-class ScalesGivenEmbeddings(SmallTransformer):
-    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
-        twice = None if embeddings is None else {k: 2 * v for k, v in embeddings.items()}
-        return super().run(inputs, embeddings=twice, **given)
-
-
-class EmbedsFlat(SmallTransformer):
-    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        return {k: v[:, 0] for k, v in super().embed(inputs).items()}
-
-    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
-        return super().run(inputs, embeddings=embeddings or super().embed(inputs), **given)
-
-
-class DetachesEmbeddings(SmallTransformer):
-    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
-        cut = None if embeddings is None else {k: v.detach() for k, v in embeddings.items()}
-        return super().run(inputs, embeddings=cut, **given)
-
-
-class DetachesReplacedWeights(SmallTransformer):
-    def used(
-        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
-    ) -> tuple[Tensor, Tensor]:
-        used, shown = super().used(site, weights, allowed, intervene)
-        return (used.detach() if intervene is not None and site.layer == 1 else used), shown
-
-
-class OffersDetachedWeights(SmallTransformer):
-    def used(
-        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
-    ) -> tuple[Tensor, Tensor]:
-        replaced = None if intervene is None else intervene(site, weights.detach(), allowed)
-        used = weights if replaced is None else replaced
-        return used, used
-
-
-class DetachesLiveWeights(SmallTransformer):
-    def weights(self, block: Block, scores: Tensor, allowed: Tensor) -> Tensor:
-        return super().weights(block, scores, allowed).detach()
-
-
-class LeavesAPathOutOfTheGraph(SmallTransformer):
-    def residual(self, states: Tensor) -> Tensor:
-        return 0.5 * states + 0.5 * states.detach()
-
-
-class DeletesTheNext(SmallTransformer):
-    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        last = inputs.mask[stream].sum(1) - 1
-        return super().delete(inputs, stream, [(r, min(p + 1, int(last[r]))) for r, p in drop])
-
-
-class DeletesOnlyTheId(SmallTransformer):
-    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        found = super().delete(inputs, stream, drop)
-        return replace(found, special={k: torch.zeros_like(v) for k, v in found.special.items()})
-
-
-class DeletesExtraEntries(SmallTransformer):
-    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        return replace(super().delete(inputs, stream, drop), extra={})
-
-
-class KeepsInAnotherOrder(SmallTransformer):
-    """Right for one token taken away, backwards for more."""
-
-    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        found = super().keep(inputs, stream, rows, keep)
-        if int((inputs.mask[stream][rows] & ~keep).sum(1).max()) < 2:
-            return found
-        return replace(found, ids={stream: found.ids[stream].flip(1)}, mask={stream: found.mask[stream].flip(1)})
-
-
-class SubstitutesTheNext(SmallTransformer):
-    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        return super().substitute(inputs, stream, rows, replaced.roll(1, 1))
-
-
-class ReplaysFrozen(SmallTransformer):
-    """Later layers keep the weights of the trace, where they should run live."""
-
-    def later(self, put: Intervention | None, trace: Trace, times: int) -> Intervention:
-        return put or (lambda site, _w, _a: trace.attention[site.key].repeat_interleave(times, 0))
-
-
-class ReplaysWithoutGradient(SmallTransformer):
-    def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        return super().replay(inputs, trace, site, queries, weights.detach())
-
-
-class ReplaysOneAlternative(SmallTransformer):
-    def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        return super().replay(inputs, trace, site, queries, weights)[:, 0]
-
-
-class TransformsByOneHead(SmallTransformer):
-    def transformed(self, trace: Trace, site: Site) -> Tensor:
-        found = super().transformed(trace, site)
-        return found.flip(1)
-
-
-class TransformsNothing(SmallTransformer):
-    def transformed(self, trace: Trace, site: Site) -> Tensor:
-        return trace.hidden[site.key]
-
-
-class ShipsAnotherModel(SmallTransformer):
-    def shipped(self, inputs: Inputs) -> str:
-        raise AdapterError("The logits under sdpa are 0.3 away, expected at most 1e-4. Update transformers.")
-
-
-class Raises(SmallTransformer):
-    def residual(self, states: Tensor) -> Tensor:
-        raise ValueError("expected 3 axes")
-
-
 def said(**capabilities: Any) -> Callable[[], SmallTransformer]:
     return lambda: SmallTransformer(**capabilities)
 
 
-#: check -> adapters that it is meant for, each with what the error says is the mend.
 def names_another_layer() -> ModelAdapter:
     torch.manual_seed(2)
     return pooled(lstm=nn.LSTM(6, 5, batch_first=True, bidirectional=True))
 
 
+#: check -> adapters that it is meant for, each with what the error says is the mend.
 BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "sites": [
-        (NamesOneKeyTwice, "Give every site its own key"),
-        (NamesAStreamThatIsNone, "for every stream that a site names"),
-        (HidesASite, "no attention or allowed mask for 'layer 1'"),
-        (Raises, "raised ValueError: expected 3 axes"),
+        (shown.NamesOneKeyTwice, "Give every site its own key"),
+        (shown.NamesAStreamThatIsNone, "for every stream that a site names"),
+        (shown.HidesASite, "no attention or allowed mask for 'layer 1'"),
+        (computed.Raises, "raised ValueError: expected 3 axes"),
     ],
     "shapes": [
-        (ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
-        (AllowsByNumbers, "expected bool"),
-        (ShowsHiddenStatesOfTheStream, "Give the states that its values are made of"),
+        (shown.ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
+        (shown.AllowsByNumbers, "expected bool"),
+        (shown.ShowsHiddenStatesOfTheStream, "Give the states that its values are made of"),
     ],
     "capabilities": [
         (said(classes=("a", "b", "c")), "one logit per class"),
@@ -444,80 +123,80 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (said(reading="norms@layer=0", value_norms=False), "Declare value_norms"),
         (said(cross=True, reading="cls@layer=0"), "Add stack="),
     ],
-    "special_tokens": [(TagsNoSpecialTokens, r"begins with '\[start\]'.*Flag what the tokeniser")],
+    "special_tokens": [(shown.TagsNoSpecialTokens, r"begins with '\[start\]'.*Flag what the tokeniser")],
     "words": [
-        (CountsWordsAnew, "go on counting"),
-        (CountsSpecialTokensAsWords, "put -1 elsewhere"),
+        (shown.CountsWordsAnew, "go on counting"),
+        (shown.CountsSpecialTokensAsWords, "put -1 elsewhere"),
     ],
     "query": [(said(query=True), "Encode Instance.query too")],
-    "evaluation_mode": [(IsNoisy, "random in evaluation")],
+    "evaluation_mode": [(shown.IsNoisy, "random in evaluation")],
     "sums": [
-        (ShowsPaddingQueries, "Multiply the weights by allowed"),
-        (ForgetsTheMask, "Mask the scores with -inf"),
-        (ShowsScores, "not the scores"),
-        (lambda: KeepsItsSinksToItself(sinks=True), r"declare Site\(sinks=True\)"),
+        (shown.ShowsPaddingQueries, "Multiply the weights by allowed"),
+        (shown.ForgetsTheMask, "Mask the scores with -inf"),
+        (shown.ShowsScores, "not the scores"),
+        (lambda: shown.KeepsItsSinksToItself(sinks=True), r"declare Site\(sinks=True\)"),
     ],
     "allowed": [
-        (AllowsPaddingKeys, "True on padding keys"),
-        (AllowsPaddingQueries, "rows of padding queries"),
-        (LeavesATokenNothing, "attend to nothing"),
-        (lambda: KeepsItsStructureToItself(causal=True), "later tokens, where no weight ever is"),
-        (lambda: KeepsItsStructureToItself(window=3), "at some distances"),
+        (shown.AllowsPaddingKeys, "True on padding keys"),
+        (shown.AllowsPaddingQueries, "rows of padding queries"),
+        (shown.LeavesATokenNothing, "attend to nothing"),
+        (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, where no weight ever is"),
+        (lambda: shown.KeepsItsStructureToItself(window=3), "at some distances"),
     ],
     "self_replacement": [
-        (MovesWhenReplaced, "in place of the live ones"),
-        (MovesAtOneSiteAlone, "at 'layer 0' alone"),
-        (AsksAtOneSite, "never calls intervene at 'layer 1'"),
-        (OffersOtherWeights, "without dropout or scaling"),
+        (shown.MovesWhenReplaced, "in place of the live ones"),
+        (shown.MovesAtOneSiteAlone, "at 'layer 0' alone"),
+        (shown.AsksAtOneSite, "never calls intervene at 'layer 1'"),
+        (shown.OffersOtherWeights, "without dropout or scaling"),
     ],
     "intervention": [
-        (ShowsButDoesNotUse, "the model does not use it"),
-        (UsesButDoesNotShow, "Return the weights that were used"),
+        (shown.ShowsButDoesNotUse, "the model does not use it"),
+        (shown.UsesButDoesNotShow, "Return the weights that were used"),
     ],
-    "each_site": [(ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits as they are")],
+    "each_site": [(shown.ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits as they are")],
     "decode": [(said(decodes=True), "Declare replays for other models")],
     "padding": [
-        (ReadsPadding, "see the mask"),
-        (ShowsWeightsAtTheEnd, "Show each weight at the positions"),
+        (computed.ReadsPadding, "see the mask"),
+        (computed.ShowsWeightsAtTheEnd, "Show each weight at the positions"),
     ],
-    "left_padding": [(CountsPositionsFromTheEdge, "left_padding=False")],
+    "left_padding": [(computed.CountsPositionsFromTheEdge, "left_padding=False")],
     "batch_mates": [
-        (SeesBatchMates, "batch normalisation"),
-        (LeavesRowsSorted, "Undo any sort|not undone"),
+        (computed.SeesBatchMates, "batch normalisation"),
+        (computed.LeavesRowsSorted, "Undo any sort|not undone"),
     ],
     "embeddings": [
-        (ScalesGivenEmbeddings, "where the model looks its own embeddings up"),
-        (EmbedsFlat, r"of shape \(9, 20, d\)"),
+        (computed.ScalesGivenEmbeddings, "where the model looks its own embeddings up"),
+        (computed.EmbedsFlat, r"of shape \(9, 20, d\)"),
     ],
     "gradients": [
-        (DetachesEmbeddings, r"without detach\(\)"),
-        (DetachesReplacedWeights, "replaced attention at 'layer 1'"),
+        (computed.DetachesEmbeddings, r"without detach\(\)"),
+        (computed.DetachesReplacedWeights, "replaced attention at 'layer 1'"),
     ],
     "live_gradients": [
-        (OffersDetachedWeights, "no gradient passes through them"),
-        (DetachesReplacedWeights, "at 'layer 1'"),
-        (DetachesLiveWeights, "no gradient passes through them"),
+        (computed.OffersDetachedWeights, "no gradient passes through them"),
+        (computed.DetachesReplacedWeights, "at 'layer 1'"),
+        (computed.DetachesLiveWeights, "no gradient passes through them"),
     ],
-    "finite_differences": [(LeavesAPathOutOfTheGraph, "left out of the graph")],
+    "finite_differences": [(computed.LeavesAPathOutOfTheGraph, "left out of the graph")],
     "deletion": [
-        (DeletesTheNext, "Remove that id alone"),
-        (DeletesOnlyTheId, "Move the flags"),
-        (DeletesExtraEntries, "travel with its row"),
+        (computed.DeletesTheNext, "Remove that id alone"),
+        (computed.DeletesOnlyTheId, "Move the flags"),
+        (computed.DeletesExtraEntries, "travel with its row"),
     ],
-    "repeated_deletion": [(KeepsInAnotherOrder, "in their order")],
-    "substitution": [(SubstitutesTheNext, "other positions than those marked")],
+    "repeated_deletion": [(computed.KeepsInAnotherOrder, "in their order")],
+    "substitution": [(computed.SubstitutesTheNext, "other positions than those marked")],
     "resume": [(names_another_layer, "the encoder's states with nothing added")],
     "influence": [(names_another_layer, "influence.. and the gradients of run.. differ")],
     "replay": [
-        (ReplaysFrozen, "let all later layers run live"),
-        (ReplaysWithoutGradient, "passes no gradient"),
-        (ReplaysOneAlternative, r"expected \(B, V, C\)"),
+        (computed.ReplaysFrozen, "let all later layers run live"),
+        (computed.ReplaysWithoutGradient, "passes no gradient"),
+        (computed.ReplaysOneAlternative, r"expected \(B, V, C\)"),
     ],
     "transformed": [
-        (TransformsByOneHead, "its own part of the output projection"),
-        (TransformsNothing, "rows, heads, keys"),
+        (computed.TransformsByOneHead, "its own part of the output projection"),
+        (computed.TransformsNothing, "rows, heads, keys"),
     ],
-    "shipped": [(ShipsAnotherModel, "Update transformers")],
+    "shipped": [(computed.ShipsAnotherModel, "Update transformers")],
 }
 
 
@@ -575,7 +254,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
 
 
 def test_an_adapter_without_gradients_is_still_caught_by_what_its_logits_do() -> None:
-    adapter = ShowsButDoesNotUseInOneLayer(differentiable=False)
+    adapter = shown.ShowsButDoesNotUseInOneLayer(differentiable=False)
     failed = {one.check for one in full(adapter, PLAIN) if one.outcome == "fail"}
     assert failed == {"each_site"}
 
