@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters import recurrent
+from attnaudit.adapters import local, recurrent
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decoded
 from attnaudit.errors import AdapterError, DataError
@@ -26,6 +26,8 @@ SITE = Site(key="attention")
 OPEN, CLOSED = "open", -1e4
 #: States that are attended to at once where others are kept: they stay near the processor.
 STATES_AT_ONCE = 8192
+#: A batch read once, by whatever the encoder is known to be.
+Shared = recurrent.Begun | local.Begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class PooledAttentionAdapter:
     lstm: the one LSTM layer that makes the states, where the encoder is nothing else: nn.LSTM, or a pair of them that
     read forwards and backwards. Taking tokens away then reads again only what comes after them in each direction, and
     input influence needs no backward passes.
+    reach: how many tokens away, on either side, a state may depend on: 0 where the encoder reads each token alone, 7
+    for a convolution 15 wide. Taking tokens away then encodes again only what is near them.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class PooledAttentionAdapter:
         query: Callable[[Tensor, Tensor], Tensor] | None = None,
         open_classes: Callable[[Instance], Sequence[bool]] | None = None,
         lstm: recurrent.Layer | None = None,
+        reach: int | None = None,
     ) -> None:
         if len(classes) < 2 or len(set(classes)) != len(classes):
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
@@ -97,7 +102,12 @@ class PooledAttentionAdapter:
         self.family = family
         if lstm is not None:
             recurrent.refuse_other(lstm)
-        self.lstm = lstm
+        if reach is not None and (lstm is not None or reach < 0):
+            raise AdapterError(
+                f"reach is {reach}{' beside lstm' if lstm is not None else ''}; expected 0 or more, of an encoder that "
+                "is no LSTM. Leave it out: the audit gives the same numbers, more slowly."
+            )
+        self.lstm, self.reach = lstm, reach
         parts = (embedding, encoder, attention, decoder)
         self._modules = tuple(modules) if modules is not None else tuple(p for p in parts if isinstance(p, nn.Module))
         if not self._modules:
@@ -111,7 +121,7 @@ class PooledAttentionAdapter:
             mask=mask_id is not None,
             linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None,
             query=query is not None,
-            resumes=lstm is not None,
+            resumes=lstm is not None or reach is not None,
             influences=lstm is not None,
             max_tokens=max_tokens,
         )
@@ -232,18 +242,21 @@ class PooledAttentionAdapter:
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id)
 
-    def begin(self, inputs: Inputs) -> recurrent.Begun:
-        if self.lstm is None:
-            raise AdapterError("begin: the adapter knows of no LSTM. Give lstm, the layer that makes the states.")
-        return recurrent.begin(self.lstm, self.embed(inputs)[TEXT], inputs.mask[TEXT])
+    def begin(self, inputs: Inputs) -> Shared:
+        embeddings, mask = self.embed(inputs)[TEXT], inputs.mask[TEXT]
+        if self.lstm is not None:
+            return recurrent.begin(self.lstm, embeddings, mask)
+        if self.reach is not None:
+            return local.begin(self.encoder, embeddings, mask, self.reach)
+        raise AdapterError("begin: nothing is known of how states are made. Give lstm or reach.")
 
     def resume_width(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
-        return recurrent.width((keep & inputs.mask[TEXT][rows]).sum(1))
+        return cast(Shared, begun).width(rows, keep)
 
     def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
-        shared = cast(recurrent.Begun, begun)
-        states = recurrent.states_without(shared, rows, keep)
-        positions, inside = recurrent.kept_positions(shared, rows, keep)
+        shared = cast(Shared, begun)
+        states = shared.without(rows, keep)
+        positions, inside = shared.positions(rows, keep)
         allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
         asked = self._asked(inputs, self.embed(inputs))
         beside = self._beside(inputs, asked)

@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.ordered import Ordered, in_order, moved_up
 from attnaudit.errors import AdapterError
 
 #: The layer: one LSTM, of one direction or two, or the forward and the backward one apart.
@@ -45,12 +46,18 @@ class Direction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun:
-    """A batch read once. order: (B, T) positions of the tokens in their order, then padding. lengths: (B,)."""
+class Begun(Ordered):
+    """A batch read once."""
 
-    order: Tensor
-    lengths: Tensor
     directions: tuple[Direction, ...]
+
+    def width(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """(V,) as how many tokens of an ordinary pass a variant counts in one from shared states."""
+        return (self.kept(rows, keep).sum(1) + STEPPED - 1) // STEPPED
+
+    def without(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """As `states_without`."""
+        return states_without(self, rows, keep)
 
     @cached_property
     def states(self) -> Tensor:
@@ -97,16 +104,10 @@ def refuse_other(layer: object) -> None:
             )
 
 
-def width(tokens: Tensor) -> Tensor:
-    """tokens (V,) of variants -> (V,) as how many tokens of an ordinary pass they count in one from shared states."""
-    return (tokens + STEPPED - 1) // STEPPED
-
-
 def begin(layer: Layer, embeddings: Tensor, mask: Tensor) -> Begun:
     """embeddings (B, T, d), mask (B, T) -> their pass through the layer, without a graph."""
     with torch.no_grad():
-        order = (~mask).to(torch.uint8).sort(dim=1, stable=True).indices
-        lengths = mask.sum(1)
+        order, lengths = in_order(mask)
         steps = int(lengths.max()) if len(lengths) else 0
         directions = []
         for lstm, suffix, backwards in _cells(layer):
@@ -156,32 +157,11 @@ def _step(gates: Tensor, hidden: Tensor, cell: Tensor, recurrent: Tensor) -> Non
     torch.tanh(cell, out=hidden).mul_(opened[:, :h])
 
 
-def kept_positions(begun: Begun, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """rows (V,), keep (V, T) positions -> (V, W) positions of the tokens that stay, moved up in their order, and which
-    of them are tokens, not padding."""
-    kept = _kept(begun, rows, keep)
-    order, inside = _moved_up(kept)
-    return begun.order[rows].gather(1, order), inside
-
-
-def _kept(begun: Begun, rows: Tensor, keep: Tensor) -> Tensor:
-    """(V, T) which tokens stay, in their order and without padding."""
-    places = torch.arange(keep.shape[1], device=keep.device)
-    return keep.gather(1, begun.order[rows]) & (places < begun.lengths[rows, None])
-
-
-def _moved_up(kept: Tensor) -> tuple[Tensor, Tensor]:
-    lengths = kept.sum(1)
-    width = max(1, int(lengths.max())) if len(kept) else 1
-    order = (~kept).to(torch.uint8).sort(dim=1, stable=True).indices[:, :width]
-    return order, torch.arange(width, device=kept.device) < lengths[:, None]
-
-
 def states_without(begun: Begun, rows: Tensor, keep: Tensor) -> Tensor:
     """rows (V,), keep (V, T) which positions stay -> (V, W, m) states of those tokens read alone, moved up in their
     order, zero on padding."""
-    kept = _kept(begun, rows, keep)
-    order, inside = _moved_up(kept)
+    kept = begun.kept(rows, keep)
+    order, inside = moved_up(kept)
     (variants, width), length, lengths = order.shape, kept.shape[1], kept.sum(1)
     token = torch.where(inside, order, length) + rows[:, None] * (length + 1)
     states = begun.states.flatten(0, 1).index_select(0, token.flatten())
@@ -191,7 +171,7 @@ def states_without(begun: Begun, rows: Tensor, keep: Tensor) -> Tensor:
             read = kept
             if direction is not begun.directions[0]:
                 read = _mirrored(kept, begun.lengths[rows])
-                order, inside = _moved_up(read)
+                order, inside = moved_up(read)
                 target = torch.where(inside, lengths[:, None] - 1 - target, target)
             target = target + torch.arange(variants, device=kept.device)[:, None] * width
             _read_on(direction, rows, begun.lengths[rows], read, order, target, part)

@@ -54,6 +54,7 @@ class ReferenceModel(PooledAttentionAdapter):
             description=description,
             family=f"pooled attention, {model.architecture.encoder} encoder",
             lstm=model.encoder.layer if isinstance(model.encoder, BiLSTM) and guide is None else None,
+            reach=model.encoder.reach if guide is None else None,
         )
         self._capabilities = dataclasses.replace(self._capabilities, retrains=model.architecture.planted is None)
         self.model: PooledClassifier = model

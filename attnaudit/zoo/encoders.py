@@ -19,10 +19,11 @@ from attnaudit.errors import ModelError
 
 class Encoder(nn.Module):
     """Base of the encoders. width: features of one hidden state (m). depth: how many layers are usual, for an
-    encoder that stacks them."""
+    encoder that stacks them. reach: how many tokens away a state may depend on, None for any number."""
 
     width: int
     depth: ClassVar[int | None] = None
+    reach: int | None = None
 
     def __init__(self, *_sizes: int) -> None:
         super().__init__()
@@ -98,6 +99,7 @@ class CNN(Encoder):
     Zeros stand before and after the text. Raises ModelError for fewer features than filters."""
 
     FILTERS: ClassVar = (1, 3, 5, 7, 15)
+    reach = max(FILTERS) // 2
 
     def __init__(self, embedding_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -175,6 +177,8 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
 class MLP(Encoder):
     """Two ReLU layers applied to each token alone; width is hidden_size. Context-free."""
 
+    reach = 0
+
     def __init__(self, embedding_size: int, hidden_size: int) -> None:
         super().__init__()
         self.width = hidden_size
@@ -189,6 +193,8 @@ class MLP(Encoder):
 
 class Average(Encoder):
     """A linear map and tanh applied to each token alone (Jain & Wallace 2019, "average"); width is hidden_size."""
+
+    reach = 0
 
     def __init__(self, embedding_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -211,6 +217,7 @@ class Joined(Encoder):
                 f"wide): give --embedding-size {encoder.width}, or another --hidden-size."
             )
         self.inner = encoder
+        self.reach = encoder.reach
         self.states = states
         self.width = encoder.width + (embedding_size if states == "concat" else 0)
 

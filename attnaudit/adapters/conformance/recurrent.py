@@ -13,7 +13,8 @@ from attnaudit.adapters.protocol import TEXT, SharingAdapter
 
 MEND = (
     "Name in lstm the one layer whose outputs, forwards then backwards, are the encoder's states with nothing added, "
-    "or leave it out; an adapter of one's own may say resumes=False and influences=False."
+    "or in reach how many tokens away a state may depend on; or leave them out. An adapter of one's own may say "
+    "resumes=False and influences=False."
 )
 
 

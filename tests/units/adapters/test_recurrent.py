@@ -18,6 +18,7 @@ from attnaudit.instances import Instance
 from attnaudit.measurement.batch import Batch
 from attnaudit.measurement.passes import Passes
 from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
+from tests.units.adapters.ragged import ragged
 
 torch.manual_seed(0)
 LAYERS: dict[str, recurrent.Layer] = {
@@ -36,19 +37,6 @@ def plain(layer: recurrent.Layer, embeddings: Tensor) -> Tensor:
     return states
 
 
-@st.composite
-def ragged(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """embeddings (B, T, d), mask (B, T) with padding anywhere, rows (V,), keep (V, T)."""
-    count, width, variants = draw(st.integers(1, 4)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-
-    def marks(rows: int) -> Tensor:
-        return torch.rand(rows, width, generator=generator) < draw(st.sampled_from([0.3, 0.8, 1.0]))
-
-    rows = torch.randint(0, count, (variants,), generator=generator)
-    return torch.randn(count, width, 3, generator=generator), marks(count), rows, marks(variants)
-
-
 @pytest.mark.parametrize("name", list(LAYERS))
 @settings(max_examples=40, deadline=None)
 @given(case=ragged())
@@ -58,7 +46,7 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
     embeddings, mask, rows, keep = case
     begun = recurrent.begin(LAYERS[name], embeddings, mask)
     found = recurrent.states_without(begun, rows, keep)
-    positions, inside = recurrent.kept_positions(begun, rows, keep)
+    positions, inside = begun.positions(rows, keep)
     assert found.shape[:2] == positions.shape == inside.shape
     for v, row in enumerate(rows.tolist()):
         stays = (keep[v] & mask[row]).nonzero()[:, 0]
