@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attnaudit.data import load
-from benchmarks.speed import pooled, ranks, startup, subjects, writing
+from benchmarks.speed import local, pooled, ranks, startup, subjects, writing
 from benchmarks.speed.timing import Comparison, DisagreementError, Timed, compare
 
 REPEATS, QUICK_REPEATS = 3, 1
@@ -26,6 +26,7 @@ def comparisons(quick: bool) -> Iterator[Comparison]:
     for family in (ranks.kendall, ranks.weighted, ranks.information):
         yield from family(shrink)
     yield from pooled.comparisons(quick)
+    yield from local.comparisons(quick)
     if not subjects.missing_transformers():
         from benchmarks.speed import causal, minilm
 

@@ -1,0 +1,83 @@
+"""Encoders that read each token alone or a few around it: what their reach gives leave-one-out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnaudit.adapters import PooledAttentionAdapter
+from attnaudit.zoo.model import Architecture, PooledClassifier
+from benchmarks.speed.plain import Rows, encoded, real_tokens
+from benchmarks.speed.pooled import audited, passes_of, rows_apart
+from benchmarks.speed.subjects import Subject, in_order, long_texts, short_texts, trained
+from benchmarks.speed.timing import Comparison
+
+DELETION = "leave_one_out.inputs"
+ENCODERS = {"cnn": "CNN", "average": "average"}
+
+
+def comparisons(quick: bool) -> Iterator[Comparison]:
+    lengths = [("n≈20", short_texts(24 if quick else 64)), ("n≈124", long_texts(3 if quick else 8))]
+    for encoder in ENCODERS:
+        for name, data in lengths:
+            yield _leave_one_out(encoder, name, data)
+
+
+def _leave_one_out(encoder: str, name: str, data: Any) -> Comparison:
+    _, vocabulary = trained()
+    torch.manual_seed(0)
+    model = PooledClassifier(
+        Architecture(encoder=encoder, embedding_size=300), vocabulary_size=len(vocabulary), classes=2
+    )
+    adapter = PooledAttentionAdapter(
+        embedding=model.eval().requires_grad_(False).embedding,
+        encoder=model.encoder,
+        attention=model.attention,
+        decoder=model.decoder,
+        tokenize=vocabulary.encode,
+        classes=("negative", "positive"),
+        modules=(model,),
+        reach=model.encoder.reach,
+    )
+    subject = Subject(name=name, adapter=adapter, model=model, data=data)
+    texts = encoded(adapter, in_order(data))
+    passes: Counter[str] = Counter()
+
+    def theirs() -> Any:
+        passes.clear()
+        return _one_by_one(model, texts, passes)
+
+    return Comparison(
+        name=f"{ENCODERS[encoder]}: leave-one-out by deletion, {name}",
+        rival="plain PyTorch, one by one",
+        instances=len(texts),
+        ours=lambda: audited(subject, DELETION),
+        theirs=theirs,
+        difference=lambda ours, found: rows_apart(ours[0].vectors[f"{DELETION}.change"], found),
+        tolerance=1e-5,
+        our_passes=passes_of,
+        their_passes=lambda: dict(passes),
+    )
+
+
+@torch.no_grad()
+def _one_by_one(model: PooledClassifier, texts: Sequence[list[int]], passes: Counter[str]) -> Rows:
+    """One forward pass for each token of each text, with the token deleted."""
+
+    def probability(ids: Tensor) -> Tensor:
+        passes["forward"] += 1
+        passes["forward_rows"] += 1
+        return torch.sigmoid(model(ids, torch.ones_like(ids, dtype=torch.bool), ~real_tokens(ids)))[0].double()
+
+    found = []
+    for ids in texts:
+        whole = torch.tensor([ids])
+        clean = probability(whole)
+        changed = [probability(torch.cat([whole[:, :i], whole[:, i + 1 :]], 1)) for i in range(1, len(ids) - 1)]
+        found.append(np.abs((torch.cat(changed) - clean).numpy()))
+    return found
