@@ -136,25 +136,30 @@ def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
     at or below it, else "undecided".
 
     what: the number in words, such as "drop in F1, tying less base". Cases without values were not run, and do not
-    count; without any, the claim is undecided.
+    count. Those of one seed have no interval: they are told, and decide nothing; a claim that has no others is
+    undecided.
     """
     spans = [(case.name, span(case.values)) for case in cases if case.values]
     if not spans:
         return "undecided", "none of the rows that this needs was run here"
-    sides = [_side(one) for _, one in spans]
-    holds: Holds = "no" if "no" in sides else "undecided" if "undecided" in sides else "yes"
+    single = [one for _, one in spans if one.n == 1]
+    sides = [_side(one.low, one.high) for _, one in spans if one.low is not None and one.high is not None]
+    holds: Holds = "no" if "no" in sides else "yes" if sides and "undecided" not in sides else "undecided"
     seeds = sorted({one.n for _, one in spans})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
     shown = "; ".join(f"{name} {one.words(digits)}" for name, one in spans)
-    counts = f"so in {sides.count('yes')} of {plural(len(sides), 'row')}, the reverse in {sides.count('no')}"
-    level = "" if seeds == [1] else f", {CONFIDENCE:.0%} interval"
-    return holds, f"{what} (mean over {over}{level}): {counts}. {shown}"
+    counts = []
+    if sides:
+        counts.append(f"so in {sides.count('yes')} of {plural(len(sides), 'row')}, the reverse in {sides.count('no')}")
+    if single:
+        like = sum(one.mean > 0 for one in single)
+        counts.append(f"of {plural(len(single), 'row')} of one seed, which cannot decide, {like} so")
+    level = f", {CONFIDENCE:.0%} interval" if sides else ""
+    return holds, f"{what} (mean over {over}{level}): {'; '.join(counts)}. {shown}"
 
 
-def _side(one: Span) -> Holds:
-    if one.low is None or one.high is None:
-        return "undecided"
-    return "yes" if one.low > 0 else "no" if one.high <= 0 else "undecided"
+def _side(low: float, high: float) -> Holds:
+    return "yes" if low > 0 else "no" if high <= 0 else "undecided"
 
 
 def _case(name: str, more: dict[int, float], less: dict[int, float]) -> Case:

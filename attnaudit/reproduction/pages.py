@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def write(one: Reproduction, folder: Path, stem: str) -> list[Path]:
     """Write the three files, and the claims of all reports in the folder together. Raises ReportError when they cannot
     be written."""
     written = _written(folder, _files(one, stem))
-    return [*written, *_written(folder, {TOGETHER: _together(folder)})]
+    return [*written, *_written(folder, {TOGETHER: together(folder)})]
 
 
 def _files(one: Reproduction, stem: str) -> dict[str, str]:
@@ -145,13 +146,26 @@ def markdown(one: Reproduction) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _together(folder: Path) -> str:
+def together(folder: Path) -> str:
+    """The claims of all reports in a folder, and what was run for them."""
+    read = {path.stem: read_if_there(path) for path in sorted(folder.glob("*.json"))}
+    found = {stem: one for stem, one in read.items() if one is not None}
     lines = [f"# {words.CLAIMS}", ""]
-    for path in sorted(folder.glob("*.json")):
-        one = read_if_there(path)
-        if one is not None and one.findings:
-            lines += [f"## [{words.heading(one)}]({path.stem}.md)", "", one.citation, "", *_findings(one), ""]
-    return "\n".join(lines)
+    for stem, one in found.items():
+        if one.findings:
+            lines += [f"## [{words.heading(one)}]({stem}.md)", "", one.citation, "", *_findings(one), ""]
+    return "\n".join([*lines, *_coverage(found)])
+
+
+def _coverage(found: Mapping[str, Reproduction]) -> list[str]:
+    corpora = list(dict.fromkeys(row.corpus for one in found.values() for row in words.rows_of_corpora(one)))
+    lines = ["## What was run", "", "Rows of each table that have numbers, and how many seeds they have.", ""]
+    lines += [f"| table | {' | '.join(corpora)} |", "|---|" + "---|" * len(corpora)]
+    for stem, one in found.items():
+        for table in one.tables:
+            cells = (words.run(table, corpus) for corpus in corpora)
+            lines.append(f"| [{stem}]({stem}.md) {table.name} | {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def _claims(one: Reproduction) -> list[str]:

@@ -79,3 +79,19 @@ def commands(one: Reproduction) -> list[str]:
     """Every command that a row stems from, in the order of the rows."""
     found: Sequence[str] = [row.made.command for table in one.tables for row in table.rows if row.made]
     return list(dict.fromkeys(found))
+
+
+def rows_of_corpora(one: Reproduction | Table) -> list[Row]:
+    """The rows of one corpus each, without those that are of several rows together."""
+    tables = (one,) if isinstance(one, Table) else one.tables
+    return [row for table in tables for row in table.rows if row.name.startswith(f"{row.corpus}/")]
+
+
+def run(table: Table, corpus: str) -> str:
+    """'2 of 9, 3 seeds': how many rows of a corpus have numbers; empty where the table has none of it."""
+    rows = [row for row in rows_of_corpora(table) if row.corpus == corpus]
+    seeds = sorted({len(row.made.seeds) for row in rows if row.made})
+    if not seeds:
+        return "none" if rows else ""
+    span = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    return f"{sum(row.made is not None for row in rows)} of {len(rows)}, {span}"

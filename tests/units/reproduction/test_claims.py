@@ -87,6 +87,8 @@ CLEAR, REVERSE, OPEN = (0.10, 0.11, 0.12), (-0.10, -0.11, -0.12), (-0.1, 0.0, 0.
         ([CLEAR, OPEN, REVERSE], "no"),
         ([(0.0, 0.0)], "no"),
         ([(0.5,)], "undecided"),
+        ([CLEAR, (-0.5,)], "yes"),
+        ([REVERSE, (0.5,)], "no"),
         ([(), ()], "undecided"),
         ([], "undecided"),
     ],
@@ -102,7 +104,11 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
         "drop (mean over 3 seeds, 95% interval): so in 1 of 2 rows, the reverse in 1. "
         "sst +0.110 [0.085, 0.135]; imdb −0.110 [−0.135, −0.085]"
     )
-    assert "(one seed)" in everywhere([Case(name="sst", values=(0.5,))], what="drop")[1]
+    single = Case(name="snli", values=(0.5,))
+    assert everywhere([single], what="drop")[1] == (
+        "drop (mean over 1 seed): of 1 row of one seed, which cannot decide, 1 so. snli +0.500 (one seed)"
+    )
+    assert "so in 1 of 2 rows, the reverse in 1; of 1 row of one seed" in everywhere([*cases, single], what="drop")[1]
     assert everywhere([], what="drop")[1] == "none of the rows that this needs was run here"
 
 

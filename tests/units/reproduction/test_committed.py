@@ -26,4 +26,7 @@ def test_a_reproduction_is_whole_and_its_page_is_of_it(path: Path) -> None:
     assert any(row.lines for table in one.tables for row in table.rows)
     assert all(not row.made.quick for table in one.tables for row in table.rows if row.made)
     assert path.with_suffix(".md").read_text(encoding="utf-8") == pages.markdown(one)
-    assert f"({path.stem}.md)" in (FOLDER / pages.TOGETHER).read_text(encoding="utf-8")
+
+
+def test_the_claims_together_are_of_the_reproductions() -> None:
+    assert (FOLDER / pages.TOGETHER).read_text(encoding="utf-8") == pages.together(FOLDER)
