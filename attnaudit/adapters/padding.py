@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs
 
 
-def pad(rows: Sequence[Sequence[int | bool]], *, value: int | bool, device: torch.device) -> tuple[Tensor, Tensor]:
+def pad(
+    rows: Sequence[Sequence[int | bool] | NDArray[Any]], *, value: int | bool, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Ragged rows -> ((B, T) padded on the right with `value`, (B, T) mask that is True on entries).
 
     T is at least 1, so that an empty row is still a row.

@@ -6,9 +6,12 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnaudit.adapters.padding import pad
@@ -16,10 +19,13 @@ from attnaudit.adapters.pooled import Encoding
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import f1
-from attnaudit.zoo.batching import by_length, shuffled_batches
+from attnaudit.zoo.batching import shuffled_batches, within_tokens
 from attnaudit.zoo.model import Architecture, Pass, PooledClassifier, Query
 from attnaudit.zoo.regularisers import masked_words, require_equal_widths, tying
 from attnaudit.zoo.text import PAD, Vocabulary, open_classes
+
+#: Tokens, padding included, of a batch outside training.
+EVALUATED = 16384
 
 #: (batches done, batches in all, what was last measured)
 Progress = Callable[[int, int, str], None]
@@ -182,6 +188,18 @@ def _classes(training: Dataset) -> tuple[str, ...]:
     return classes
 
 
+class _Text(NamedTuple):
+    """ids and special flags of one text, without its words: a large data set is held for as long as it trains."""
+
+    ids: NDArray[np.int32]
+    special: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, encoding: Encoding) -> _Text:
+        special = encoding.special or np.zeros(len(encoding.ids), dtype=bool)
+        return cls(np.asarray(encoding.ids, dtype=np.int32), np.asarray(special, dtype=bool))
+
+
 class _Rows:
     """A data set as ids and class indices. Raises DataError naming the first row that cannot be used."""
 
@@ -210,32 +228,33 @@ class _Rows:
         flags = torch.tensor([self.open[row] for row in chosen]) if self.open else None
         return ids, mask, special, Query(ids=asked[0], mask=asked[1], open=flags)
 
-    def by_length(self, rows: Sequence[int]) -> list[int]:
-        return by_length([len(one.ids) for one in self.encodings], rows)
+    @property
+    def lengths(self) -> list[int]:
+        return [len(one.ids) for one in self.encodings]
 
 
-def _padded(encodings: Sequence[Encoding]) -> tuple[Tensor, Tensor, Tensor]:
+def _padded(texts: Sequence[_Text]) -> tuple[Tensor, Tensor, Tensor]:
     """ids, mask and special (B, T), padded on the right."""
     device = torch.device("cpu")
-    ids, mask = pad([one.ids for one in encodings], value=PAD, device=device)
-    special, _ = pad([one.special or [] for one in encodings], value=False, device=device)
+    ids, mask = pad([one.ids for one in texts], value=PAD, device=device)
+    special, _ = pad([one.special for one in texts], value=False, device=device)
     return ids, mask, special
 
 
-def _encoding(one: Instance, vocabulary: Vocabulary) -> Encoding:
+def _encoding(one: Instance, vocabulary: Vocabulary) -> _Text:
     encoding = vocabulary.encode(one.text)
     if all(encoding.special or ()):
         raise DataError(f"{one.where or one.id}: the text has no word and no punctuation mark. Remove the row.")
-    return encoding
+    return _Text.of(encoding)
 
 
-def _query(one: Instance, vocabulary: Vocabulary, form: str) -> Encoding:
+def _query(one: Instance, vocabulary: Vocabulary, form: str) -> _Text:
     if one.query is None:
         raise DataError(
             f"{one.where or one.id}: the row has no query, but form '{form}' reads a text and a query. Fill the column "
             "'query', or give --form text."
         )
-    return vocabulary.encode(one.query)
+    return _Text.of(vocabulary.encode(one.query))
 
 
 def _open(one: Instance, classes: tuple[str, ...]) -> list[bool]:
@@ -258,7 +277,7 @@ def _label(one: Instance, classes: tuple[str, ...]) -> int:
 
 
 def _batches(rows: _Rows, size: int, generator: torch.Generator) -> Iterator[list[int]]:
-    return shuffled_batches([len(one.ids) for one in rows.encodings], size, generator)
+    return shuffled_batches(rows.lengths, size, generator)
 
 
 def _loss(labels: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -356,13 +375,11 @@ def _as_stored(model: PooledClassifier) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: PooledClassifier, rows: _Rows, *, batch_size: int = 256) -> Score:
+def evaluate(model: PooledClassifier, rows: _Rows) -> Score:
     """Accuracy and F1, in evaluation mode."""
     model.eval()
-    order = rows.by_length(range(len(rows.labels)))
-    predicted = [0] * len(order)
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
+    predicted = [0] * len(rows.labels)
+    for chosen in within_tokens(rows.lengths, EVALUATED):
         logits = model(*rows.batch(chosen))
         answers = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)
         for row, answer in zip(chosen, answers.tolist(), strict=True):
@@ -371,12 +388,11 @@ def evaluate(model: PooledClassifier, rows: _Rows, *, batch_size: int = 256) -> 
 
 
 @torch.no_grad()
-def _mean(of: Distance, model: PooledClassifier, rows: _Rows, *, batch_size: int = 256) -> float:
+def _mean(of: Distance, model: PooledClassifier, rows: _Rows) -> float:
     """Mean over the rows, in evaluation mode."""
     model.eval()
-    order = rows.by_length(range(len(rows.labels)))
-    parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    return sum(of(model, model.trace(*rows.batch(part))).sum().item() for part in parts) / len(order)
+    batches = within_tokens(rows.lengths, EVALUATED)
+    return sum(of(model, model.trace(*rows.batch(part))).sum().item() for part in batches) / len(rows.labels)
 
 
 def score(labels: Sequence[int], predicted: Sequence[int], classes: int) -> Score:
