@@ -15,6 +15,8 @@ from attnaudit.report.words import number, plural
 from attnaudit.reproduction.records import Finding, Holds, Line, Reproduction, Row
 
 CONFIDENCE = 0.95
+#: Rows that the evidence of a claim names one by one.
+SHOWN = 8
 #: (holds, evidence in a sentence)
 Answer = tuple[Holds, str]
 
@@ -147,7 +149,6 @@ def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
     holds: Holds = "no" if "no" in sides else "yes" if sides and "undecided" not in sides else "undecided"
     seeds = sorted({one.n for _, one in spans})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
-    shown = "; ".join(f"{name} {one.words(digits)}" for name, one in spans)
     counts = []
     if sides:
         counts.append(f"so in {sides.count('yes')} of {plural(len(sides), 'row')}, the reverse in {sides.count('no')}")
@@ -155,7 +156,18 @@ def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
         like = sum(one.mean > 0 for one in single)
         counts.append(f"of {plural(len(single), 'row')} of one seed, which cannot decide, {like} so")
     level = f", {CONFIDENCE:.0%} interval" if sides else ""
-    return holds, f"{what} (mean over {over}{level}): {'; '.join(counts)}. {shown}"
+    return holds, f"{what} (mean over {over}{level}): {'; '.join(counts)}. {_shown(spans, digits)}"
+
+
+def _shown(spans: Sequence[tuple[str, Span]], digits: int) -> str:
+    """Each row with its interval; where they are many, those that speak least for the claim and the one that does
+    most."""
+    said = [f"{name} {one.words(digits)}" for name, one in spans]
+    if len(said) <= SHOWN:
+        return "; ".join(said)
+    order = sorted(range(len(spans)), key=lambda i: spans[i][1].mean)
+    least = "; ".join(said[i] for i in order[: SHOWN - 2])
+    return f"Least: {least}; … most: {said[order[-1]]}"
 
 
 def _side(low: float, high: float) -> Holds:
