@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,5 +18,5 @@ def test_every_row_is_in_one_batch_that_stays_within_its_tokens(lengths: list[in
     assert widest == sorted(widest)
     for batch, width in zip(batches, widest, strict=True):
         assert len(batch) == 1 or len(batch) * width <= tokens
-    for batch, later in zip(batches, batches[1:], strict=False):
+    for batch, later in itertools.pairwise(batches):
         assert (len(batch) + 1) * lengths[later[0]] > tokens
