@@ -133,11 +133,11 @@ def span(values: Sequence[float]) -> Span:
     return Span(mean=mean, low=mean - half, high=mean + half, n=len(values))
 
 
-def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
+def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3, shared: Holds = "no") -> Answer:
     """Whether a number is positive in every case: "yes" where all intervals over seeds are above 0, "no" where one is
     at or below it, else "undecided".
 
-    what: the number in words, such as "drop in F1, tying less base". Cases without values were not run, and do not
+    shared: what exactly 0 in every seed says, as where a place is shared. what: the number in words, such as "drop in F1, tying less base". Cases without values were not run, and do not
     count. Those of one seed have no interval: they are told, and decide nothing; a claim that has no others is
     undecided.
     """
@@ -145,7 +145,8 @@ def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
     if not spans:
         return "undecided", "none of the rows that this needs was run here"
     single = [one for _, one in spans if one.n == 1]
-    sides = [_side(one.low, one.high) for _, one in spans if one.low is not None and one.high is not None]
+    bounds = [(one.low, one.high) for _, one in spans if one.low is not None and one.high is not None]
+    sides = [shared if low == high == 0 else _side(low, high) for low, high in bounds]
     holds: Holds = "no" if "no" in sides else "yes" if sides and "undecided" not in sides else "undecided"
     seeds = sorted({one.n for _, one in spans})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")

@@ -173,6 +173,12 @@ def test_claims_of_the_ranking() -> None:
     assert holds == "yes"
     assert "mean/" not in evidence
     assert claim("bilstm-additive-best")(reproduction(ranking=rows))[0] == "undecided"
+    tied = [*rows[:2], ranked("sst/mlp/deep", [0.90, 0.91, 0.92])]
+    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=tied))
+    assert holds == "yes"
+    assert "sst, against mlp/deep +0.000" in evidence
+    beaten = [*rows[:2], ranked("sst/mlp/deep", [0.96, 0.97, 0.98])]
+    assert claim("bilstm-additive-best")(reproduction(ranking=beaten))[0] == "no"
     assert claim("deep-over-dot")(reproduction(ranking=rows))[0] == "undecided"
     assert claim("additive-over-dot")(reproduction(ranking=rows[3:]))[0] == "undecided"
 
