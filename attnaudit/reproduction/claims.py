@@ -137,9 +137,9 @@ def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3, shared: Hol
     """Whether a number is positive in every case: "yes" where all intervals over seeds are above 0, "no" where one is
     at or below it, else "undecided".
 
-    shared: what exactly 0 in every seed says, as where a place is shared. what: the number in words, such as "drop in F1, tying less base". Cases without values were not run, and do not
-    count. Those of one seed have no interval: they are told, and decide nothing; a claim that has no others is
-    undecided.
+    shared: what exactly 0 in every seed says, as where a place is shared. what: the number in words, such as "drop in
+    F1, tying less base". Cases without values were not run, and do not count. Those of one seed have no interval: they
+    are told, and decide nothing; a claim that has no others is undecided.
     """
     spans = [(case.name, span(case.values)) for case in cases if case.values]
     if not spans:

@@ -88,7 +88,8 @@ CLAIMS: tuple[Claim, ...] = (
     _over_dot("deep"),
     Claim(
         name="bilstm-additive-best",
-        sentence="Of all encoders and attentions, BiLSTM with additive attention has the highest τ (here: alone or shared).",
+        sentence="Of all encoders and attentions, BiLSTM with additive attention has the highest τ (here: alone or "
+        "shared).",
         paper="§5",
         read=_best,
     ),
