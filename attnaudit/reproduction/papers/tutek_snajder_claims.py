@@ -137,8 +137,9 @@ def remedies(one: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...
         if treated - plain < LEAST_EFFECT:
             continue
         said = ", ".join(f"{SHOWN[q]} {before:.2f} → {after:.2f}" for q, (before, after) in effects.items())
-        seeds = min(len(by_seed(one, "fragility", name, "tvd")) for pair in pairs for name in pair)
-        over = f"medians of {plural(len(pairs), 'pair')} of models, {plural(seeds, 'seed')} each"
+        seeds = sorted({len(by_seed(one, "fragility", name, "tvd")) for pair in pairs for name in pair})
+        each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+        over = f"medians of {plural(len(pairs), 'pair')} of models, {each} each"
         found.append(
             Remedy(
                 question="used",
