@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.zoo.model import Architecture, PooledClassifier
 from benchmarks.speed.plain import Rows, encoded, real_tokens
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
-from benchmarks.speed.subjects import Subject, in_order, long_texts, short_texts, trained
+from benchmarks.speed.subjects import in_order, long_texts, pooled, short_texts, trained
 from benchmarks.speed.timing import Comparison
 
 DELETION = "leave_one_out.inputs"
@@ -34,18 +33,8 @@ def _leave_one_out(encoder: str, name: str, data: Any) -> Comparison:
     model = PooledClassifier(
         Architecture(encoder=encoder, embedding_size=300), vocabulary_size=len(vocabulary), classes=2
     )
-    adapter = PooledAttentionAdapter(
-        embedding=model.eval().requires_grad_(False).embedding,
-        encoder=model.encoder,
-        attention=model.attention,
-        decoder=model.decoder,
-        tokenize=vocabulary.encode,
-        classes=("negative", "positive"),
-        modules=(model,),
-        reach=model.encoder.reach,
-    )
-    subject = Subject(name=name, adapter=adapter, model=model, data=data)
-    texts = encoded(adapter, in_order(data))
+    subject = pooled(name, data, model.eval().requires_grad_(False), vocabulary, reach=model.encoder.reach)
+    texts = encoded(subject.adapter, in_order(data))
     passes: Counter[str] = Counter()
 
     def theirs() -> Any:

@@ -79,10 +79,15 @@ def trained() -> tuple[Any, Any]:
 
 
 def bilstm(name: str, data: Dataset) -> Subject:
+    model, vocabulary = trained()
+    return pooled(name, data, model, vocabulary, lstm=model.encoder.layer)
+
+
+def pooled(name: str, data: Dataset, model: Any, vocabulary: Any, **told: Any) -> Subject:
+    """A reference model by the names of its parts, as a user gives theirs. told: what is known of its encoder."""
     from attnaudit.adapters import PooledAttentionAdapter
     from attnaudit.zoo.text import UNKNOWN
 
-    model, vocabulary = trained()
     adapter = PooledAttentionAdapter(
         embedding=model.embedding,
         encoder=model.encoder,
@@ -92,7 +97,7 @@ def bilstm(name: str, data: Dataset) -> Subject:
         classes=("negative", "positive"),
         modules=(model,),
         mask_id=UNKNOWN,
-        lstm=model.encoder.layer,
+        **told,
     )
     return Subject(name=name, adapter=adapter, model=model, data=data)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,11 +11,9 @@ from torch import Tensor
 from attnaudit.adapters import PooledAttentionAdapter, local
 from attnaudit.adapters.conformance import check_adapter
 from attnaudit.errors import AdapterError
-from attnaudit.instances import Instance
-from attnaudit.measurement.batch import Batch
 from attnaudit.zoo.encoders import CNN, MLP, Average, Encoder, Joined
 from tests.small_models import WORDS, Attention, adapter, dataset, tokenize_with_ends
-from tests.units.adapters.ragged import ragged
+from tests.units.adapters.variants import batch, deletion_agrees, ragged
 
 torch.manual_seed(0)
 
@@ -82,15 +78,6 @@ def pair(name: str, **changes: object) -> tuple[PooledAttentionAdapter, PooledAt
     return adapter(2, **parts, reach=encoder.reach), adapter(2, **parts)
 
 
-def batch(model: PooledAttentionAdapter, texts: list[str], budget: int) -> Batch:
-    for module in model.modules:
-        module.eval()
-    instances = [Instance(id=str(i), text=text) for i, text in enumerate(texts)]
-    return Batch(
-        model, instances, range(len(texts)), seed=0, gradients=False, budget=budget, counts=Counter(), unit="tokens"
-    )
-
-
 @pytest.mark.parametrize("name", ["near", "far", "token alone"])
 @pytest.mark.parametrize("tokenizer", ["plain", "ends", "attended ends"])
 @settings(max_examples=10, deadline=None)
@@ -98,21 +85,7 @@ def batch(model: PooledAttentionAdapter, texts: list[str], budget: int) -> Batch
 def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, name: str, texts: list[str], budget: int) -> None:
     ends = {} if tokenizer == "plain" else {"tokenize": tokenize_with_ends, "attend_special": tokenizer != "ends"}
     fast, slow = pair(name, **ends)
-    found, expected = batch(fast, texts, budget), batch(slow, texts, budget)
-    torch.testing.assert_close(found.deleted, expected.deleted, rtol=0, atol=1e-6, equal_nan=True)
-    generator = torch.Generator().manual_seed(len(texts))
-    rows = torch.randint(0, len(texts), (12,), generator=generator)
-    keep = torch.rand(12, found.real.shape[1], generator=generator) < 0.5
-    torch.testing.assert_close(
-        found.erased(rows, keep, "deletion"),
-        expected.erased(rows, keep, "deletion"),
-        rtol=0,
-        atol=1e-6,
-        equal_nan=True,
-    )
-    assert expected.counts["resume"] == 0
-    if any(len(text.split()) > 1 for text in texts):
-        assert found.counts["resume"] > 0
+    deletion_agrees(fast, slow, texts, budget)
 
 
 @pytest.mark.parametrize("name", ["near", "far", "token alone"])
