@@ -13,7 +13,7 @@ from attnaudit.adapters.conformance import check_adapter
 from attnaudit.errors import AdapterError
 from attnaudit.zoo.encoders import CNN, MLP, Average, Encoder, Joined
 from tests.small_models import WORDS, Attention, adapter, dataset, tokenize_with_ends
-from tests.units.adapters.variants import batch, deletion_agrees, ragged
+from tests.units.adapters.variants import batch, deletion_agrees, ragged, states_are_of_the_kept_alone
 
 torch.manual_seed(0)
 
@@ -46,28 +46,29 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
     assert encoder.reach is not None
     begun = local.begin(encoder, embeddings, mask, encoder.reach)
     found = begun.without(rows, keep)
-    positions, inside = begun.positions(rows, keep)
-    assert found.shape[:2] == positions.shape == inside.shape
-    for v, row in enumerate(rows.tolist()):
-        stays = (keep[v] & mask[row]).nonzero()[:, 0]
-        assert positions[v][inside[v]].tolist() == stays.tolist()
-        assert not found[v][~inside[v]].any()
-        if len(stays):
-            expected = encoder(embeddings[row, stays][None], torch.ones(1, len(stays), dtype=torch.bool))[0]
-            torch.testing.assert_close(found[v, : len(stays)], expected, rtol=1e-5, atol=1e-6)
+
+    def plain(alone: Tensor) -> Tensor:
+        states: Tensor = encoder(alone[None], torch.ones(1, len(alone), dtype=torch.bool))[0]
+        return states
+
+    states_are_of_the_kept_alone(found, begun, case, plain)
 
 
 @pytest.mark.parametrize(("name", "each"), [("near", 4), ("far", 28), ("token alone", 0)])
-def test_only_what_is_near_a_gap_is_encoded_again(name: str, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = ENCODERS[name]
+def test_only_what_is_near_a_gap_is_encoded_again(name: str, each: int) -> None:
+    encoder, embeddings = ENCODERS[name], torch.randn(1, 80, 3)
     assert encoder.reach is not None
-    begun = local.begin(encoder, torch.randn(1, 80, 3), torch.ones(1, 80, dtype=torch.bool), encoder.reach)
+    begun = local.begin(encoder, embeddings, torch.ones(1, 80, dtype=torch.bool), encoder.reach)
     assert begun.states.shape == (1, 81, encoder.width)
     sizes: list[int] = []
     encoder.register_forward_pre_hook(lambda _, given: sizes.append(given[0].shape[1]))
-    begun.without(torch.zeros(80, dtype=torch.long), ~torch.eye(80, dtype=torch.bool))
+    found = begun.without(torch.zeros(80, dtype=torch.long), ~torch.eye(80, dtype=torch.bool))
     encoder._forward_pre_hooks.clear()
     assert sum(sizes) == each
+    for gone in range(80):
+        shorter = torch.cat([embeddings[:, :gone], embeddings[:, gone + 1 :]], dim=1)
+        alone = encoder(shorter, torch.ones(1, 79, dtype=torch.bool))[0]
+        torch.testing.assert_close(found[gone], alone, rtol=1e-5, atol=1e-6)
 
 
 def pair(name: str, **changes: object) -> tuple[PooledAttentionAdapter, PooledAttentionAdapter]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from attnaudit.adapters.conformance import check_adapter
 from attnaudit.errors import AdapterError
 from attnaudit.measurement.passes import Passes
 from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
-from tests.units.adapters.variants import batch, deletion_agrees, ragged
+from tests.units.adapters.variants import batch, deletion_agrees, ragged, states_are_of_the_kept_alone
 
 torch.manual_seed(0)
 LAYERS: dict[str, recurrent.Layer] = {
@@ -43,15 +44,7 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
     embeddings, mask, rows, keep = case
     begun = recurrent.begin(LAYERS[name], embeddings, mask)
     found = recurrent.states_without(begun, rows, keep)
-    positions, inside = begun.positions(rows, keep)
-    assert found.shape[:2] == positions.shape == inside.shape
-    for v, row in enumerate(rows.tolist()):
-        stays = (keep[v] & mask[row]).nonzero()[:, 0]
-        assert positions[v][inside[v]].tolist() == stays.tolist()
-        assert not found[v][~inside[v]].any()
-        if len(stays):
-            expected = plain(LAYERS[name], embeddings[row, stays])
-            torch.testing.assert_close(found[v, : len(stays)], expected, rtol=1e-5, atol=1e-6)
+    states_are_of_the_kept_alone(found, begun, case, partial(plain, LAYERS[name]))
 
 
 @settings(max_examples=25, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from attnaudit.adapters import PooledAttentionAdapter
+from attnaudit.adapters.ordered import Ordered
 from attnaudit.instances import Instance
 from attnaudit.measurement.batch import Batch
 
@@ -25,6 +27,21 @@ def ragged(draw: st.DrawFn, most: int = 9) -> tuple[Tensor, Tensor, Tensor, Tens
 
     rows = torch.randint(0, count, (variants,), generator=generator)
     return torch.randn(count, width, 3, generator=generator), marks(count), rows, marks(variants)
+
+
+def states_are_of_the_kept_alone(
+    found: Tensor, begun: Ordered, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
+) -> None:
+    """found (V, W, m) of the variants of a `ragged` case. plain: (n, d) -> (n, m) states of one input."""
+    embeddings, mask, rows, keep = case
+    positions, inside = begun.positions(rows, keep)
+    assert found.shape[:2] == positions.shape == inside.shape
+    for v, row in enumerate(rows.tolist()):
+        stays = (keep[v] & mask[row]).nonzero()[:, 0]
+        assert positions[v][inside[v]].tolist() == stays.tolist()
+        assert not found[v][~inside[v]].any()
+        if len(stays):
+            torch.testing.assert_close(found[v, : len(stays)], plain(embeddings[row, stays]), rtol=1e-5, atol=1e-6)
 
 
 def batch(model: PooledAttentionAdapter, texts: list[str], budget: int, **options: Any) -> Batch:
