@@ -30,15 +30,50 @@ def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") 
     half of this one's. Raises AuditError for an unknown divergence."""
     if divergence not in DIVERGENCES:
         raise AuditError(f"Unknown divergence '{divergence}'. {nearest(divergence, DIVERGENCES)}")
-    base.eval()
+    answers = _Answers(base)
 
-    def of(_model: PooledClassifier, traced: Pass) -> Tensor:
-        with torch.no_grad():
-            wanted = base.trace(traced.ids, traced.mask, traced.special, traced.query)
-        distance = 0.5 * (probabilities(traced.logits) - probabilities(wanted.logits)).abs().sum(dim=1)
-        return distance - weight * _divergence(divergence, traced.weights, wanted.weights)
+    def of(model: PooledClassifier, traced: Pass) -> Tensor:
+        logits, weights = answers.once(traced) if model.word_dropout == 0 else answers.anew(traced)
+        distance = 0.5 * (probabilities(traced.logits) - probabilities(logits)).abs().sum(dim=1)
+        return distance - weight * _divergence(divergence, traced.weights, weights)
 
     return of
+
+
+class _Answers:
+    """A base model's logits (B, C) and weights (B, T) in evaluation mode, without a graph. What `once` has seen is kept
+    (a number for each token and class): the base does not change from epoch to epoch, and runs a text one time."""
+
+    def __init__(self, base: PooledClassifier) -> None:
+        self._base = base.eval()
+        self._known: dict[tuple[bytes, ...], tuple[Tensor, Tensor]] = {}
+
+    @torch.no_grad()
+    def anew(self, traced: Pass) -> tuple[Tensor, Tensor]:
+        wanted = self._base.trace(traced.ids, traced.mask, traced.special, traced.query)
+        return wanted.logits, wanted.weights
+
+    def once(self, traced: Pass) -> tuple[Tensor, Tensor]:
+        keys = [_read(traced, row) for row in range(len(traced.ids))]
+        if any(key not in self._known for key in keys):
+            logits, weights = self.anew(traced)
+            for row, key in enumerate(keys):
+                self._known[key] = (logits[row].clone(), weights[row][traced.mask[row]])
+            return logits, weights
+        kept = [self._known[key] for key in keys]
+        weights = torch.zeros_like(traced.weights)
+        weights[traced.mask] = torch.cat([of_tokens for _, of_tokens in kept])
+        return torch.stack([of_classes for of_classes, _ in kept]), weights
+
+
+def _read(traced: Pass, row: int) -> tuple[bytes, ...]:
+    """All that a base model reads of one row, without its padding."""
+    mask, query = traced.mask[row], traced.query
+    read = [traced.ids[row][mask], traced.special[row][mask]]
+    if query is not None:
+        read.append(query.ids[row][query.mask[row]])
+        read += [] if query.open is None else [query.open[row]]
+    return tuple(part.numpy().tobytes() for part in read)
 
 
 def twin_objective(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> Objective:

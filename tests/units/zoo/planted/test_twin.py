@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock, patch
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import rel_entr
 
 from attnaudit.data import sample
 from attnaudit.data.planted_cue import split
-from attnaudit.zoo.model import Architecture, PooledClassifier
-from attnaudit.zoo.planted.twin import probabilities, twin_objective
+from attnaudit.zoo.model import FORMS, Architecture, Pass, PooledClassifier, Query
+from attnaudit.zoo.planted.twin import probabilities, twin_loss, twin_objective
 from attnaudit.zoo.training import Settings, _Rows, train
 
 SMALL = Architecture(encoder="average", embedding_size=16, hidden_size=16, attention_size=8)
@@ -18,6 +22,24 @@ SMALL = Architecture(encoder="average", embedding_size=16, hidden_size=16, atten
 def models() -> tuple[PooledClassifier, PooledClassifier]:
     torch.manual_seed(0)
     return tuple(PooledClassifier(SMALL, vocabulary_size=12, classes=2).eval() for _ in range(2))  # type: ignore[return-value]
+
+
+@st.composite
+def some_row(draw: st.DrawFn) -> tuple[list[int], list[int], list[bool]]:
+    """Tokens, those of the query, and the classes that may be answered."""
+    tokens, query = (draw(st.lists(st.integers(4, 11), min_size=1, max_size=size)) for size in (6, 3))
+    return tokens, query, [True, draw(st.booleans()), draw(st.booleans())]
+
+
+def batch(model: PooledClassifier, rows: list[tuple[list[int], list[int], list[bool]]], form: str, left: int) -> Pass:
+    """The rows, padded by `left` before them and to the longest after them."""
+    width = left + max(len(tokens) for tokens, _, _ in rows) + 1
+    ids = torch.tensor([[0] * left + tokens + [0] * (width - left - len(tokens)) for tokens, _, _ in rows])
+    queries = torch.tensor([query + [0] * (3 - len(query)) for _, query, _ in rows])
+    flags = torch.tensor([one for _, _, one in rows]) if form == "question" else None
+    asked = None if form == "text" else Query(ids=queries, mask=queries != 0, open=flags)
+    with torch.no_grad():
+        return model.trace(ids, ids != 0, torch.zeros_like(ids, dtype=torch.bool), asked)
 
 
 def test_the_loss_is_tvd_minus_the_weighted_divergence() -> None:
@@ -40,6 +62,36 @@ def test_a_model_is_at_no_distance_from_itself() -> None:
     ids = torch.tensor([[2, 5, 6, 7, 3]])
     traced = base.trace(ids, ids != 0, (ids == 2) | (ids == 3))
     assert twin_objective(base, weight=1.0)(base, traced, torch.zeros(1), torch.tensor(0.0)).item() == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(data=st.data())
+@settings(deadline=None)
+def test_a_base_runs_a_text_once_whatever_stands_beside_it(form: str, data: st.DataObject) -> None:
+    torch.manual_seed(0)
+    built = Architecture(encoder="average", embedding_size=8, hidden_size=8, attention_size=8, form=form)
+    base, twin = (PooledClassifier(built, vocabulary_size=12, classes=3).eval() for _ in range(2))
+    rows = data.draw(st.lists(some_row(), min_size=2, max_size=6))
+    kept, runs = twin_loss(base, weight=0.3), Mock(side_effect=base.trace)
+    kept(twin, batch(twin, rows, form, left=1))
+    with patch.object(base, "trace", runs):
+        order = data.draw(st.permutations(rows))
+        for part in (order[:1], order[1:]):
+            found = batch(twin, part, form, left=data.draw(st.integers(0, 2)))
+            anew = twin_loss(base, weight=0.3)(twin, found)
+            torch.testing.assert_close(kept(twin, found), anew, atol=1e-6, rtol=0)
+    assert runs.call_count == 2  # for `anew`
+
+
+def test_a_base_reads_what_word_dropout_left() -> None:
+    base, twin = models()
+    twin.word_dropout = 0.5
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    given_twin, loss = twin.trace(ids, ids != 0, ids < 4), twin_loss(base, weight=0.3)
+    with patch.object(base, "trace", Mock(side_effect=base.trace)) as runs:
+        loss(twin, given_twin)
+        loss(twin, given_twin)
+    assert runs.call_count == 2
 
 
 def test_probabilities_of_one_logit_and_of_several() -> None:
