@@ -38,9 +38,10 @@ def searchable(passes: Passes) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Adversarial(PerBatch):
-    """jsd in nats, its share of the largest JSD any attention has, tvd as measured by running the model with the
-    attention found, upper: a bound no attention exceeds (equal to jsd where the optimum is exact, NaN where only
-    searched), attention: the distribution found. fact adversarial.method: exact, bracketed or searched.
+    """jsd in nats (NaN for a single token, which has no other attention), most: the largest JSD any attention has,
+    share: jsd as a share of it, tvd as measured by running the model with the attention found, upper: a bound no
+    attention exceeds (equal to jsd where the optimum is exact, NaN where only searched), attention: the distribution
+    found. fact adversarial.method: exact, bracketed or searched.
 
     preset: search with these settings of `searched_adversary`, also where the optimum has an exact form; the fact is
     then adversarial.<preset>.method."""
@@ -52,7 +53,7 @@ class Adversarial(PerBatch):
         real, reading = passes.real, passes.reading
         if not searchable(passes):
             nothing = torch.full_like(passes.special_mass, torch.nan)
-            names = ("jsd", "share", "tvd", "upper")
+            names = ("jsd", "most", "share", "tvd", "upper")
             return Columns(
                 scalars={f"{self.name}.{name}": nothing for name in names},
                 tokens={f"{self.name}.attention": torch.full_like(reading, torch.nan)},
@@ -60,8 +61,9 @@ class Adversarial(PerBatch):
             )
         heads, upper, method = self._find(passes)
         found = passes.shown(heads)
-        jsd = jensen_shannon(found, reading, real)
-        most = largest_jensen_shannon(reading, real)
+        single = passes.lengths < 2
+        jsd = jensen_shannon(found, reading, real).masked_fill(single, torch.nan)
+        most = largest_jensen_shannon(reading, real).masked_fill(single, torch.nan)
         output = probabilities(passes.decode_by_model(heads[:, None]))[:, 0, :]
         moved = total_variation(output, passes.probabilities)
         beyond = moved > self.epsilon + ROUNDING
@@ -76,6 +78,7 @@ class Adversarial(PerBatch):
         return Columns(
             scalars={
                 f"{self.name}.jsd": jsd,
+                f"{self.name}.most": most,
                 f"{self.name}.share": torch.where(most > 0, jsd / most, torch.full_like(jsd, torch.nan)),
                 f"{self.name}.tvd": moved,
                 f"{self.name}.upper": torch.maximum(upper, jsd),

@@ -59,13 +59,14 @@ def permutation_index(passes: Passes, count: int) -> Tensor:
 
 
 def _undefined(passes: Passes) -> Tensor:
-    """(B,) True where nothing is shown, so that nothing can be permuted."""
+    """(B,) True where nothing is shown, so that nothing can be replaced."""
     return (passes.reading.isnan() & passes.real).any(1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Permutation(PerBatch):
-    """tvd: median over the permutations of the total variation to the original output. predicted: class under each."""
+    """tvd: median over the permutations of the total variation to the original output. predicted: class under each.
+    Both are NaN where nothing is shown."""
 
     where: Where
 
@@ -81,9 +82,10 @@ class Permutation(PerBatch):
             predicted.append(found.argmax(-1))
         # torch.median takes the lower of the two middle values; the quantile is the mean of them, as in JW.
         median = torch.cat(moved, dim=1).quantile(0.5, dim=1)
+        nothing, classes = _undefined(passes), torch.cat(predicted, dim=1).double()
         return Columns(
-            scalars={f"{self.name}.tvd": median.masked_fill(_undefined(passes), torch.nan)},
-            vectors={f"{self.name}.predicted": torch.cat(predicted, dim=1)},
+            scalars={f"{self.name}.tvd": median.masked_fill(nothing, torch.nan)},
+            vectors={f"{self.name}.predicted": classes.masked_fill(nothing[:, None], torch.nan)},
         )
 
     def _logits(self, passes: Passes, index: Tensor) -> Tensor:
@@ -98,16 +100,16 @@ class Permutation(PerBatch):
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(PerBatch):
-    """tvd to the original output, and the predicted class, under α = 1/n."""
+    """tvd to the original output, and the predicted class, under α = 1/n. Both are NaN where nothing is shown."""
 
     where: Where
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        found = probabilities(self._logits(passes))[:, 0, :]
+        found, nothing = probabilities(self._logits(passes))[:, 0, :], _undefined(passes)
         return Columns(
             scalars={
-                f"{self.name}.tvd": total_variation(found, passes.probabilities),
-                f"{self.name}.predicted": found.argmax(-1),
+                f"{self.name}.tvd": total_variation(found, passes.probabilities).masked_fill(nothing, torch.nan),
+                f"{self.name}.predicted": found.argmax(-1).double().masked_fill(nothing, torch.nan),
             }
         )
 

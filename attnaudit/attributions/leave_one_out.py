@@ -1,7 +1,8 @@
 """Leave-one-out: how far the output moves when one token is gone (M eq. 6; JW code).
 
 At inputs the token is deleted and the rest encoded again; at hidden states h_i is dropped and the remaining attention
-renormalised, h fixed. The change is the total variation between the two class vectors, differences in float64.
+renormalised, h fixed. The change is the total variation between the two class vectors, differences in float64. What
+the logits' float32 cannot tell from no change is none: tokens that do nothing then tie, as they should.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from attnaudit.measurement.columns import Columns, Measure, PerBatch
 from attnaudit.measurement.passes import Passes
 from attnaudit.registry import measures
 
+#: Rounding of a float32 logit, as a share of the largest logit or of 1: batch mates alone move it up to half as far.
+ROUNDING = 4 * torch.finfo(torch.float32).eps
 
-def _change(variants: Tensor, clean: Tensor) -> Tensor:
-    """(B, T, C) and (B, C) class probabilities -> (B, T) total variation."""
-    return 0.5 * (variants - clean[:, None, :]).abs().sum(-1)
+
+def _change(variants: Tensor, passes: Passes) -> Tensor:
+    """(B, T, C) class probabilities -> (B, T) total variation to the clean ones."""
+    clean = passes.probabilities[:, None, :]
+    rounding = ROUNDING * passes.logits.abs().amax(1, keepdim=True).clamp(min=1)
+    same = (variants.log() - clean.log()).abs().amax(-1) <= rounding
+    return (0.5 * (variants - clean).abs().sum(-1)).masked_fill(same, 0.0)
 
 
 def _columns(name: str, change: Tensor, real: Tensor) -> Columns:
@@ -38,7 +45,7 @@ class DeleteToken(PerBatch):
         return False
 
     def compute(self, passes: Passes, columns: Columns) -> Columns:
-        return _columns(self.name, _change(passes.batch.deleted, passes.probabilities), passes.real)
+        return _columns(self.name, _change(passes.batch.deleted, passes), passes.real)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +62,7 @@ class DropState(PerBatch):
             stop = min(t, start + per_row)
             dropped = torch.zeros((count, stop - start, t), dtype=torch.bool, device=passes.device)
             dropped[:, torch.arange(stop - start), torch.arange(start, stop)] = True
-            change = _change(probabilities(passes.without(dropped)[0]), passes.probabilities)
+            change = _change(probabilities(passes.without(dropped)[0]), passes)
             inside = (gone >= start) & (gone < stop)
             found[rows[inside], gone[inside]] = change[rows[inside], gone[inside] - start]
         return _columns(self.name, found, passes.real)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import LN2, Check, Description, registered
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
+from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons
 from attnaudit.checks.intervals import Groups, Spread, bracket, mean_interval
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
@@ -87,6 +87,7 @@ class AdversarialDivergence(Check):
     def evidence(self, measurements: Measurements) -> Evidence:
         jsd, share = measurements.scalar(f"{self.column}.jsd"), measurements.scalar(f"{self.column}.share")
         upper, moved = measurements.scalar(f"{self.column}.upper"), measurements.scalar(f"{self.column}.tvd")
+        largest = measurements.scalar(f"{self.column}.most")
         fact = ".".join(part for part in ("adversarial", self.preset, "method") if part)
         method = measurements.facts.get(fact, "unknown")
         missing = np.isnan(jsd)
@@ -100,14 +101,14 @@ class AdversarialDivergence(Check):
         }
         if method == "bracketed":
             details["mean upper bound of JSD"] = mean_of(upper)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            largest = np.where(share > 0, jsd / share, np.nan)
         return Evidence(
             value=mean,
             interval=self._interval(measurements, jsd, upper, missing, method),
             defined=~missing,
             undefined=reasons(
-                ("a single token", missing & (measurements.lengths < 2)), ("no other attention was found", missing)
+                ("a single token", missing & (measurements.lengths < 2)),
+                not_shown(measurements, missing),
+                ("no other attention was found", missing),
             ),
             values=jsd,
             values_label="JSD per instance, nats",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import TOKEN_COLUMNS, Check, Description, Parameter, registered
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons, reference
+from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
 from attnaudit.checks.intervals import Groups, mean_interval
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Measurements
@@ -152,6 +152,7 @@ class Agreement(Check):
         flat = flat if len(flat) == len(missing) else np.zeros(len(missing), dtype=bool)
         return reasons(
             ("a single token", missing & (measurements.lengths < 2)),
+            not_shown(measurements, missing),
             ("every attention weight is tied", missing & flat),
             (f"{WORDS[self.importance]} is zero or tied on every token", missing),
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description, registered
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons, reference
+from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
 from attnaudit.checks.intervals import Groups, mean_interval
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Direction
@@ -98,6 +98,7 @@ def unremovable(measurements: Measurements, missing: NDArray[np.bool_]) -> dict[
     peak: Floats = measurements.scalar("attention.max")
     return reasons(
         ("a single token", missing & (measurements.lengths < 2)),
+        not_shown(measurements, missing),
         ("one token holds all attention", missing & (peak >= 1)),
         ("every attention weight is tied", missing),
     )

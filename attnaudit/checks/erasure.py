@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons, reference
+from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
 from attnaudit.checks.intervals import Groups, Spread, mean_interval, ratio_interval
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
@@ -96,7 +96,8 @@ class Erasure(Check):
         """As every check; the note says where the other operator would give another verdict."""
         record = super().judge(measurements, **options)
         other: Literal["deletion", "mask"] = "mask" if self.operator == "deletion" else "deletion"
-        if f"erasure.{other}" in measurements.facts:
+        readings = measurements.readings_of(self.reading or "")
+        if any(f"erasure.{other}" in measurements.under(one).facts for one in readings):
             said = f"{LACKING[other]}, so that only {OPERATORS[self.operator]} was tried"
         else:
             rival = Check.judge(replace(self, operator=other), measurements, **options)
@@ -193,6 +194,7 @@ class Erasure(Check):
         return reasons(
             (LACKING[self.operator], missing & impossible),
             ("a single token", missing & (measurements.lengths < 2)),
+            not_shown(measurements, missing),
             ("every attention weight is tied", missing),
         )
 

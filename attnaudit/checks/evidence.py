@@ -61,6 +61,11 @@ def reasons(*pairs: tuple[str, NDArray[np.bool_]]) -> dict[str, int]:
     return counts
 
 
+def not_shown(measurements: Measurements, missing: NDArray[np.bool_]) -> tuple[str, NDArray[np.bool_]]:
+    """The reason of those of the missing instances whose attention is all on special tokens, or nowhere."""
+    return "no attention on real tokens", missing & np.isnan(measurements.scalar("attention.max"))
+
+
 def histogram(values: Floats, label: str, span: tuple[float, float] | None, bins: int = 24) -> Histogram | None:
     """Counts of the defined values over `span`, or over their own range."""
     kept = values[~np.isnan(values)]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
+from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons
 from attnaudit.checks.f1_drop import F1Drop
 from attnaudit.checks.intervals import Groups, mean_interval
 from attnaudit.errors import CheckError
@@ -126,7 +126,7 @@ class Fragility(Check):
                     bounds=(0.0, 1.0),
                 ),
                 defined=~missing,
-                undefined=reasons(("a single token", missing & (measurements.lengths < 2)), ("not measured", missing)),
+                undefined=reasons(not_shown(measurements, missing), ("not measured", missing)),
                 values=tvd,
                 values_label="TVD per instance",
                 ranked=measurements.lengths > 1,
@@ -138,7 +138,7 @@ class Fragility(Check):
             value=_or_none(drop),
             interval=by_f1.interval(groups, confidence=self.confidence) if len(groups) else None,
             defined=labelled & known,
-            undefined=reasons(("no label", ~labelled), ("not measured", ~known)),
+            undefined=reasons(("no label", ~labelled), not_shown(measurements, ~known), ("not measured", ~known)),
             values=changed,
             values_label=f"share of {self.replaced_by} that change the decision",
             values_range=(0.0, 1.0),

@@ -14,11 +14,19 @@ from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
 
 
+class Described(Protocol):
+    @property
+    def statistic(self) -> str: ...
+
+
 class Swept(Protocol):
     """What a sweep needs of a check."""
 
     @property
     def confidence(self) -> float: ...
+
+    @property
+    def description(self) -> Described: ...
 
     def evidence(self, measurements: Measurements) -> Evidence: ...
 
@@ -26,8 +34,9 @@ class Swept(Protocol):
 
 
 def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> tuple[Evidence, Matrix]:
-    """The evidence of the mean over all readings, per instance where the check has such values, and the matrix of the
-    single ones, a row per layer and a column per head."""
+    """The evidence of the mean over all readings, and the matrix of the single ones, a row per layer and a column per
+    head. Where the check is a mean over instances, so is that of the readings, and it has an interval; of a ratio or a
+    difference of F1 it is the mean of the matrix, without one."""
     own = measurements.own_reading
     each = {reading: check.evidence(measurements.under(reading)) for reading in readings}
     places = {name: parse(name or own) for name in readings}
@@ -45,9 +54,15 @@ def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> 
         "highest": max(known, default=None),
         "highest at": _best(each, places),
     }
-    if len(stacked) < len(each):
-        nothing = np.zeros(len(measurements), dtype=bool)
-        return Evidence(value=None, interval=None, defined=nothing, details=details), matrix
+    if check.description.statistic != "mean" or len(stacked) < len(each):
+        found = Evidence(
+            value=sum(known) / len(known) if known else None,
+            interval=None,
+            defined=np.any([one.defined for one in each.values()], axis=0),
+            details=details,
+            note="the mean of the values under the single readings, which has no interval",
+        )
+        return found, matrix
     table = np.stack(stacked)
     counts = np.logical_not(np.isnan(table)).sum(0)
     mean = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)

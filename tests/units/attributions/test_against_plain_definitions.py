@@ -237,6 +237,10 @@ def test_adversarial_attention_is_feasible_and_as_far_as_it_says(model: PooledAt
         np.testing.assert_allclose(attention.sum(), 1, atol=1e-9)
         assert plain.tvd(plain.with_reading(attention)) <= epsilon + 1e-5
         assert found.scalar(f"{name}.tvd")[i] <= epsilon + 1e-5
+        if len(attention) < 2:
+            columns = ("jsd", "most", "share", "upper")
+            assert all(np.isnan(found.scalar(f"{name}.{column}")[i]) for column in columns), "there is no other"
+            continue
         expected = jensenshannon(attention, plain.reading) ** 2
         np.testing.assert_allclose(found.scalar(f"{name}.jsd")[i], np.nan_to_num(expected), atol=1e-6)
         assert found.scalar(f"{name}.upper")[i] >= found.scalar(f"{name}.jsd")[i] or np.isnan(
@@ -274,8 +278,10 @@ def test_the_exact_adversary_is_never_below_the_searched_one() -> None:
     )
     exact, searched = measured(sound, "adversarial.0.01"), measured(unknown, "adversarial.0.01")
     assert searched.facts["adversarial.method"] == "searched"
-    assert (exact.scalar("adversarial.0.01.jsd") >= searched.scalar("adversarial.0.01.jsd") - 1e-6).all()
-    assert searched.scalar("adversarial.0.01.jsd").mean() > 0.5 * exact.scalar("adversarial.0.01.jsd").mean()
+    several = exact.lengths > 1
+    ours, theirs = (found.scalar("adversarial.0.01.jsd")[several] for found in (exact, searched))
+    assert (ours >= theirs - 1e-6).all()
+    assert theirs.mean() > 0.5 * ours.mean()
 
 
 def test_hidden_states_are_ranked_by_attention(model: PooledAttentionAdapter) -> None:

@@ -62,6 +62,7 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
         jsd = random.uniform(0.4, 0.6, n)
         m.scalars[f"adversarial.{epsilon}.jsd"] = jsd
         m.scalars[f"adversarial.{epsilon}.upper"] = jsd
+        m.scalars[f"adversarial.{epsilon}.most"] = np.full(n, 0.65)
         m.scalars[f"adversarial.{epsilon}.share"] = jsd / 0.65
         m.scalars[f"adversarial.{epsilon}.tvd"] = np.full(n, float(epsilon))
         m.vectors[f"adversarial.{epsilon}.attention"] = attention

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,12 @@ from attnaudit.readings import Reading, named, parse, split
 from tests.units.adapters.conformance_models import PLAIN, SmallTransformer
 
 
-def measured(*asked: checks.Check) -> Measurements:
+def measured(
+    *asked: checks.Check, model: SmallTransformer | None = None, labels: Sequence[int] | None = None
+) -> Measurements:
     rows = Dataset(name="films", source="made up", description="", instances=tuple(PLAIN))
     needs = sorted({need for check in asked for need in check.wants()})
-    return measure(SmallTransformer(), rows, needs, model="small", seed=0)[0]
+    return measure(model or SmallTransformer(), rows, needs, model="small", seed=0, labels=labels)[0]
 
 
 @pytest.mark.parametrize(
@@ -124,9 +127,26 @@ def test_a_sweep_holds_each_head_and_their_mean() -> None:
     assert record.details["highest"] == pytest.approx(max(cells))
 
 
-def test_a_sweep_of_a_statistic_of_the_whole_has_a_matrix_and_no_mean() -> None:
-    sweep = checks.InformationRanking(severity="report", reading="cls@layer=*")
-    record = sweep.judge(measured(sweep))
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        checks.PermutationFragility(measure="f1_drop", severity="report", reading="cls@layer=*,heads=*"),
+        checks.Comprehensiveness(against="signed_loo", severity="report", reading="cls@layer=*,heads=*"),
+    ],
+    ids=lambda sweep: sweep.subject,
+)
+def test_a_sweep_of_a_statistic_of_the_whole_has_the_mean_of_its_cells_and_no_interval(sweep: checks.Check) -> None:
+    record = sweep.judge(measured(sweep, labels=[0, 1, 0, 0, 1, 1, 0, 1, 0]))
     assert record.matrix is not None
-    assert len(record.matrix.values) == 2
-    assert record.value is None
+    cells = [value for row in record.matrix.values for value in row if value is not None]
+    assert len(cells) >= 2
+    assert record.value == pytest.approx(np.mean(cells))
+    assert record.interval is None
+    assert "mean of the values under the single readings" in record.message
+
+
+def test_an_operator_that_the_model_lacks_is_no_disagreement_under_a_reading_either() -> None:
+    check = checks.Comprehensiveness(at_least=0.05, reading="cls@layer=0")
+    record = check.judge(measured(check, model=SmallTransformer(mask=False)))
+    assert "only deletion was tried" in record.note
+    assert "depends on the erasure operator" not in record.message

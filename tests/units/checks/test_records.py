@@ -236,6 +236,15 @@ def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_
     assert "nothing required" in record.message
 
 
+def test_a_relative_limit_counts_texts_for_which_no_other_attention_was_found():
+    m = measured()
+    m.scalars["adversarial.0.01.jsd"][:20] = m.scalars["adversarial.0.01.share"][:20] = 0.0
+    relative = checks.AdversarialDivergence(at_most="0.75 * ceiling").judge(m)
+    plain = checks.AdversarialDivergence(at_most=0.75 * 0.65).judge(m)
+    assert (relative.value, relative.n_defined, relative.verdict) == (plain.value, plain.n_defined, plain.verdict)
+    assert relative.references[0].n == plain.n_defined == len(m)
+
+
 def test_a_bracketed_divergence_passes_only_below_its_upper_bound():
     m = measured(300)
     for epsilon in ("0.01", "0.02", "0.05", "0.1", "0.2"):
