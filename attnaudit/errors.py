@@ -30,6 +30,12 @@ class ReportError(AuditError):
     """The files of a run cannot be written or read."""
 
 
+def require_seed(option: str, seed: int) -> None:
+    """Raises AuditError unless the seed fits what random generators and files take."""
+    if not 0 <= seed < 2**63:
+        raise AuditError(f"{option} {seed}: expected a whole number from 0 to 2^63 - 1.")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence that names the known words nearest to `name`: "Did you mean 'x'?" or the whole list."""
     choices = sorted(set(known))

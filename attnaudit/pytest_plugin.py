@@ -22,8 +22,11 @@ from attnaudit.pytest_state import (
     command_of,
     current,
     has_workers,
+    interrupt_when_terminated,
     is_worker,
+    needs_of,
     option_of,
+    options_of,
     reason_of,
     shown_path,
     state_of,
@@ -78,6 +81,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if option_of(config, "--model", "audit_model"):
+        options_of(config)  # a wrong value ends the run here, not in the middle of the collection
     config.addinivalue_line(
         "markers",
         "attnaudit(needs=[...]): a case of the attention audit; needs names what the fixture `measurements` measures",
@@ -147,6 +152,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(argument, cases, indirect=checks is None)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A check that cannot be declared is told in words; --full-trace shows where it was."""
+    report = yield
+    call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+    error = call.excinfo.value if call is not None and call.excinfo is not None else None
+    if isinstance(error, AuditError) and not collector.config.option.fulltrace:
+        report.longrepr = str(error)
+    return report
+
+
 @pytest.fixture
 def attnaudit_case(request: pytest.FixtureRequest) -> Imperative:
     """The model and the data set that the fixture `measurements` is about."""
@@ -177,8 +195,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             continue
         item.stash[CASE] = case
         if isinstance(case, Imperative):
-            mark = item.get_closest_marker("attnaudit")
-            case.needs = tuple((mark.kwargs.get("needs") if mark else None) or DEFAULT_NEEDS)
+            try:
+                case.needs = needs_of(item) or DEFAULT_NEEDS
+            except AuditError as error:
+                problems[original] = str(error)
             state.session.want(case.model, case.data, case.needs)
             continue
         state.session.want(case.model, case.data, case.check.wants())
@@ -224,6 +244,8 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         if not isinstance(case, Imperative):
             case.test = item.nodeid
             case.again = command_of(config, item.nodeid)
+    if state.planned or has_workers(config):
+        interrupt_when_terminated(config)
     if state.planned:
         state.folder.plan(state.planned, worker=state.session.worker, policy=state.policy)
 
@@ -241,8 +263,11 @@ def pytest_runtest_makereport(
     from attnaudit.checks import CheckFailed
 
     record = None if isinstance(case, Imperative) or call.when != "call" else case.record
-    report.attnaudit = {"record": None if record is None else msgspec.to_builtins(record)}  # type: ignore[attr-defined]
     error = None if call.excinfo is None else call.excinfo.value
+    report.attnaudit = {  # type: ignore[attr-defined]
+        "record": None if record is None else msgspec.to_builtins(record),
+        "reason": str(error) if isinstance(error, AuditError) else None,
+    }
     ours = isinstance(error, (AuditError, CheckFailed)) and report.outcome == "failed"
     if ours and call.excinfo is not None and not item.config.option.fulltrace:
         # The message alone; --full-trace shows where it was raised.
@@ -266,8 +291,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         report.nodeid,
         when=report.when or "",
         outcome=report.outcome,
-        reason=reason_of(report),
-        record=None if carried is None else carried["record"],
+        reason=(carried and carried["reason"]) or reason_of(report),
+        record=carried and carried["record"],
     )
 
 
@@ -293,6 +318,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
             state.complaint = "every case of the audit was skipped: nothing was audited."
         if state.complaint:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+        elif unjudged := state.ledger.unjudged(planned):
+            state.complaint = f"no verdict was enforced: call check.enforce() in {', '.join(unjudged)}."
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if not planned:
         return
     from attnaudit.auditing.finishing import finish

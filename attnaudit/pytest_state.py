@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from attnaudit.errors import AuditError
 
 if TYPE_CHECKING:
     from attnaudit.auditing import AuditOptions, AuditSession, Case, Ledger, RunFolder
@@ -62,7 +66,7 @@ def state_of(config: pytest.Config) -> State:
         from attnaudit.auditing import AuditSession, Ledger, RunFolder, new_run_name
         from attnaudit.auditing.finishing import now
 
-        options = _options(config)
+        options = options_of(config)
         carried: dict[str, Any] = getattr(config, "workerinput", {})
         folder = RunFolder(options.reports, carried.get("attnaudit_run") or new_run_name())
         session = AuditSession(
@@ -79,7 +83,8 @@ def state_of(config: pytest.Config) -> State:
     return config.stash[STATE]
 
 
-def _options(config: pytest.Config) -> AuditOptions:
+def options_of(config: pytest.Config) -> AuditOptions:
+    """Raises pytest.UsageError for a value of the configuration file that is no number."""
     from attnaudit.auditing import AuditOptions
 
     base = config.invocation_params.dir
@@ -119,6 +124,33 @@ def case_of(item: pytest.Item) -> Case | Imperative | None:
     callspec = getattr(item, "callspec", None)
     found = [v for v in callspec.params.values() if isinstance(v, (Case, Imperative))] if callspec else []
     return found[0] if found else None
+
+
+def needs_of(item: pytest.Item) -> tuple[str, ...]:
+    """What @pytest.mark.attnaudit(needs=[...]) asks for. Raises AuditError that names the test."""
+    mark = item.get_closest_marker("attnaudit")
+    if mark is None:
+        return ()
+    here, form = f"{item.nodeid}: @pytest.mark.attnaudit", 'Write @pytest.mark.attnaudit(needs=["uniform"]).'
+    for name in mark.kwargs:
+        if name != "needs":
+            raise AuditError(f"{here} has no argument '{name}'. {form}")
+    needs = mark.kwargs.get("needs", ())
+    if mark.args or isinstance(needs, str) or not all(isinstance(need, str) for need in needs):
+        raise AuditError(f"{here} is given {mark.args[0] if mark.args else needs!r}: expected a list of names. {form}")
+    return tuple(needs)
+
+
+def interrupt_when_terminated(config: pytest.Config) -> None:
+    """SIGTERM, with which CI cancels a run, ends it as Ctrl-C does: what was judged until then is written."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not is_worker(config) and ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+        def restore() -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        config.add_cleanup(restore)
 
 
 def is_worker(config: pytest.Config) -> bool:

@@ -42,6 +42,12 @@ class Registry(Generic[T]):
                 raise AuditError(
                     f"{self.kind} '{name}' is registered twice, by {self._origin[name]} and by {origin}: rename one."
                 )
+            shipped = None if origin.startswith("attnaudit.") else self._entry_points().get(name)
+            if shipped is not None and shipped.value.replace(":", ".") != origin:
+                raise AuditError(
+                    f"{self.kind} '{name}' is registered twice, by {shipped.value} of an installed package and by "
+                    f"{origin}: rename yours."
+                )
             self._known[name] = thing
             self._origin[name] = origin
             return thing

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs
+from attnaudit.errors import AdapterError
 
 
 def pad(
@@ -17,14 +18,17 @@ def pad(
 ) -> tuple[Tensor, Tensor]:
     """Ragged rows -> ((B, T) padded on the right with `value`, (B, T) mask that is True on entries).
 
-    T is at least 1, so that an empty row is still a row.
+    T is at least 1, so that an empty row is still a row. Raises AdapterError for ids that are no whole numbers.
     """
     kind = torch.bool if isinstance(value, bool) else torch.long
     width = max(1, max((len(row) for row in rows), default=1))
     padded = torch.full((len(rows), width), value, dtype=kind)
     mask = torch.zeros((len(rows), width), dtype=torch.bool)
     for b, row in enumerate(rows):
-        padded[b, : len(row)] = torch.tensor(row, dtype=kind)
+        found = torch.tensor(row, dtype=None if len(row) else kind)
+        if found.is_floating_point():
+            raise AdapterError(f"token ids are {found.dtype}, such as {found[0].item():g}: give whole numbers.")
+        padded[b, : len(row)] = found.to(kind)
         mask[b, : len(row)] = True
     if device.type == "cuda":  # from pinned memory a copy overlaps with what the device is doing
         padded, mask = padded.pin_memory(), mask.pin_memory()

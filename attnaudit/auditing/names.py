@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnaudit.errors import DataError, ModelError, nearest
+from attnaudit.errors import AuditError, DataError, ModelError, nearest
 from attnaudit.registry import datasets, models
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -99,21 +100,29 @@ def _siblings(name: str, base: Path) -> list[str]:
 
 
 def _unique(found: Sequence[tuple[str, Path | None]]) -> tuple[Named, ...]:
-    """The last part of a path is its id; paths that share it take as many parents as tell them apart."""
+    """The last part of a path is its id; paths that share it take as many parents as tell them apart, and files that
+    differ in nothing but their suffix keep it. Raises AuditError for two that would have one id all the same."""
     distinct: dict[Path | str, tuple[str, Path | None]] = {}
     for given, path in found:
         distinct.setdefault(path or given, (given, path))
+    short = {path: _words(path) for _, path in distinct.values() if path}
+    alike = {words for words, count in Counter(short.values()).items() if count > 1}
+    words_of = {path: path.parts[1:] if words in alike else words for path, words in short.items()}
     result: list[Named] = []
     for given, path in distinct.values():
         if path is None:
             result.append(Named(given.replace(":", "."), given, given))
             continue
-        others = [_words(p) if p else (g,) for g, p in distinct.values() if p != path]
-        words = _words(path)
+        others = [words_of[p] if p else (g,) for g, p in distinct.values() if p != path]
+        words = words_of[path]
         take = 1
         while take < len(words) and any(words[-take:] == other[-take:] for other in others):
             take += 1
         result.append(Named("/".join(words[-take:]), str(path), given))
+    for id_, count in Counter(one.id for one in result).items():
+        if count > 1:
+            both = " and ".join(one.given for one in result if one.id == id_)
+            raise AuditError(f"{both}: both would be called '{id_}' in this run. Audit them in runs of their own.")
     return tuple(result)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.auditing.names import Named, resolve_datasets, resolve_models
-from attnaudit.errors import AuditError, ModelError, ReportError
+from attnaudit.errors import AuditError, ModelError, ReportError, require_seed
 
 if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
@@ -43,8 +43,7 @@ class AuditOptions:
             )
         if self.unit not in ("tokens", "words"):
             raise AuditError(f"--audit-unit {self.unit}: expected tokens or words.")
-        if self.seed < 0:
-            raise AuditError(f"--audit-seed {self.seed}: expected 0 or a positive whole number.")
+        require_seed("--audit-seed", self.seed)
 
     def named_models(self) -> tuple[Named, ...]:
         """The models of the run. Raises ModelError when there is none, or an unknown one."""

@@ -72,7 +72,7 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         console.print(table)
     for line in _planning(records, several=len(order) > 1):
         console.print(Text(line))
-    for reason, count in Counter(case.reason.partition("\n")[0] for case in missing).items():
+    for reason, count in Counter(case.reason for case in missing).items():
         console.print(Text(f"missing ({count}): {reason}"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 

@@ -89,7 +89,9 @@ class CustomCheck(Check):
         try:
             values = np.asarray(self.definition.measure(measurements), dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise CheckError(f"check '{name}' failed: {type(error).__name__}: {error}.") from error
+            frozen = "read-only" in str(error)
+            mend = " What was measured is shared by all checks: change a copy, x.copy()." if frozen else ""
+            raise CheckError(f"check '{name}' failed: {type(error).__name__}: {error}.{mend}") from error
         if values.shape != (n,):
             raise CheckError(f"check '{name}' returned shape {values.shape}, expected one number per instance, ({n},).")
         known = values[~np.isnan(values)]

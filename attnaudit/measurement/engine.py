@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
@@ -18,6 +19,7 @@ from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.measurement.batch import Batch, Unit, full_precision
 from attnaudit.measurement.columns import Columns, Measure
+from attnaudit.measurement.failures import out_of_memory, with_its_row
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.measurement.passes import Passes
 from attnaudit.measurement.scopes import expanded, own_reading
@@ -182,9 +184,11 @@ def measure(
         try:
             with full_precision(torch.device(device)):
                 run(positions, budget)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
-                raise
+        except AuditError:
+            raise
+        except Exception as error:
+            if not out_of_memory(error):
+                raise with_its_row(error, [(instances[i], partial(run, [i], budget)) for i in positions]) from error
             if len(positions) == 1 and budget <= widths[positions[0]]:
                 alone = instances[positions[0]]
                 raise AuditError(
@@ -225,6 +229,7 @@ def measure(
         if planned.reading:
             found.tables.update({named(n, planned.reading): t for n, t in under.tables.items() if n not in before[0]})
             found.facts.update({named(n, planned.reading): f for n, f in under.facts.items() if n not in before[1]})
+    found.freeze()
     return found, MeasureRecord(
         model=model,
         data=dataset.name,
@@ -327,7 +332,12 @@ def _tokens(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) ->
                     f"{one.where or one.id}: the row has a query, but the model reads a single text. "
                     "Remove the query column, or audit a model whose capabilities say query=True."
                 )
-        inputs = adapter.collate(part)
+        try:
+            inputs = adapter.collate(part)
+        except AuditError:
+            raise
+        except Exception as error:
+            raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in part]) from error
         real = inputs.real().cpu()
         words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
         for b, one in enumerate(part):
@@ -378,10 +388,3 @@ def _refuse_bad(batch: Batch) -> None:
                 f"with smallest weight {found.min().item():.4g}; expected non-negative weights that sum to 1 over "
                 "the tokens. Normalise after masking, and put dropout after the reading, not before."
             )
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    text = str(error).lower()
-    return "can't allocate memory" in text or "not enough memory" in text or "out of memory" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -120,6 +121,12 @@ class Measurements:
             return self.readings[asked]
         except KeyError:
             raise CheckError(f"No measured reading '{asked}'. {nearest(asked, self.readings)}") from None
+
+    def freeze(self) -> None:
+        """No array can be changed any more: what one check did to it, the next would be judged on."""
+        columns = chain(self.scalars.values(), *self.vectors.values(), self.tables.values())
+        for array in (self.labels, self.predicted, *columns):
+            array.setflags(write=False)
 
     def scalar(self, name: str) -> Floats:
         """(n,) numbers of a measure. Raises CheckError that names the nearest measured column."""

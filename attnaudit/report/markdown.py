@@ -19,12 +19,14 @@ from attnaudit.report.words import (
 )
 
 LONGEST = 160
+#: The same of why a case has no verdict.
+LONGEST_REASON = 2_000
 
 
-def escape(text: str) -> str:
+def escape(text: str, longest: int = LONGEST) -> str:
     """Text for one Markdown table cell or line: no markup, no HTML, no line breaks, no links."""
     flat = re.sub(r"\s+", " ", visible(re.sub(r"\s+", " ", text))).strip()
-    flat = flat if len(flat) <= LONGEST else flat[: LONGEST - 1] + "…"
+    flat = flat if len(flat) <= longest else flat[: longest - 1] + "…"
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = re.sub(r"([\\`*_{}\[\]|~$!#])", r"\\\1", flat)
     return flat.replace("://", ":&#8203;//").replace("@", "&#64;")
@@ -55,8 +57,12 @@ def summary(run: RunRecord, *, report: str) -> str:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
     if run.missing:
         lines += ["", f"**Cases without a verdict: {len(run.missing)}**", ""]
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for m in run.missing:
+            alike.setdefault((m.model, m.data, m.reason), []).append(escape(m.check))
         lines += [
-            f"* {escape(m.check)} on {escape(m.model)}, {escape(m.data)}: {escape(m.reason)}" for m in run.missing
+            f"* {', '.join(checks)} on {escape(model)}, {escape(data)}: {escape(reason, LONGEST_REASON)}"
+            for (model, data, reason), checks in alike.items()
         ]
     lines += ["", f"Report: {escape(report)}", ""]
     return "\n".join(lines)

@@ -40,6 +40,10 @@ def read_run(folder: Path) -> RunRecord:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
+        if (folder / "parts").is_dir():
+            raise ReportError(
+                f"{path}: not found. The run was killed before its end, so that its verdicts are lost; run it again."
+            ) from None
         raise ReportError(
             f"{path}: not found. Expected the folder of one run, such as reports/<run>; {_runs_near(folder)}"
         ) from None

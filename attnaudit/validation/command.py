@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from attnaudit.errors import AuditError, ReportError
+from attnaudit.errors import AuditError, ReportError, require_seed
 from attnaudit.validation.terminal import progress_bar
 
 RULE = "rule"
@@ -57,8 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.validation.terminal import summary
     from attnaudit.validation.validating import Options, validate
 
-    if options.seed < 0:
-        raise AuditError(f"--seed {options.seed}: expected 0 or a positive whole number.")
+    require_seed("--seed", options.seed)
     jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
     if jobs < 1:
         raise AuditError(f"--jobs {jobs}: expected 1 or more.")

@@ -13,7 +13,7 @@ from torch import nn
 
 from attnaudit.data.labels import label_indices, require_two_classes
 from attnaudit.data.rows import ordered_classes
-from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.errors import AuditError, DataError, ModelError, require_seed
 from attnaudit.instances import Dataset
 from attnaudit.zoo.bases import Base
 from attnaudit.zoo.batching import by_length, shuffled_batches
@@ -37,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def check(self) -> None:
         """Raises AuditError naming the setting that cannot be meant."""
+        require_seed("seed", self.seed)
         for name, value in (("epochs", self.epochs), ("batch size", self.batch_size)):
             if value < 1:
                 raise AuditError(f"{name} is {value}: expected a whole number of at least 1.")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.padding import pad
 from attnaudit.adapters.pooled import Encoding
-from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.errors import AuditError, DataError, ModelError, require_seed
 from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import f1
 from attnaudit.zoo.batching import shuffled_batches, within_tokens
@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def check(self) -> None:
         """Raises AuditError naming the setting that cannot be meant."""
+        require_seed("seed", self.seed)
         whole = {"epochs": self.epochs, "batch size": self.batch_size, "min count": self.min_count}
         if self.max_words is not None:
             whole["max words"] = self.max_words

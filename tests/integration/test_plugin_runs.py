@@ -11,7 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnaudit.report import audit_schema
-from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
+from tests.conftest import PROJECT_CONFTEST, PROJECT_TEST, newest_audit, newest_run
+
+CHANGING = """
+
+@attnaudit.checks.check(title="Centred", question="How far from the mean?")
+def centred(measurements):
+    values = measurements.scalar("attention.max")
+    values -= values.mean()
+    return values
+"""
 
 
 def comparable(audit: dict[str, Any]) -> dict[str, Any]:
@@ -168,19 +177,73 @@ def test_skipping_every_case_does_not_exit_zero(project: pytest.Pytester, mode: 
     assert [one["reason"] for one in newest_audit(project.path)["missing"]] == ["skipped: on holiday"]
 
 
-def test_a_case_that_never_judges_is_missing(project: pytest.Pytester) -> None:
+@pytest.mark.parametrize("body", ["pass", "check.enforce", "check.judge()"])
+def test_a_case_whose_verdict_is_not_enforced_fails_the_run(project: pytest.Pytester, body: str) -> None:
     project.makepyfile(
-        test_audit="""
+        test_audit=f"""
         from attnaudit import audit, checks
 
-        @audit(checks.UniformFragility(at_least=0.1))
+        @audit(checks.UniformFragility(at_least=0.99))
         def test_faithful(check):
-            pass
+            {body}
         """
     )
-    project.runpytest("--model", "tiny")
-    (missing,) = newest_audit(project.path)["missing"]
-    assert missing["reason"].startswith("ended without a verdict")
+    result = project.runpytest("--model", "tiny")
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["attnaudit: no verdict was enforced: call check.enforce() in test_audit.py::*"])
+    audit = newest_audit(project.path)
+    assert audit["exit_status"] == 1
+    if body != "check.judge()":
+        (missing,) = audit["missing"]
+        assert missing["reason"].startswith("ended without a verdict")
+
+
+def test_a_terminated_run_keeps_what_was_judged(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit=PROJECT_TEST.replace("check.enforce()", "check.enforce()\n    os.kill(os.getpid(), signal.SIGTERM)"),
+    )
+    source = project.path / "test_audit.py"
+    source.write_text("import os, signal\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
+    result = project.runpytest_subprocess("--model", "tiny")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    audit = newest_audit(project.path)
+    reasons = {case["check"]: case["reason"] for case in audit["missing"]}
+    assert set(reasons) == {"attention_peak", "token_count", "uniform_fragility.tvd"} - {
+        one["check"] for one in audit["checks"]
+    }
+    assert len(audit["measured"]) == 1
+
+
+def test_why_a_model_is_refused_is_told_in_full_everywhere(project: pytest.Pytester) -> None:
+    fixed = "encoder=lambda embeddings, mask: embeddings"
+    project.makeconftest(PROJECT_CONFTEST.replace(fixed, f"{fixed} * torch.rand(1)"))
+    result = project.runpytest("--model", "tiny", "--tb=no", "--junitxml=junit.xml")
+    result.stdout.fnmatch_lines(
+        ["missing (3): The model breaks the adapter contract*", "*evaluation_mode: the same input twice*"]
+    )
+    for case in newest_audit(project.path)["missing"]:
+        assert "evaluation_mode: the same input twice" in case["reason"]
+    folder = newest_run(project.path)
+    for name in ("report.html", "summary.md"):
+        assert "the same input twice" in (folder / name).read_text(encoding="utf-8")
+
+
+def test_a_check_that_changes_what_was_measured_is_refused_and_spoils_no_other(project: pytest.Pytester) -> None:
+    project.makeconftest(PROJECT_CONFTEST + CHANGING)
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit
+        from attnaudit.registry import checks as known
+
+        @audit(known.get("centred")(severity="report"), known.get("attention_peak")(at_least=0.01))
+        def test_faithful(check):
+            check.enforce()
+        """
+    )
+    result = project.runpytest("--model", "tiny")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*check 'centred' failed: ValueError: *read-only*change a copy, x.copy()*"])
 
 
 def test_imperative_tests_get_the_same_numbers(project: pytest.Pytester) -> None:

@@ -25,7 +25,11 @@ def pytest_unconfigure(config):
         (["--model", "tiny", "--data", "test_audit.py"], "*cannot tell the format from '.py'*.jsonl*"),
         (["--model", "tiny", "--audit-device", "gpu"], "*--audit-device gpu: expected cpu, cuda, cuda:N or mps*"),
         (["--model", "tiny", "--audit-max-instances", "0"], "*--audit-max-instances 0: expected 1 or more*"),
-        (["--model", "tiny", "--audit-seed", "-1"], "*--audit-seed -1: expected 0 or a positive whole number*"),
+        (["--model", "tiny", "--audit-seed", "-1"], "*--audit-seed -1: expected a whole number from 0 to*"),
+        (
+            ["--model", "tiny", "--audit-seed", str(2**63)],
+            "*--audit-seed 9223372036854775808: expected a whole number*",
+        ),
         (["--model", "tiny", "--policy", "none.toml"], "*none.toml: there is no such policy file*"),
         (
             ["--model", "tiny", "--policy", "bad.toml"],
@@ -45,6 +49,56 @@ def test_a_value_that_cannot_be_meant_is_a_usage_error(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert not (project.path / "reports").exists()
+
+
+@pytest.mark.parametrize("quiet", [[], ["-q"]])
+def test_a_wrong_number_in_the_configuration_file_is_a_usage_error(project: pytest.Pytester, quiet: list[str]) -> None:
+    project.makeini("[pytest]\naudit_data = rows\naudit_seed = x\n")
+    result = project.runpytest("--model", "tiny", *quiet)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *audit_seed = x in the configuration file: expected a whole number.*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_check_that_cannot_be_declared_is_told_without_a_traceback(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit, checks
+
+        @audit(checks.UniformFragility())
+        def test_faithful(check):
+            check.enforce()
+        """
+    )
+    result = project.runpytest("--model", "tiny")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*UniformFragility: a gate needs a threshold: give at_least=...*"])
+    result.stdout.no_fnmatch_line("*base.py:*")
+    traced = project.runpytest("--model", "tiny", "--full-trace")
+    traced.stdout.fnmatch_lines(["*base.py:*"])
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ('neds=["uniform"]', "*test_plain*: @pytest.mark.attnaudit has no argument 'neds'. Write *needs=*"),
+        ('["uniform"]', "*test_plain*is given [[]'uniform'[]]: expected a list of names*needs=*"),
+        ('needs="uniform"', "*test_plain*is given 'uniform': expected a list of names*needs=*"),
+    ],
+)
+def test_a_mark_that_cannot_be_meant_is_a_usage_error(project: pytest.Pytester, mark: str, message: str) -> None:
+    project.makepyfile(
+        test_audit=f"""
+        import pytest
+
+        @pytest.mark.attnaudit({mark})
+        def test_plain(measurements):
+            pass
+        """
+    )
+    result = project.runpytest("--model", "tiny")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
 @pytest.mark.parametrize("arguments", [[], ["--model", "tinny"]])

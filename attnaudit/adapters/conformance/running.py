@@ -59,4 +59,4 @@ def _raise_failed(results: Sequence[ConformanceResult], head: str, cause: BaseEx
     failed = [one for one in results if one.outcome == "fail"]
     if failed:
         lines = "\n".join(f"  {one.check}: {one.detail}" for one in failed)
-        raise AdapterError(f"{head}:\n{lines}") from cause
+        raise AdapterError(f"{head} ({', '.join(one.check for one in failed)}):\n{lines}") from cause

@@ -39,7 +39,8 @@ def check_sites(e: Examples) -> str:
 
 @contract(basic=True)
 def check_shapes(e: Examples) -> str:
-    """Logits, attention, allowed masks, hidden states and token strings have the shapes that the protocol gives."""
+    """Logits, attention, allowed masks, hidden states and token strings have the shapes that the protocol gives, and
+    hold finite numbers."""
     rows = e.inputs.ids[TEXT].shape[0]
     if rows != len(e.instances):
         raise BrokenContractError(f"collate() gives {rows} rows for {len(e.instances)} instances. Give one row each.")
@@ -53,10 +54,25 @@ def check_shapes(e: Examples) -> str:
                 raise BrokenContractError(
                     f"Inputs.{name} of '{stream}' is {found}; expected bool of shape {tuple(ids.shape)}, as its ids."
                 )
+    _require_numbers(e, e.trace.logits, "logits")
     for site in e.sites:
         _require_site_shapes(e, site, rows)
+        _require_numbers(e, e.trace.attention[site.key], f"attention at '{site.key}'")
+        _require_numbers(e, e.trace.hidden[site.key], f"hidden states at '{site.key}'")
     _require_strings(e)
-    return "shapes as declared"
+    return "shapes as declared, all values finite"
+
+
+def _require_numbers(e: Examples, values: Tensor, what: str) -> None:
+    bad = ~values.isfinite().flatten(1).all(1)
+    if bool(bad.any()):
+        one = e.instances[int(bad.int().argmax())]
+        first = values[bad][0].flatten()
+        found = first[~first.isfinite()][0].item()
+        raise BrokenContractError(
+            f"{what} hold {found} for {one.where or one.id}, {one.text[:40]!r}. Look for a division by zero, a "
+            "logarithm of zero, a softmax over nothing, or numbers too large for their type."
+        )
 
 
 def _require_site_shapes(e: Examples, site: Site, rows: int) -> None:

@@ -41,6 +41,18 @@ class AllowsByNumbers(SmallTransformer):
         return replace(trace, allowed={k: v.float() for k, v in trace.allowed.items()})
 
 
+class DividesByZero(SmallTransformer):
+    def run(self, inputs: Inputs, **given: Any) -> Trace:
+        trace = super().run(inputs, **given)
+        return replace(trace, attention={k: v * (0 * v / v.sum()) / 0 for k, v in trace.attention.items()})
+
+
+class AnswersInfinity(SmallTransformer):
+    def run(self, inputs: Inputs, **given: Any) -> Trace:
+        trace = super().run(inputs, **given)
+        return replace(trace, logits=trace.logits + torch.inf)
+
+
 class ShowsHiddenStatesOfTheStream(SmallTransformer):
     def run(self, inputs: Inputs, **given: Any) -> Trace:
         trace = super().run(inputs, **given)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
+from attnaudit import checks
 from attnaudit.auditing.ledger import Ledger
 from attnaudit.auditing.run_folder import PlannedCase
+from tests.units.checks.made import measured
 
 PLANNED = [PlannedCase(test=f"t[{name}]", model="m", data="d", check=name) for name in ("one", "two", "three")]
 
@@ -34,6 +40,27 @@ def test_a_case_that_passed_without_judging_is_told_apart() -> None:
     ledger.add("t[one]", when="call", outcome="passed", reason="", record=None)
     assert reasons(ledger)["one"].startswith("ended without a verdict")
     assert ledger.ran == {"t[one]"}
+
+
+def record(verdict: str, *, severity: str = "gate") -> dict[str, Any]:
+    made = checks.UniformFragility(**{"severity": severity, "at_least": 0.99 if verdict == "fail" else 0.0})  # type: ignore[arg-type]
+    found = made.judge(measured())
+    assert found.verdict == verdict
+    return {**msgspec.to_builtins(found), "model": "m", "data": "d", "check": "one"}
+
+
+def test_verdicts_that_nothing_came_of_are_told() -> None:
+    heeded, passed_over, silent, expected = Ledger(), Ledger(), Ledger(), Ledger()
+    heeded.add("t[one]", when="call", outcome="failed", reason="", record=record("fail"))
+    passed_over.add("t[one]", when="call", outcome="passed", reason="", record=record("fail"))
+    silent.add("t[one]", when="call", outcome="passed", reason="", record=None)
+    expected.add("t[one]", when="call", outcome="skipped", reason="known", record=record("fail"))  # pytest's xfail
+    found = [ledger.unjudged(PLANNED) for ledger in (heeded, passed_over, silent, expected)]
+    assert found == [[], ["t[one]"], ["t[one]"], []]
+    assert expected.ran == {"t[one]"}
+    reported = Ledger()
+    reported.add("t[one]", when="call", outcome="passed", reason="", record=record("fail", severity="report"))
+    assert reported.unjudged(PLANNED) == []
 
 
 def test_imperative_cases_have_no_verdict_to_miss() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit.auditing.names import resolve_datasets, resolve_models
-from attnaudit.errors import DataError, ModelError
+from attnaudit.errors import AuditError, DataError, ModelError
 
 
 def test_a_registered_name_a_folder_and_a_factory_are_told_apart(tmp_path: Path) -> None:
@@ -50,6 +50,21 @@ def test_files_of_one_stem_are_told_apart(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     found = resolve_datasets(["movie-reviews", "a/reviews.csv", "b/reviews.jsonl"], base=tmp_path)
     assert [one.id for one in found] == ["movie-reviews", "a/reviews", "b/reviews"]
+
+
+def test_files_that_differ_in_their_suffix_alone_keep_it(tmp_path: Path) -> None:
+    for name in ("rows.csv", "rows.jsonl", "a/rows.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = resolve_datasets(["rows.csv", "rows.jsonl"], base=tmp_path)
+    assert [one.id for one in found] == ["rows.csv", "rows.jsonl"]
+    assert len({one.id for one in resolve_datasets(["rows.csv", "rows.jsonl", "a/rows.csv"], base=tmp_path)}) == 3
+
+
+def test_two_factories_of_one_id_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(AuditError, match=r"a\.b:c and a:b\.c: both would be called 'a\.b\.c'"):
+        resolve_models(["a.b:c", "a:b.c"], base=tmp_path)
 
 
 def test_a_folder_is_no_data_set(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from attnaudit.adapters import Capabilities, Inputs, PooledAttentionAdapter, Site, Trace
+from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Site, Trace
 from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.measurement.engine import measure, resolve
 from attnaudit.measurement.measurements import Measurements
-from tests.small_models import TEXTS, adapter, dataset, parts, tokenize_with_ends
+from tests.small_models import TEXTS, adapter, dataset, parts, tokenize, tokenize_with_ends
 
 IMPORTANCES = [
     "gradient.meister.inputs",
@@ -162,8 +162,36 @@ def test_an_error_that_is_not_about_memory_is_not_swallowed() -> None:
     def decoder(context: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+    with pytest.raises(
+        AuditError, match=r"films\.csv:\d+: RuntimeError while it was measured: mat1 and mat2"
+    ) as raised:
         measured(adapter(decoder=decoder))
+    assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("part", ["tokenize", "encoder"])
+def test_a_row_that_makes_the_model_raise_is_named(part: str) -> None:
+    def spoilt(text: str) -> Encoding:
+        if "bright film" in text:
+            raise ValueError("no such word")
+        return tokenize(text)
+
+    def encoder(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if bool((mask.sum(1) == 7).any()):
+            raise ValueError("no such word")
+        return torch.cat([embeddings, embeddings], dim=-1)[..., :10]
+
+    model = adapter(tokenize=spoilt) if part == "tokenize" else adapter(encoder=encoder)
+    row = next(i for i, text in enumerate(TEXTS) if "bright film" in text)
+    with pytest.raises(AuditError, match=rf"^films\.csv:{row + 2}: ValueError while it was measured: no such word"):
+        measured(model)
+
+
+def test_what_was_measured_cannot_be_changed() -> None:
+    found = measured(adapter())
+    for array in (found.scalar("attention.max"), found.vector("attention")[0], found.predicted):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
 
 
 def test_progress_ends_at_the_number_of_instances() -> None:

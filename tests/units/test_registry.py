@@ -1,0 +1,26 @@
+"""One name, one thing: registering does not replace what is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnaudit.errors import AuditError
+from attnaudit.registry import Registry, checks, datasets, models
+
+
+def test_a_shipped_name_is_not_replaced() -> None:
+    for registry, name in ((models, "demo"), (datasets, "movie-reviews")):
+        with pytest.raises(AuditError, match=f"'{name}' is registered twice, .* of an installed package and by tests"):
+
+            @registry.register(name)
+            def mine() -> None: ...
+
+    assert checks.get("UniformFragility").__module__ == "attnaudit.checks.uniform"
+
+
+def test_a_name_is_registered_once() -> None:
+    own: Registry[object] = Registry("thing", "attnaudit.no_such_group")
+    own.register("one")(test_a_shipped_name_is_not_replaced)
+    own.register("one")(test_a_shipped_name_is_not_replaced)
+    with pytest.raises(AuditError, match="thing 'one' is registered twice"):
+        own.register("one")(test_a_name_is_registered_once)
