@@ -139,6 +139,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     for check in checks or ():
         state.session.declare(check)
+        state.declared_in.add(metafunc.definition.path)
     cases: list[Any] = []
     for model, data in pairs:
         marks = [pytest.mark.xdist_group(f"{model}-{data}")] if metafunc.config.pluginmanager.hasplugin("xdist") else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -50,7 +51,7 @@ class State:
     policy: PolicyRecord | None = None
     finished: RunRecord | None = None
     complaint: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
+    declared_in: set[Path] = field(default_factory=set)
 
 
 STATE = pytest.StashKey[State]()
@@ -153,6 +154,10 @@ def interrupt_when_terminated(config: pytest.Config) -> None:
         config.add_cleanup(restore)
 
 
+#: What -k takes as one word.
+SELECTABLE = re.compile(r"[\w:+.\[\]\\/][\w:+.\[\]\\/-]*")
+
+
 def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
@@ -179,9 +184,13 @@ def shown_path(path: Path, config: pytest.Config) -> str:
 
 
 def command_of(config: pytest.Config, nodeid: str) -> str:
-    """The command that runs one case again, in the folder where this run was started."""
+    """The command that runs one case again, in the folder where this run was started. Where the policy is in several
+    files all of them are collected again, since a failure is corrected for the number of gated checks."""
     path, separator, rest = nodeid.rpartition("@")[0].partition("::") if _grouped(nodeid) else nodeid.partition("::")
     words = ["pytest", f"{shown_path(config.rootpath / path, config)}{separator}{rest}"]
+    if len(config.stash[STATE].declared_in) > 1:
+        chosen = [word for word in dict.fromkeys(SELECTABLE.findall(rest)) if word not in ("and", "or", "not")]
+        words = ["pytest", *config.args, "-k", " and ".join(chosen)]
     for option in ("--model", "--data"):
         words += [word for value in config.getoption(option) or () for word in (option, value)]
     for option in (

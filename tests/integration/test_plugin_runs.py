@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -116,6 +117,25 @@ def test_k_runs_one_case_with_the_verdict_it_has_among_all(project: pytest.Pytes
     alone = newest_audit(project.path)
     assert alone["checks"] == [among_all]
     assert alone["missing"] == []
+
+
+def test_the_command_of_a_case_counts_the_gates_of_all_files(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_other="""
+        from attnaudit import audit, checks
+
+        @audit(checks.Conicity(at_most=0.0), checks.PermutationFragility(at_least=0.99))
+        def test_used(check):
+            check.enforce()
+        """
+    )
+    result = project.runpytest("--model", "tiny")
+    (again,) = [line for line in result.outlines if line.startswith("run again:") and "token_count" in line]
+    words = shlex.split(again.removeprefix("run again: pytest "))
+    assert "-k" in words
+    alone = project.runpytest(*words)
+    alone.assert_outcomes(failed=1, deselected=4)
+    assert [one["gated"] for one in newest_audit(project.path)["checks"]] == [4]
 
 
 def test_x_stops_and_lists_what_never_ran(project: pytest.Pytester) -> None:
