@@ -46,7 +46,7 @@ class Registry(Generic[T]):
             if shipped is not None and shipped.value.replace(":", ".") != origin:
                 raise AuditError(
                     f"{self.kind} '{name}' is registered twice, by {shipped.value} of an installed package and by "
-                    f"{origin}: rename yours."
+                    f"{origin}: rename one."
                 )
             self._known[name] = thing
             self._origin[name] = origin

@@ -78,7 +78,7 @@ class Plain:
 
     def with_reading(self, reading: Row) -> Tensor:
         weights = self.weights.detach().double().clone()
-        weights[self.real] = torch.from_numpy(reading) * weights[self.real].sum()
+        weights[self.real] = torch.tensor(reading) * weights[self.real].sum()
         return self.output(weights)
 
     def tvd(self, p: Tensor) -> float:
