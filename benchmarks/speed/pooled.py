@@ -191,7 +191,7 @@ class Pooled:
             own, optimum = ours[0].vectors["attention"], ours[0].scalars[f"{name}.jsd"]
             worst = float(np.nanmax(ours[0].scalars[f"{name}.tvd"])) - rivals.EPSILON
             for i, tried in enumerate(attentions):
-                reading = torch.from_numpy(own[i]).expand(len(tried), -1)
+                reading = torch.tensor(own[i]).expand(len(tried), -1)
                 far = jensen_shannon(tried.double(), reading).numpy()
                 feasible = far[moved[i] <= rivals.EPSILON]
                 worst = max(worst, float(feasible.max(initial=-1.0)) - float(optimum[i]))
