@@ -25,7 +25,7 @@ ASKED = {
     "wiegreffe-pinter": (("uniform", "adversary"), ("*/bilstm/additive",)),
 }
 #: What small models show at three seeds, beyond what the seeds explain. The others may come out either way.
-HOLD = {
+HOLD: dict[str, set[str]] = {
     "jain-wallace": {
         "attention agrees little",
         "permuting changes little",
@@ -33,7 +33,7 @@ HOLD = {
     },
     "meister": {"influence is spread", "states over inputs, gradient"},
     "tutek-snajder": {"tying is fragile", "states retain more", "one state says less"},
-    "wen": {"adversary-keeps-ranking"},
+    "wen": set(),  # of so few texts the ranking moves with rounding in the training
     "wiegreffe-pinter": {"trained adversaries stay behind those sought per text"},
 }
 #: Claims whose reverse small models never show, though three seeds may leave them open.
@@ -41,7 +41,7 @@ NOT_REVERSED = {
     "jain-wallace": {"without context it agrees more", "the search falls short"},
     "meister": {"states over inputs, leave-one-out"},
     "tutek-snajder": {"mlm is fragile", "tying keeps F1", "mlm keeps F1"},
-    "wen": {"additive-over-dot"},
+    "wen": {"additive-over-dot", "adversary-keeps-ranking"},
     "wiegreffe-pinter": {"an adversary goes further than a seed"},
 }
 
