@@ -319,8 +319,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
             state.complaint = "every case of the audit was skipped: nothing was audited."
         if state.complaint:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-        elif unjudged := state.ledger.unjudged(planned):
-            state.complaint = f"no verdict was enforced: call check.enforce() in {', '.join(unjudged)}."
+        elif unenforced := state.ledger.unenforced(planned):
+            state.complaint = f"no verdict was enforced: call check.enforce() in {', '.join(unenforced)}."
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if not planned:
         return

@@ -37,9 +37,8 @@ class Ledger:
             self.ran.add(test)
             self.reasons.setdefault(test, "ended without a verdict: call check.enforce() in the test")
 
-    def unjudged(self, planned: Sequence[PlannedCase]) -> list[str]:
-        """Tests that ran and heeded no verdict: they called neither enforce() nor another way to one, or passed over a
-        verdict that blocks."""
+    def unenforced(self, planned: Sequence[PlannedCase]) -> list[str]:
+        """Planned tests that ran and enforced no verdict: they have none, or passed with one that blocks."""
         silent = {case.test for case in self.missing(planned)} & self.ran
         return [case.test for case in planned if case.test in silent | self.unheeded]
 

@@ -55,12 +55,12 @@ def test_verdicts_that_nothing_came_of_are_told() -> None:
     passed_over.add("t[one]", when="call", outcome="passed", reason="", record=record("fail"))
     silent.add("t[one]", when="call", outcome="passed", reason="", record=None)
     expected.add("t[one]", when="call", outcome="skipped", reason="known", record=record("fail"))  # pytest's xfail
-    found = [ledger.unjudged(PLANNED) for ledger in (heeded, passed_over, silent, expected)]
+    found = [ledger.unenforced(PLANNED) for ledger in (heeded, passed_over, silent, expected)]
     assert found == [[], ["t[one]"], ["t[one]"], []]
     assert expected.ran == {"t[one]"}
     reported = Ledger()
     reported.add("t[one]", when="call", outcome="passed", reason="", record=record("fail", severity="report"))
-    assert reported.unjudged(PLANNED) == []
+    assert reported.unenforced(PLANNED) == []
 
 
 def test_imperative_cases_have_no_verdict_to_miss() -> None:
