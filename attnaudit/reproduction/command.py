@@ -36,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the corpora, laid out as docs/reproduction.md says (default: the embedded movie sentences alone)",
     )
+    parser.add_argument(
+        "--vectors",
+        type=Path,
+        metavar="FILE",
+        help="word vectors that embeddings start from, in the text format of GloVe, fastText and word2vec (default: "
+        "random ones); such rows have a report of their own",
+    )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="models per row (default: 3)")
     parser.add_argument("--max-instances", type=int, metavar="N", help="at most so many test texts (default: all)")
     parser.add_argument(
@@ -70,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.reproduction.running import Options, reproduce
     from attnaudit.reproduction.terminal import summary
     from attnaudit.validation.terminal import progress_bar
+    from attnaudit.zoo.vectors import Vectors
 
     torch.set_num_threads(1)  # as in the processes that work is shared out to
     asked = Options(
@@ -83,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
         instances=options.max_instances,
         jobs=jobs,
         quick=options.quick,
+        vectors=None if options.vectors is None else Vectors.of(options.vectors),
     )
     found = reproduce(asked, shown=progress_bar)
     written = pages.write(found, asked.folder / "papers", asked.report)
@@ -93,12 +102,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command that makes the same rows again; the data root's own path is the reader's."""
+    """The command that makes the same rows again; the folders of data and word vectors are the reader's."""
     words = ["attnaudit", "reproduce", options.paper]
     for name, values in (("--table", options.table), ("--only", options.only)):
         words += [word for value in values for word in (name, value)]
     if options.data_root is not None:
         words += ["--data-root", "DATA"]
+    if options.vectors is not None:
+        words += ["--vectors", options.vectors.name]
     words += ["--quick"] if options.quick else ["--seeds", str(options.seeds)]
     if options.max_instances is not None:
         words += ["--max-instances", str(options.max_instances)]

@@ -109,7 +109,8 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """corpora: those of the paper, in its order. deviations: sentences that hold for every table.
+    """corpora: those of the paper, in its order. deviations: sentences that hold for every table. embeddings: one more,
+    where no word vectors are given.
     claims: what the paper says of its numbers. remedies: what follows from ours for those whose attention fails."""
 
     name: str
@@ -117,6 +118,9 @@ class Paper:
     citation: str
     corpora: Sequence[str]
     tables: Sequence[TablePlan]
+    embeddings: str = (
+        "Embeddings are random (300 wide), not pretrained; words seen once in training are read as unknown."
+    )
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()
     remedies: Callable[[Reproduction], Sequence[Remedy]] | None = None

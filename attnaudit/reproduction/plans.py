@@ -18,6 +18,7 @@ from attnaudit.zoo.model import Architecture, PooledClassifier
 from attnaudit.zoo.retraining import context_free, keep, train_imposed, train_twin, train_uniform
 from attnaudit.zoo.text import Vocabulary
 from attnaudit.zoo.training import Settings, Trained, train
+from attnaudit.zoo.vectors import Vectors
 
 #: Part of every model's key: raise it when a variant is made differently, and older models are trained anew.
 BUILD = 1
@@ -48,6 +49,10 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         told = msgspec.to_builtins(self)
         if self.divergence == KL:
             del told["divergence"]  # as in plans of before there was a choice
+        if self.settings.vectors is None:
+            del told["settings"]["vectors"]  # as before
+        else:
+            del told["settings"]["vectors"]["path"]  # wherever the file is
         return hashlib.sha256(msgspec.json.encode([BUILD, told], order="sorted")).hexdigest()
 
     @property
@@ -76,6 +81,13 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def with_settings(self, **changed: Any) -> Plan:
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, **changed))
+
+    def starting_from(self, vectors: Vectors) -> Plan:
+        """The same model with these word vectors. One that answers questions stays random: its words are few."""
+        if self.architecture.form == "question":
+            return self
+        sized = msgspec.structs.replace(self.architecture, embedding_size=vectors.width)
+        return msgspec.structs.replace(self, architecture=sized).with_settings(vectors=vectors)
 
     def check(self) -> None:
         """Raises ModelError or AuditError for a part, a variant, its value or a setting that cannot be meant."""

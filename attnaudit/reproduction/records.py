@@ -29,6 +29,14 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None if self.paper is None or self.ours is None else self.ours - self.paper
 
 
+class WordVectors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of word vectors that embeddings start from. name: without folder and ending; width: numbers per word."""
+
+    name: str
+    width: int
+    sha256: str
+
+
 class Made(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a row came about. instances: of the test set that were audited, None for all. seconds: wall clock, kept
     results included, summed over models; cpu_seconds: of the processes."""
@@ -155,7 +163,7 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One paper's report. seconds: wall clock of the last run. data: corpus -> rows by part. findings: of
-    the paper's claims. remedies: that follow from it."""
+    the paper's claims. remedies: that follow from it. vectors: None where embeddings start at random."""
 
     schema_version: int
     paper: str
@@ -172,3 +180,4 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     tables: list[Table]
     findings: tuple[Finding, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    vectors: WordVectors | None = None

@@ -15,15 +15,16 @@ import msgspec
 
 from attnaudit import __version__
 from attnaudit.auditing.environment import describe_environment
-from attnaudit.errors import AuditError, CheckError, DataError, nearest
+from attnaudit.errors import AuditError, CheckError, DataError, ReportError, nearest
 from attnaudit.reproduction import pages
 from attnaudit.reproduction.auditing import Asked, Measured, asked, audit_all
 from attnaudit.reproduction.claims import judged
 from attnaudit.reproduction.corpora import EMBEDDED, Prepared, corpus, prepare
 from attnaudit.reproduction.declaring import Models, Paper, Quantity, Result, RowPlan, TablePlan
 from attnaudit.reproduction.plans import Plan, variant
-from attnaudit.reproduction.records import SCHEMA_VERSION, Figure, Line, Made, Reproduction, Row, Table
+from attnaudit.reproduction.records import SCHEMA_VERSION, Figure, Line, Made, Reproduction, Row, Table, WordVectors
 from attnaudit.reproduction.training import TrainedPlan, train_all
+from attnaudit.zoo.vectors import Vectors
 
 Told = Callable[[int, int, str], None]
 Shown = Callable[[str], AbstractContextManager[Told]]
@@ -36,7 +37,8 @@ QUICK_SIZES = {"embedding_size": 32, "hidden_size": 16, "attention_size": 16}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """tables: names, all where empty. only: patterns of row names such as "sst/*", all rows where empty. instances: at
-    most so many of each test set. quick: small data, small models, one seed; its output is marked so and kept apart."""
+    most so many of each test set. quick: small data, small models, one seed; its output is marked so and kept apart.
+    vectors: word vectors that embeddings start from; such rows have a report of their own."""
 
     paper: Paper
     out: Path
@@ -48,6 +50,7 @@ class Options:
     instances: int | None = None
     jobs: int = 1
     quick: bool = False
+    vectors: Vectors | None = None
 
     @property
     def folder(self) -> Path:
@@ -58,7 +61,19 @@ class Options:
     def report(self) -> str:
         """The stem of the report's files."""
         stem = self.paper.name if self.data_root else f"{self.paper.name}-embedded"
+        stem += f"-{self.vectors.name}" if self.vectors else ""
         return f"{stem}-quick" if self.quick else stem
+
+    @property
+    def embeddings(self) -> str:
+        """What tables say of them."""
+        if self.vectors is None:
+            return self.paper.embeddings
+        return (
+            f"Embeddings start from {self.vectors.name} ({self.vectors.width} wide) and are trained further, but those "
+            "of bAbI are random. Words without a vector start at random, as large as those with one; words seen once "
+            "in training are read as unknown."
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +95,7 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
     """
     started, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     earlier = options.folder / "papers" / f"{options.report}.json"
-    pages.read_if_there(earlier)  # a file that cannot be added to is named before hours of training
+    _same_vectors(earlier, options)  # a file that cannot be added to is named before hours of training
     corpora = options.paper.corpora if options.data_root else (EMBEDDED,)
     tables = _tables(options)
     chosen = [row for table in tables for row in _rows(table, corpora, options)]
@@ -118,9 +133,26 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
         environment=describe_environment(device="cpu", threads=1),
         data={**(before.data if before else {}), **{name: one.rows for name, one in data.items()}},
         tables=[_laid_out(table, corpora, chosen, before, options, created) for table in options.paper.tables],
+        vectors=_recorded(options.vectors),
     )
     helps = () if options.paper.remedies is None or options.quick else tuple(options.paper.remedies(found))
     return msgspec.structs.replace(found, findings=judged(options.paper.claims, found), remedies=helps)
+
+
+def _recorded(vectors: Vectors | None) -> WordVectors | None:
+    if vectors is None:
+        return None
+    return WordVectors(name=vectors.name, width=vectors.width, sha256=vectors.sha256)
+
+
+def _same_vectors(earlier: Path, options: Options) -> None:
+    """Raises ReportError for a report that cannot be read, or is of other word vectors of the same name."""
+    before = pages.read_if_there(earlier)
+    if before and before.vectors and options.vectors and before.vectors.sha256 != options.vectors.sha256:
+        raise ReportError(
+            f"{earlier}: its rows started from another file called {before.vectors.name}. Rename "
+            f"{options.vectors.path}, or give another --out."
+        )
 
 
 def _tables(options: Options) -> list[TablePlan]:
@@ -149,7 +181,11 @@ def _seed_count(row: RowPlan, options: Options) -> int:
 
 def _seeded(row: RowPlan, seed: int, options: Options) -> dict[str, Plan]:
     made = {role: plan.with_seed(seed + plan.seed) for role, plan in row.models.items()}
-    return {role: quick(plan) for role, plan in made.items()} if options.quick else made
+    if options.quick:
+        made = {role: quick(plan) for role, plan in made.items()}
+    if options.vectors is not None:
+        made = {role: plan.starting_from(options.vectors) for role, plan in made.items()}
+    return made
 
 
 def quick(plan: Plan) -> Plan:
@@ -268,6 +304,7 @@ def _deviations(table: TablePlan, rows: Sequence[Row], options: Options) -> list
     quick = ["QUICK: small data, small models, short training, one seed. Not a reproduction."] if options.quick else []
     return [
         *quick,
+        options.embeddings,
         *options.paper.deviations,
         *table.deviations,
         *of_corpora,
@@ -291,7 +328,7 @@ def _row(row: _Row, options: Options, created: str) -> Row:
             for one in row.table.quantities
             if one.of_class is None or one.of_class < len(classes)
         ],
-        notes=tuple(sorted({*skipped, *([row.missing] if row.missing else [])})),
+        notes=(*_started(results, options), *sorted({*skipped, *([row.missing] if row.missing else [])})),
         made=Made(
             command=options.command,
             created=created,
@@ -304,6 +341,16 @@ def _row(row: _Row, options: Options, created: str) -> Row:
             audit_cpu_seconds=sum(audit.cpu_seconds for result in results for audit in result.audits),
             quick=options.quick,
         ),
+    )
+
+
+def _started(results: Sequence[Result], options: Options) -> list[str]:
+    """How many words had a vector, in the models of one corpus."""
+    counts = [result.trained.started for result in results if result.trained.started is not None]
+    return (
+        [f"{max(counts):,} words of the training texts started from {options.vectors.name}"]
+        if counts and options.vectors
+        else []
     )
 
 

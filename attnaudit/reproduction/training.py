@@ -24,7 +24,7 @@ Told = Callable[[int, int, str], None]
 
 class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """plan.json: a finished model. key: of the plan, the data and, where it has one, the model it is made from.
-    seconds: wall clock of training; cpu_seconds: of its process."""
+    seconds: wall clock of training; cpu_seconds: of its process. started: how many of its words had a word vector."""
 
     key: str
     folder: str
@@ -34,6 +34,7 @@ class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     chosen: int
     seconds: float
     cpu_seconds: float
+    started: int | None = None
 
 
 class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,6 +149,7 @@ def _train(task: Task) -> TrainedPlan:
         chosen=trained.chosen,
         seconds=time.perf_counter() - started,
         cpu_seconds=time.process_time() - cpu_started,
+        started=trained.started,
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,9 @@ CLAIMS_HEAD = ("claim", "holds here?", "evidence")
 
 
 def heading(one: Reproduction) -> str:
-    return ("QUICK: not a reproduction. " if one.quick else "") + f"{one.title}, done again"
+    quick = "QUICK: not a reproduction. " if one.quick else ""
+    vectors = f" with {one.vectors.name} word vectors" if one.vectors else ""
+    return f"{quick}{one.title}, done again{vectors}"
 
 
 def cells(line: Line) -> tuple[str, str, str, str, str]:

@@ -16,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from attnaudit.errors import AuditError, DataError, ModelError, nearest
 from attnaudit.instances import Dataset
 from attnaudit.registry import datasets
@@ -104,6 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parts.add_argument(
             f"--{part}-size", action=_Noted, type=int, default=128, metavar="N", help=f"{of}(%(default)s)"
         )
+    parts.add_argument(
+        "--vectors",
+        action=_Noted,
+        type=Path,
+        metavar="FILE",
+        help="word vectors that the embedding starts from (the text format of GloVe, fastText and word2vec; .gz too); "
+        "their width is the embedding size",
+    )
     joined = parts.add_mutually_exclusive_group()
     joined.add_argument(
         "--residual", dest="states", action="store_const", const="residual", help="hidden state + embedding"
@@ -158,7 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _refuse_options_of_the_other_sort(arguments: argparse.Namespace) -> None:
     """Raises AuditError for an option that means nothing for the sort of model that is asked for."""
     given = set(arguments.given) | ({"states"} if arguments.states != "plain" else set())
-    zoo = {*_PARTS, *(name for name, *_ in _SETTINGS)}
+    zoo = {*_PARTS, "vectors", *(name for name, *_ in _SETTINGS)}
     others = sorted(given - set(_BASE_SETTINGS) if arguments.base is not None else given - zoo)
     if not others:
         return
@@ -175,9 +185,15 @@ def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
     """Train a model of the zoo and write it. Returns its bytes."""
     from attnaudit.zoo import checkpoint
     from attnaudit.zoo.model import Architecture
+    from attnaudit.zoo.text import RESERVED
     from attnaudit.zoo.training import Settings, train
+    from attnaudit.zoo.vectors import Vectors
 
     training, dev, test = parts
+    vectors = None if arguments.vectors is None else Vectors.of(arguments.vectors)
+    if vectors is not None and "embedding_size" not in arguments.given:
+        arguments.embedding_size = vectors.width
+    settings = Settings(**_settings(arguments), vectors=vectors)
     start = time.monotonic()
     with _shown() as progress:
         trained = train(
@@ -185,9 +201,11 @@ def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
             dev,
             test=test,
             architecture=Architecture(**{name: getattr(arguments, name) for name in _PARTS}),
-            settings=Settings(**_settings(arguments)),
+            settings=settings,
             progress=progress,
         )
+    if vectors is not None:
+        print(f"{trained.started:,} of {len(trained.vocabulary) - len(RESERVED):,} words started from {vectors.path}")
     _announce(trained, start)
     checkpoint.save(
         arguments.out,
@@ -195,7 +213,7 @@ def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
         trained.vocabulary,
         trained.classes,
         description=f"{arguments.encoder} + {arguments.alignment} + {arguments.projection}, trained on {training.name}",
-        training=_account(arguments, trained, parts),
+        training=_account(arguments, settings, trained, parts),
     )
     return sum(file.stat().st_size for file in (arguments.out / checkpoint.WEIGHTS, arguments.out / checkpoint.CARD))
 
@@ -208,14 +226,15 @@ def _fine_tuned(arguments: argparse.Namespace, base: Base, parts: _Parts) -> int
     from attnaudit.zoo.pretrained import save
 
     training, dev, test = parts
+    settings = Settings(**_settings(arguments))
     start = time.monotonic()
     with _shown() as progress:
-        tuned = fine_tune(base, training, dev, test=test, settings=Settings(**_settings(arguments)), progress=progress)
+        tuned = fine_tune(base, training, dev, test=test, settings=settings, progress=progress)
     seconds = _announce(tuned, start)
     for part, count in tuned.truncated.items():
         if count:
             print(f"{part}: {count} texts were cut to {tuned.max_tokens} tokens")
-    account = _account(arguments, tuned, parts) | {
+    account = _account(arguments, settings, tuned, parts) | {
         "description": f"{base.name}, fine-tuned on {training.name}",
         "base": {"name": base.name, "version": base.version, "weights_sha256": base.weights_sha256()},
         "classes": tuned.classes,
@@ -338,15 +357,15 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _account(arguments: argparse.Namespace, trained: Trained | FineTuned, parts: _Parts) -> dict[str, Any]:
+def _account(
+    arguments: argparse.Namespace, settings: msgspec.Struct, trained: Trained | FineTuned, parts: _Parts
+) -> dict[str, Any]:
     """How the model came about, for the card in its folder."""
-    import msgspec
-
     libraries = ("attnaudit", "torch", *(("entmax",) if arguments.base is None else ("transformers", "tokenizers")))
     return {
         "command": command(arguments),
         "versions": {name: _version(name) for name in libraries},
-        "settings": _settings(arguments),
+        "settings": msgspec.to_builtins(settings),
         "data": {
             part: {"name": one.name, "source": one.source, "rows": len(one.instances), "sha256": one.sha256()}
             for part, one in zip(("train", "dev", "test"), parts, strict=True)
@@ -362,7 +381,7 @@ def _account(arguments: argparse.Namespace, trained: Trained | FineTuned, parts:
 def command(arguments: argparse.Namespace) -> str:
     """The whole command, every setting spelled out."""
     model = {name: getattr(arguments, name) for name in (("base",) if arguments.base is not None else _PARTS)}
-    data = {name: getattr(arguments, name) for name in ("data", "dev", "test")}
+    data = {name: getattr(arguments, name) for name in ("vectors", "data", "dev", "test")}
     line = ["attnaudit", "train"]
     for name, value in (model | data | _settings(arguments) | {"out": arguments.out}).items():
         if name == "states":

@@ -6,23 +6,20 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnaudit.adapters.padding import pad
-from attnaudit.adapters.pooled import Encoding
 from attnaudit.errors import AuditError, DataError, ModelError, require_seed
-from attnaudit.instances import Dataset, Instance
+from attnaudit.instances import Dataset
 from attnaudit.metrics import f1
 from attnaudit.zoo.batching import shuffled_batches, within_tokens
-from attnaudit.zoo.model import Architecture, Pass, PooledClassifier, Query
+from attnaudit.zoo.model import Architecture, Pass, PooledClassifier
 from attnaudit.zoo.regularisers import masked_words, require_equal_widths, tying
-from attnaudit.zoo.text import PAD, Vocabulary, open_classes
+from attnaudit.zoo.rows import Rows, classes_of
+from attnaudit.zoo.text import Vocabulary
+from attnaudit.zoo.vectors import Vectors, start_from
 
 #: Tokens, padding included, of a batch outside training.
 EVALUATED = 16384
@@ -44,7 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How a model is trained: Adam (amsgrad), no weight decay on the attention's parameters, positives weighted
     N / N_pos - 1 where there are two classes (Jain & Wallace 2019). min_count, max_words: which training
     words are known. tying: δ of Tutek & Šnajder 2020, which adds (δ / n) Σ_t ‖h_t - e_t‖² to an instance's loss.
-    mlm: their η, which adds η times the loss of predicting masked words (see `attnaudit.zoo.regularisers`)."""
+    mlm: their η, which adds η times the loss of predicting masked words (see `attnaudit.zoo.regularisers`).
+    vectors: word vectors that the embedding starts from, to be trained on; None starts at random."""
 
     seed: int = 0
     epochs: int = 8
@@ -57,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_words: int | None = None
     tying: float = 0.0
     mlm: float = 0.0
+    vectors: Vectors | None = None
 
     def check(self) -> None:
         """Raises AuditError naming the setting that cannot be meant."""
@@ -94,7 +93,8 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
-    """The chosen model (evaluation mode, on the CPU) and how it came about. chosen: the number of its epoch."""
+    """The chosen model (evaluation mode, on the CPU) and how it came about. chosen: the number of its epoch.
+    started: how many of the known words had a word vector to start from; None without word vectors."""
 
     model: PooledClassifier
     vocabulary: Vocabulary
@@ -103,6 +103,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     chosen: int
     dev: Score
     test: Score | None
+    started: int | None = None
 
 
 def train(
@@ -128,19 +129,19 @@ def train(
     architecture, settings = architecture or Architecture(), settings or Settings()
     architecture.check()
     settings.check()
-    classes = _classes(training)
+    classes = classes_of(training)
     form = architecture.form
     if vocabulary is None:
         texts = (text for one in training.instances for text in (one.text, one.query) if text is not None)
         vocabulary = Vocabulary.build(texts, min_count=settings.min_count, limit=settings.max_words)
-    rows = _Rows(training, vocabulary, classes, form)
-    dev_rows = _Rows(dev, vocabulary, classes, form)
+    rows = Rows(training, vocabulary, classes, form)
+    dev_rows = Rows(dev, vocabulary, classes, form)
     if len(set(dev_rows.labels)) < 2:
         raise DataError(
             f"{dev.source}: every label is {dev.instances[0].label!r}; no epoch can be chosen on one class. "
             "Give dev data with rows of several classes."
         )
-    test_rows = _Rows(test, vocabulary, classes, form) if test is not None else None
+    test_rows = Rows(test, vocabulary, classes, form) if test is not None else None
     with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(settings.seed)
         model = PooledClassifier(
@@ -153,6 +154,7 @@ def train(
         for name in ("tying", "mlm"):
             if getattr(settings, name) > 0:
                 require_equal_widths(model, name)
+        started = None if settings.vectors is None else start_from(settings.vectors, model, vocabulary)
         if prepare is not None:
             prepare(model, vocabulary)
         history, chosen = _fit(model, rows, dev_rows, settings, progress, objective, nearest)
@@ -164,6 +166,7 @@ def train(
             chosen=chosen,
             dev=evaluate(model, dev_rows),
             test=evaluate(model, test_rows) if test_rows is not None else None,
+            started=started,
         )
 
 
@@ -178,106 +181,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _classes(training: Dataset) -> tuple[str, ...]:
-    classes = tuple(sorted({one.label for one in training.instances if one.label is not None}))
-    if len(classes) < 2:
-        raise DataError(
-            f"{training.source}: {len(classes)} class{'' if len(classes) == 1 else 'es'} among the labels"
-            f"{' (' + repr(classes[0]) + ')' if classes else ''}; training needs at least two. "
-            "Add labelled rows of another class."
-        )
-    return classes
-
-
-class _Text(NamedTuple):
-    """ids and special flags of one text, without its words: a large data set is held for as long as it trains."""
-
-    ids: NDArray[np.int32]
-    special: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, encoding: Encoding) -> _Text:
-        special = encoding.special or np.zeros(len(encoding.ids), dtype=bool)
-        return cls(np.asarray(encoding.ids, dtype=np.int32), np.asarray(special, dtype=bool))
-
-
-class _Rows:
-    """A data set as ids and class indices. Raises DataError naming the first row that cannot be used."""
-
-    def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
-        if not data.instances:
-            raise DataError(f"{data.source}: no row to train or evaluate on. Give a file with at least one row.")
-        self.classes = classes
-        self.form = form
-        self.encodings = [_encoding(one, vocabulary) for one in data.instances]
-        self.labels = [_label(one, classes) for one in data.instances]
-        self.queries = [_query(one, vocabulary, form) for one in data.instances] if form != "text" else []
-        self.open = [_open(one, classes) for one in data.instances] if form == "question" else []
-        asking = next((one for one in data.instances if one.query is not None), None)
-        if form == "text" and asking is not None:
-            raise DataError(
-                f"{asking.where or asking.id}: the row has a query, but form 'text' reads a single text. Give --form "
-                "pair (or question), or remove the column 'query'."
-            )
-
-    def batch(self, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Query | None]:
-        """ids, mask and special of these rows, padded on the right, and their queries."""
-        ids, mask, special = _padded([self.encodings[row] for row in chosen])
-        if not self.queries:
-            return ids, mask, special, None
-        asked = _padded([self.queries[row] for row in chosen])
-        flags = torch.tensor([self.open[row] for row in chosen]) if self.open else None
-        return ids, mask, special, Query(ids=asked[0], mask=asked[1], open=flags)
-
-    @property
-    def lengths(self) -> list[int]:
-        return [len(one.ids) for one in self.encodings]
-
-
-def _padded(texts: Sequence[_Text]) -> tuple[Tensor, Tensor, Tensor]:
-    """ids, mask and special (B, T), padded on the right."""
-    device = torch.device("cpu")
-    ids, mask = pad([one.ids for one in texts], value=PAD, device=device)
-    special, _ = pad([one.special for one in texts], value=False, device=device)
-    return ids, mask, special
-
-
-def _encoding(one: Instance, vocabulary: Vocabulary) -> _Text:
-    encoding = vocabulary.encode(one.text)
-    if all(encoding.special or ()):
-        raise DataError(f"{one.where or one.id}: the text has no word and no punctuation mark. Remove the row.")
-    return _Text.of(encoding)
-
-
-def _query(one: Instance, vocabulary: Vocabulary, form: str) -> _Text:
-    if one.query is None:
-        raise DataError(
-            f"{one.where or one.id}: the row has no query, but form '{form}' reads a text and a query. Fill the column "
-            "'query', or give --form text."
-        )
-    return _Text.of(vocabulary.encode(one.query))
-
-
-def _open(one: Instance, classes: tuple[str, ...]) -> list[bool]:
-    flags = open_classes(classes, one)
-    if not flags[_label(one, classes)]:
-        raise DataError(
-            f"{one.where or one.id}: the text does not mention its label {one.label!r}, but form 'question' answers "
-            "with a class that the text mentions. Correct the row, or give --form pair."
-        )
-    return flags
-
-
-def _label(one: Instance, classes: tuple[str, ...]) -> int:
-    if one.label not in classes:
-        raise DataError(
-            f"{one.where or one.id}: label {one.label!r}; expected one of the training classes "
-            f"{', '.join(map(repr, classes))}. Label the row or remove it."
-        )
-    return classes.index(one.label)
-
-
-def _batches(rows: _Rows, size: int, generator: torch.Generator) -> Iterator[list[int]]:
+def _batches(rows: Rows, size: int, generator: torch.Generator) -> Iterator[list[int]]:
     return shuffled_batches(rows.lengths, size, generator)
 
 
@@ -309,8 +213,8 @@ def _optimizer(model: PooledClassifier, settings: Settings) -> torch.optim.Optim
 
 def _fit(
     model: PooledClassifier,
-    rows: _Rows,
-    dev: _Rows,
+    rows: Rows,
+    dev: Rows,
     settings: Settings,
     progress: Progress | None,
     objective: Objective | None = None,
@@ -376,7 +280,7 @@ def _as_stored(model: PooledClassifier) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: PooledClassifier, rows: _Rows) -> Score:
+def evaluate(model: PooledClassifier, rows: Rows) -> Score:
     """Accuracy and F1, in evaluation mode."""
     model.eval()
     predicted = [0] * len(rows.labels)
@@ -389,7 +293,7 @@ def evaluate(model: PooledClassifier, rows: _Rows) -> Score:
 
 
 @torch.no_grad()
-def _mean(of: Distance, model: PooledClassifier, rows: _Rows) -> float:
+def _mean(of: Distance, model: PooledClassifier, rows: Rows) -> float:
     """Mean over the rows, in evaluation mode."""
     model.eval()
     batches = within_tokens(rows.lengths, EVALUATED)

@@ -47,6 +47,7 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
         (("jain-wallace", "--data-root", "nowhere"), "--data-root nowhere: there is no such folder"),
         (("jain-wallace", "--data-root", "."), "sst/sst_binary_jain_wallace.parquet: not found"),
         (("jain-wallace", "--table", "agrement"), "Did you mean 'agreement'?"),
+        (("jain-wallace", "--vectors", "none.txt"), "none.txt: the word vectors cannot be read"),
         (("jain-wallace", "--seeds", "0"), "--seeds 0: expected a whole number of at least 1."),
     ],
 )

@@ -209,7 +209,6 @@ PAPER = Paper(
     corpora=CORPORA,
     claims=CLAIMS,
     deviations=(
-        "Embeddings are random (300 wide), not pretrained; words seen once in training are read as unknown.",
         "Dot attention is hᵀq/√m; without a query q is learnt from N(0, 1), where the paper has wᵀh. Deep attention "
         "stacks two layers; the paper does not say how many.",
         "ADR Tweets, Anemia and Diabetes are left out: they cannot be had freely.",

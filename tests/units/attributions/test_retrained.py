@@ -21,7 +21,8 @@ from attnaudit.retraining import Retraining
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.adapter import ReferenceModel
 from attnaudit.zoo.planted.twin import probabilities
-from attnaudit.zoo.training import _Rows, train
+from attnaudit.zoo.rows import Rows
+from attnaudit.zoo.training import train
 from tests.small_checkpoints import QUICK, SMALL, save_trained
 
 
@@ -47,7 +48,7 @@ def test_seed_variance_is_the_mean_over_models_of_other_seeds(trained: Any) -> N
     expected = []
     order = {one.id: row for row, one in enumerate(dev.instances)}
     rows = [order[name] for name in found.ids]
-    batch = _Rows(dev, base.vocabulary, base.classes).batch(rows)
+    batch = Rows(dev, base.vocabulary, base.classes).batch(rows)
     with torch.no_grad():
         own = base.model.trace(*batch)
     for seed in (1, 2):

@@ -14,14 +14,14 @@ REPORTS = sorted(FOLDER.glob("*.json"))
 
 
 def test_there_are_some() -> None:
-    assert {path.stem for path in REPORTS} <= set(PAPERS)
-    assert REPORTS
+    assert set(PAPERS) <= {path.stem for path in REPORTS}
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
 def test_a_reproduction_is_whole_and_its_page_is_of_it(path: Path) -> None:
     one = pages.read_if_there(path)
     assert one is not None
+    assert path.stem == (f"{one.paper}-{one.vectors.name}" if one.vectors else one.paper)
     assert not one.quick
     assert any(row.lines for table in one.tables for row in table.rows)
     assert all(not row.made.quick for table in one.tables for row in table.rows if row.made)

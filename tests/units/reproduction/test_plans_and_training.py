@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from attnaudit.reproduction import training
 from attnaudit.reproduction.corpora import corpus
 from attnaudit.reproduction.plans import VARIANTS, Plan, architecture, jain_wallace
 from attnaudit.zoo import checkpoint
+from attnaudit.zoo.vectors import Vectors
 from tests.units.reproduction.small import data, plan
 
 
@@ -27,6 +30,24 @@ def test_equal_plans_share_a_folder_and_others_do_not() -> None:
     assert plan(0).with_seed(1) == plan(1)
     assert plan(0, variant="twin", value=0.1).base == plan(0)
     assert plan(0).base is None
+
+
+def test_a_plan_with_word_vectors_is_another_one_wherever_their_file_is() -> None:
+    here = Vectors(path="here.txt", width=50, sha256="1")
+    one = plan().starting_from(here)
+    assert one.architecture.embedding_size == 50
+    assert one.digest != plan().digest
+    assert plan().starting_from(msgspec.structs.replace(here, path="there.txt")).digest == one.digest
+    assert plan().starting_from(msgspec.structs.replace(here, sha256="2")).digest != one.digest
+    asking = jain_wallace("babi-1", encoder="bilstm", alignment="additive")
+    assert asking.starting_from(here) == asking
+
+
+def test_a_model_of_before_there_were_word_vectors_is_still_the_plans() -> None:
+    told = msgspec.to_builtins(plan())
+    del told["settings"]["vectors"], told["divergence"]
+    before = hashlib.sha256(msgspec.json.encode([1, told], order="sorted")).hexdigest()
+    assert plan().digest == before
 
 
 def test_an_unknown_variant_is_told_with_the_nearest() -> None:
@@ -57,8 +78,6 @@ def test_a_killed_run_goes_on_without_training_a_finished_model_again(
 
 
 def test_other_data_trains_anew(tmp_path: Path) -> None:
-    import msgspec
-
     train(tmp_path, plan(0))
     task = training.Task(plan=plan(0), data=data(tmp_path / "data"), models=str(tmp_path / "models"))
     assert training.finished(task) is not None

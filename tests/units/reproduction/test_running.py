@@ -11,7 +11,7 @@ import pytest
 
 from attnaudit.checks import UniformFragility
 from attnaudit.errors import AuditError
-from attnaudit.reproduction import corpora, running
+from attnaudit.reproduction import corpora, pages, running
 from attnaudit.reproduction.corpora import Corpus, Prepared
 from attnaudit.reproduction.declaring import (
     MODEL,
@@ -24,6 +24,7 @@ from attnaudit.reproduction.declaring import (
     value_of,
 )
 from attnaudit.reproduction.records import Reproduction
+from attnaudit.zoo.vectors import Vectors
 from tests.units.reproduction.small import data, plan
 
 UNIFORM = UniformFragility(severity="report")
@@ -81,9 +82,16 @@ def run(
     tables: Sequence[str] = (),
     seeds: int = 2,
     shown: running.Shown = silent,
+    vectors: Vectors | None = None,
 ) -> Reproduction:
     options = running.Options(
-        paper=PAPER, out=tmp_path, command=f"only {' '.join(only)}", only=only, tables=tables, seeds=seeds
+        paper=PAPER,
+        out=tmp_path,
+        command=f"only {' '.join(only)}",
+        only=only,
+        tables=tables,
+        seeds=seeds,
+        vectors=vectors,
     )
     found = running.reproduce(options, shown=shown)
     running.pages.write(found, options.folder / "papers", options.report)
@@ -125,6 +133,28 @@ def test_a_run_keeps_the_rows_that_another_run_adds_meanwhile(tmp_path: Path) ->
 
     found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, shown=beside_another)
     assert [bool(row.lines) for row in found.tables[0].rows] == [True, True, False]
+
+
+def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: Path) -> None:
+    random = run(tmp_path, only=("*/one",), tables=("first",), seeds=1)
+    path = tmp_path / "made.2d.txt"
+    path.write_text("good 1 -1\nbad -1 1\nthe 0 .5\n", encoding="utf-8")
+    vectors = Vectors.of(path)
+    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=vectors)
+    assert sorted(one.name for one in (tmp_path / "papers").glob("*.json")) == [
+        "made-up-embedded-made.2d.json",
+        "made-up-embedded.json",
+    ]
+    (row, *_), deviations = found.tables[0].rows, found.tables[0].deviations
+    assert row.notes == ("3 words of the training texts started from made.2d",)
+    assert row.lines[1].values != random.tables[0].rows[0].lines[1].values
+    assert any("start from made.2d (2 wide)" in one for one in deviations)
+    assert PAPER.embeddings not in deviations
+    assert PAPER.embeddings in random.tables[0].deviations
+    assert "# A paper, done again with made.2d word vectors\n" in pages.markdown(found)
+    path.write_text("good 1 -1\n", encoding="utf-8")
+    with pytest.raises(AuditError, match=r"another file called made\.2d\. Rename .*made\.2d\.txt"):
+        run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=Vectors.of(path))
 
 
 def test_equal_plans_are_trained_once_for_all_tables(tmp_path: Path) -> None:

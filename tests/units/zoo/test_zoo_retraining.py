@@ -19,7 +19,8 @@ from attnaudit.zoo.adapter import ReferenceModel
 from attnaudit.zoo.model import Architecture, Pass, Planted, PooledClassifier
 from attnaudit.zoo.planted.twin import probabilities, twin_loss
 from attnaudit.zoo.retraining import context_free, keep, train_imposed, train_twin, train_uniform, uniform
-from attnaudit.zoo.training import Settings, Trained, _Rows, train
+from attnaudit.zoo.rows import Rows
+from attnaudit.zoo.training import Settings, Trained, train
 from tests.small_checkpoints import QUICK, SMALL, save_trained
 
 Base = tuple[Trained, Dataset, Dataset]
@@ -44,7 +45,7 @@ def adapter(base: Base, folder: Path) -> ReferenceModel:
 def traced(model: PooledClassifier, base: Base) -> Pass:
     trained, _, dev = base
     with torch.no_grad():
-        return model.trace(*_Rows(dev, trained.vocabulary, trained.classes).batch(range(len(dev.instances))))
+        return model.trace(*Rows(dev, trained.vocabulary, trained.classes).batch(range(len(dev.instances))))
 
 
 def distances(model: PooledClassifier, base: Base) -> tuple[float, float]:
@@ -105,7 +106,7 @@ def test_words_that_are_dropped_in_training_do_not_change_what_is_imposed(base: 
 
     model = PooledClassifier(SMALL, vocabulary_size=len(trained.vocabulary), classes=2, word_dropout=0.9).train()
     model.imposed = guide
-    found = model.trace(*_Rows(dev, trained.vocabulary, trained.classes).batch(range(8)))
+    found = model.trace(*Rows(dev, trained.vocabulary, trained.classes).batch(range(8)))
     assert (found.ids == 1).float().mean().item() > 0.5
     assert seen[0] < 0.2
 

@@ -14,7 +14,8 @@ from attnaudit.data import sample
 from attnaudit.data.planted_cue import split
 from attnaudit.zoo.model import FORMS, Architecture, Pass, PooledClassifier, Query
 from attnaudit.zoo.planted.twin import probabilities, twin_loss, twin_objective
-from attnaudit.zoo.training import Settings, _Rows, train
+from attnaudit.zoo.rows import Rows
+from attnaudit.zoo.training import Settings, train
 
 SMALL = Architecture(encoder="average", embedding_size=16, hidden_size=16, attention_size=8)
 
@@ -109,7 +110,7 @@ def test_a_twin_answers_alike_and_attends_elsewhere() -> None:
         twin = train(
             training, dev, architecture=SMALL, settings=settings, objective=twin_objective(base.model, weight=weight)
         )
-        batch = _Rows(dev, base.vocabulary, base.classes).batch(range(len(dev.instances)))
+        batch = Rows(dev, base.vocabulary, base.classes).batch(range(len(dev.instances)))
         with torch.no_grad():
             ours, theirs = twin.model.trace(*batch), base.model.trace(*batch)
         same = ((ours.logits > 0) == (theirs.logits > 0)).float().mean().item()
