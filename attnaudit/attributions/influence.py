@@ -38,6 +38,7 @@ class Influence(PerBatch):
             entropy += torch.where(here, normalized_entropy(kept, real).nan_to_num(0.0), 0.0)
             own += torch.where(here, kept[:, p], 0.0)
             rival += torch.where(here, others.amax(1), 0.0)
+            passes.batch.tell(p + 1, real.shape[1], "influences on hidden states")
         undefined = (lengths < 2) | nothing
         scalars = {
             "entropy": entropy / lengths,

@@ -5,6 +5,7 @@ Shapes: B instances, T tokens (padded), V variants, C classes, d and m features.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,11 @@ Operator = Literal["deletion", "mask"]
 Unit = Literal["tokens", "words"]
 #: Variants whose lengths differ by less are run together, ordered by the first token that they lack.
 BAND = 4
+#: (variants × tokens) of erased texts that are laid out together: they grow with the square of a text's length.
+LAID_OUT = 2**24
+#: Seconds after which a batch says how far it is.
+PATIENCE = 5.0
+ERASING = "texts with tokens erased"
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -64,7 +70,8 @@ class Batch:
 
     seed: of the audit. gradients: keep the graph of the clean pass. budget: most tokens (rows × length) in one forward
     pass of variants. counts: what was run, by kind. unit: "words" puts the tokens of a word together; a word stands at
-    the position of its first token. progress: told by measures that take long over something else than the batch.
+    the position of its first token. progress: told by measures that take long over something else than the batch, and
+    by batches that take long.
     """
 
     def __init__(
@@ -89,7 +96,13 @@ class Batch:
         self.counts = counts
         self.unit = unit
         self.progress = progress
+        self.started = time.monotonic()
         self.inputs: Inputs = adapter.collate(instances)
+
+    def tell(self, done: int, total: int, doing: str) -> None:
+        """How far something within the batch is: said where the batch takes long."""
+        if self.progress is not None and time.monotonic() - self.started > PATIENCE:
+            self.progress(done, total, doing)
 
     # -- tokens and units -----------------------------------------------------------------------------------------
 
@@ -240,6 +253,7 @@ class Batch:
                 self._count_forward(rows * count)
                 logits = self.adapter.run(repeated(self.inputs, count), intervene=intervene(part)).logits
                 found.append(logits.double().reshape(rows, count, -1))
+                self.tell(part.stop, variants, "other attentions")
         return torch.cat(found, dim=1)
 
     # -- erasure --------------------------------------------------------------------------------------------------
@@ -255,10 +269,14 @@ class Batch:
 
     def _one_gone(self, operator: Operator) -> Tensor:
         found = self._nothing(*self.real.shape)
-        rows, gone = (self.real & (self.lengths > 1)[:, None]).nonzero(as_tuple=True)
-        keep = self.real[rows]
-        keep[torch.arange(len(rows), device=self.device), gone] = False
-        found[rows, gone] = self._run_erased(rows, keep, operator)
+        every = (self.real & (self.lengths > 1)[:, None]).nonzero()
+        done = 0
+        for part in torch.split(every, max(1, LAID_OUT // self.real.shape[1])):
+            rows, gone = part.unbind(1)
+            keep = self.real[rows]
+            keep[torch.arange(len(rows), device=self.device), gone] = False
+            found[rows, gone] = self._run_erased(rows, keep, operator, before=done, total=len(every))
+            done += len(rows)
         return found
 
     @cached_property
@@ -294,10 +312,15 @@ class Batch:
             found[left] = output[torch.from_numpy(where.reshape(-1)).to(self.device)]
         return found
 
-    def _run_erased(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
-        """As `erased`, every variant run, long ones first so that a pass holds variants of about one length."""
+    def _run_erased(
+        self, rows: Tensor, keep: Tensor, operator: Operator, *, before: int = 0, total: int | None = None
+    ) -> Tensor:
+        """As `erased`, every variant run, long ones first so that a pass holds variants of about one length.
+
+        before, total: how many were run before these, and of how many these are."""
+        total = total or len(rows)
         if operator == "deletion" and self.adapter.capabilities.resumes:
-            return self._resumed(rows, keep)
+            return self._resumed(rows, keep, before, total)
         found = self._nothing(len(rows))
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of(keep, rows) | special) & mask
@@ -313,6 +336,7 @@ class Batch:
                     variants = self.adapter.substitute(self.inputs, TEXT, rows[part], mask[part] & ~stays[part])
                 found[part] = probabilities(self.adapter.run(variants).logits)
                 start += len(part)
+                self.tell(before + start, total, ERASING)
         return found
 
     @cached_property
@@ -322,7 +346,7 @@ class Batch:
         with torch.no_grad():
             return cast(SharingAdapter, self.adapter).begin(self.inputs)
 
-    def _resumed(self, rows: Tensor, keep: Tensor) -> Tensor:
+    def _resumed(self, rows: Tensor, keep: Tensor, before: int, total: int) -> Tensor:
         """As `_run_erased` by deletion, from shared states."""
         found = self._nothing(len(rows))
         adapter = cast(SharingAdapter, self.adapter)
@@ -337,6 +361,8 @@ class Batch:
                 self.counts["resumed_rows"] += len(part)
                 logits = adapter.resume(self.inputs, self.begun, rows[part], stays[part])
                 found[part] = probabilities(logits)
+                before += len(part)
+                self.tell(before, total, ERASING)
         return found
 
     def _within_budget(self, order: Tensor, widths: Sequence[int]) -> Iterator[Tensor]:

@@ -178,6 +178,11 @@ def measure(
                 found[reading].update(columns)
             store.keep(positions, batch, columns, planned)
 
+    def tell() -> None:
+        if progress is not None:
+            progress(done, len(instances), f"measuring {model} on {dataset.name}")
+
+    tell()
     while waiting:
         take = max(1, budget // widths[waiting[0]])
         positions = waiting[:take]
@@ -202,8 +207,7 @@ def measure(
         waiting = waiting[take:]
         done += len(positions)
         largest = max(largest, len(positions))
-        if progress is not None:
-            progress(done, len(instances), f"measuring {model} on {dataset.name}")
+        tell()
 
     found = Measurements(
         model=model,

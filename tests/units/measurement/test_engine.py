@@ -15,6 +15,7 @@ from torch import nn
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Site, Trace
 from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.measurement import batch
 from attnaudit.measurement.engine import measure, resolve
 from attnaudit.measurement.measurements import Measurements
 from tests.small_models import TEXTS, adapter, dataset, parts, tokenize, tokenize_with_ends
@@ -195,10 +196,32 @@ def test_what_was_measured_cannot_be_changed() -> None:
 
 
 def test_progress_ends_at_the_number_of_instances() -> None:
-    seen: list[tuple[int, int]] = []
-    measured(adapter(), batch_tokens=20, progress=lambda done, total, _: seen.append((done, total)))
-    assert seen[-1] == (len(TEXTS), len(TEXTS))
-    assert seen == sorted(seen)
+    seen: list[tuple[int, int, str]] = []
+    measured(adapter(), batch_tokens=20, progress=lambda *told: seen.append(told))
+    done = [count for count, total, doing in seen if doing == "measuring lstm on films" and total == len(TEXTS)]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, len(TEXTS))
+
+
+@pytest.mark.parametrize("reach", [{}, {"reach": 0}], ids=["encoded anew", "resumed"])
+def test_a_long_text_is_erased_in_parts_that_say_how_far_they_are(
+    reach: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = " ".join(TEXTS).split()
+    long = replace(dataset(), instances=(Instance(id="long", text=" ".join(words)), *dataset().instances[:2]))
+    needs = ["agreement.leave_one_out.inputs", "influence.hidden"]
+    model = adapter(encoder=lambda embedded, mask: torch.tanh(torch.cat([embedded] * 2, -1)[..., :10]), **reach)
+    whole = measured(model, long, needs)
+    monkeypatch.setattr(batch, "LAID_OUT", 3 * len(words))
+    monkeypatch.setattr(batch, "PATIENCE", -1.0)
+    seen: list[tuple[int, int, str]] = []
+    parts_ = measured(model, long, needs, batch_tokens=len(words), progress=lambda *told: seen.append(told))
+    assert_same(whole, parts_, but=RANKS)
+    erased = [(done, total) for done, total, doing in seen if doing == batch.ERASING]
+    first = erased[: erased.index((len(words), len(words))) + 1]
+    assert len(first) >= len(words) / 3
+    assert first == sorted(first)
+    assert (len(words), len(words), "influences on hidden states") in seen
 
 
 def test_unlabelled_rows_are_minus_one_and_labels_follow_their_rows() -> None:
