@@ -119,7 +119,8 @@ class Paper:
     corpora: Sequence[str]
     tables: Sequence[TablePlan]
     embeddings: str = (
-        "Embeddings are random (300 wide), not pretrained; words seen once in training are read as unknown."
+        "Embeddings are random (300 wide, standard deviation .1), not pretrained, on which much depends "
+        "(docs/reproduction.md, Word vectors); words seen once in training are read as unknown."
     )
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -113,7 +114,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 yield number, line.rstrip()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: the word vectors cannot be read ({error}).") from error
 
 

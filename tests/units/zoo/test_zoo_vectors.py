@@ -121,6 +121,9 @@ def test_a_missing_cut_or_changed_file_is_told(tmp_path: Path) -> None:
         Vectors.of(tmp_path)
     with pytest.raises(DataError, match="cannot be read"):
         Vectors.of(file(tmp_path, gzip.compress(GLOVE.encode())[:-9], "cut.gz")).read(["none"])
+    packed = gzip.compress(GLOVE.encode())
+    with pytest.raises(DataError, match=r"damaged\.gz: the word vectors cannot be read"):
+        Vectors.of(file(tmp_path, packed[:12] + b"\xff\xff\xff" + packed[15:], "damaged.gz")).read(["none"])
     path = file(tmp_path, GLOVE)
     vectors = Vectors.of(path)
     path.write_text(GLOVE + "more 1 2 3\n", encoding="utf-8")
