@@ -148,7 +148,7 @@ def markdown(one: Reproduction) -> str:
 
 def together(folder: Path) -> str:
     """The claims of all reports in a folder, and what was run for them."""
-    read = {path.stem: read_if_there(path) for path in sorted(folder.glob("*.json"))}
+    read = {path.stem: read_if_there(path) for path in sorted(folder.glob("*.json"), key=lambda path: path.stem)}
     found = {stem: one for stem, one in read.items() if one is not None}
     lines = [f"# {words.CLAIMS}", ""]
     for stem, one in found.items():
