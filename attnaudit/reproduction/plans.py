@@ -83,10 +83,15 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, **changed))
 
     def starting_from(self, vectors: Vectors) -> Plan:
-        """The same model with these word vectors. One that answers questions stays random: its words are few."""
-        if self.architecture.form == "question":
+        """The same model with these word vectors; hidden states that are as wide as embeddings stay so. A model that
+        answers questions stays random: its words are few."""
+        parts = self.architecture
+        if parts.form == "question":
             return self
-        sized = msgspec.structs.replace(self.architecture, embedding_size=vectors.width)
+        directions = 2 if parts.encoder == "bilstm" else 1
+        alike = directions * parts.hidden_size == parts.embedding_size
+        hidden = vectors.width // directions if alike else parts.hidden_size
+        sized = msgspec.structs.replace(parts, embedding_size=vectors.width, hidden_size=hidden)
         return msgspec.structs.replace(self, architecture=sized).with_settings(vectors=vectors)
 
     def check(self) -> None:

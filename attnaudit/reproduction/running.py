@@ -72,7 +72,7 @@ class Options:
         return (
             f"Embeddings start from {self.vectors.name} ({self.vectors.width} wide) and are trained further, but those "
             "of bAbI are random. Words without a vector start at random, as large as those with one; words seen once "
-            "in training are read as unknown."
+            "in training are read as unknown. Where the paper's hidden states are as wide as its embeddings, ours are."
         )
 
 

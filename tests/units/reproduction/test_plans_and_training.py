@@ -12,6 +12,7 @@ import torch
 from attnaudit.errors import ModelError
 from attnaudit.reproduction import training
 from attnaudit.reproduction.corpora import corpus
+from attnaudit.reproduction.papers.tutek_snajder_models import plan as tutek_snajder
 from attnaudit.reproduction.plans import VARIANTS, Plan, architecture, jain_wallace
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.vectors import Vectors
@@ -39,6 +40,11 @@ def test_a_plan_with_word_vectors_is_another_one_wherever_their_file_is() -> Non
     assert one.digest != plan().digest
     assert plan().starting_from(msgspec.structs.replace(here, path="there.txt")).digest == one.digest
     assert plan().starting_from(msgspec.structs.replace(here, sha256="2")).digest != one.digest
+    assert one.architecture.hidden_size == 50  # as wide as an embedding before, too
+    both = tutek_snajder("sst", "tying", "additive").starting_from(here).architecture
+    assert (both.embedding_size, both.hidden_size) == (50, 25)
+    other = jain_wallace("sst", encoder="bilstm", alignment="additive").starting_from(here).architecture
+    assert (other.embedding_size, other.hidden_size) == (50, 128)
     asking = jain_wallace("babi-1", encoder="bilstm", alignment="additive")
     assert asking.starting_from(here) == asking
 
