@@ -73,8 +73,9 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from attnaudit.reproduction import pages
+    from attnaudit.reproduction.options import Options
     from attnaudit.reproduction.papers import paper
-    from attnaudit.reproduction.running import Options, reproduce
+    from attnaudit.reproduction.running import reproduce
     from attnaudit.reproduction.terminal import summary
     from attnaudit.validation.terminal import progress_bar
     from attnaudit.zoo.vectors import Vectors

@@ -111,7 +111,8 @@ class TablePlan:
 class Paper:
     """corpora: those of the paper, in its order. deviations: sentences that hold for every table. embeddings: one more,
     where no word vectors are given.
-    claims: what the paper says of its numbers. remedies: what follows from ours for those whose attention fails."""
+    claims: what the paper says of its numbers. remedies: what follows from ours for those whose attention fails; beside
+    a report with word vectors it is given the one from random embeddings, where there is one."""
 
     name: str
     title: str
@@ -124,7 +125,7 @@ class Paper:
     )
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()
-    remedies: Callable[[Reproduction], Sequence[Remedy]] | None = None
+    remedies: Callable[[Reproduction, Reproduction | None], Sequence[Remedy]] | None = None
 
 
 def accuracy(models: Models, *, of: str = MODEL) -> Reading:

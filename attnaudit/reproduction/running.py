@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,14 +13,16 @@ import msgspec
 
 from attnaudit import __version__
 from attnaudit.auditing.environment import describe_environment
-from attnaudit.errors import AuditError, CheckError, DataError, ReportError, nearest
+from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.reproduction import pages
 from attnaudit.reproduction.auditing import Asked, Measured, asked, audit_all
 from attnaudit.reproduction.claims import judged
 from attnaudit.reproduction.corpora import EMBEDDED, Prepared, corpus, prepare
-from attnaudit.reproduction.declaring import Models, Paper, Quantity, Result, RowPlan, TablePlan
+from attnaudit.reproduction.declaring import Result, RowPlan, TablePlan
+from attnaudit.reproduction.options import Options
 from attnaudit.reproduction.plans import Plan, variant
-from attnaudit.reproduction.records import SCHEMA_VERSION, Figure, Line, Made, Reproduction, Row, Table, WordVectors
+from attnaudit.reproduction.records import SCHEMA_VERSION, Remedy, Reproduction, WordVectors
+from attnaudit.reproduction.rows import RowRun, laid_out
 from attnaudit.reproduction.training import TrainedPlan, train_all
 from attnaudit.zoo.vectors import Vectors
 
@@ -32,59 +32,6 @@ Shown = Callable[[str], AbstractContextManager[Told]]
 QUICK_SEEDS, QUICK_SEARCHED = 1, 10
 QUICK_TRAINING = {"epochs": 4, "learning_rate": 0.01}
 QUICK_SIZES = {"embedding_size": 32, "hidden_size": 16, "attention_size": 16}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """tables: names, all where empty. only: patterns of row names such as "sst/*", all rows where empty. instances: at
-    most so many of each test set. quick: small data, small models, one seed; its output is marked so and kept apart.
-    vectors: word vectors that embeddings start from; such rows have a report of their own."""
-
-    paper: Paper
-    out: Path
-    command: str
-    data_root: Path | None = None
-    tables: Sequence[str] = ()
-    only: Sequence[str] = ()
-    seeds: int = 3
-    instances: int | None = None
-    jobs: int = 1
-    quick: bool = False
-    vectors: Vectors | None = None
-
-    @property
-    def folder(self) -> Path:
-        """Where everything goes: a quick run never mixes with a real one, nor one data root's kind with the other."""
-        return self.out / "quick" if self.quick else self.out
-
-    @property
-    def report(self) -> str:
-        """The stem of the report's files."""
-        stem = self.paper.name if self.data_root else f"{self.paper.name}-embedded"
-        stem += f"-{self.vectors.name}" if self.vectors else ""
-        return f"{stem}-quick" if self.quick else stem
-
-    @property
-    def embeddings(self) -> str:
-        """What tables say of them."""
-        if self.vectors is None:
-            return self.paper.embeddings
-        return (
-            f"Embeddings start from {self.vectors.name} ({self.vectors.width} wide) and are trained further, but those "
-            "of bAbI are random. Words without a vector start at random, as large as those with one; words seen once "
-            "in training are read as unknown. Where the paper's hidden states are as wide as its embeddings, ours are."
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Row:
-    """A row that this run makes: by seed, role -> plan."""
-
-    table: TablePlan
-    plan: RowPlan
-    seeds: list[dict[str, Plan]]
-    made: list[Models] = field(default_factory=list)
-    missing: str = ""
 
 
 def reproduce(options: Options, *, shown: Shown) -> Reproduction:
@@ -132,11 +79,19 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
         jobs=options.jobs,
         environment=describe_environment(device="cpu", threads=1),
         data={**(before.data if before else {}), **{name: one.rows for name, one in data.items()}},
-        tables=[_laid_out(table, corpora, chosen, before, options, created) for table in options.paper.tables],
+        tables=[laid_out(table, corpora, chosen, before, options, created) for table in options.paper.tables],
         vectors=_recorded(options.vectors),
     )
-    helps = () if options.paper.remedies is None or options.quick else tuple(options.paper.remedies(found))
-    return msgspec.structs.replace(found, findings=judged(options.paper.claims, found), remedies=helps)
+    return msgspec.structs.replace(
+        found, findings=judged(options.paper.claims, found), remedies=_remedies(found, options)
+    )
+
+
+def _remedies(found: Reproduction, options: Options) -> tuple[Remedy, ...]:
+    if options.paper.remedies is None or options.quick:
+        return ()
+    random = options.folder / "papers" / f"{options.random}.json"
+    return tuple(options.paper.remedies(found, pages.read_if_there(random) if options.vectors else None))
 
 
 def _recorded(vectors: Vectors | None) -> WordVectors | None:
@@ -163,13 +118,13 @@ def _tables(options: Options) -> list[TablePlan]:
     return [table for table in options.paper.tables if not options.tables or table.name in options.tables]
 
 
-def _rows(table: TablePlan, corpora: Sequence[str], options: Options) -> list[_Row]:
+def _rows(table: TablePlan, corpora: Sequence[str], options: Options) -> list[RowRun]:
     found = []
     for row in table.rows(corpora):
         if options.only and not any(fnmatch.fnmatchcase(row.name, pattern) for pattern in options.only):
             continue
         seeds = [] if row.unavailable else [_seeded(row, seed, options) for seed in range(_seed_count(row, options))]
-        found.append(_Row(table=table, plan=row, seeds=seeds, missing=row.unavailable))
+        found.append(RowRun(table=table, plan=row, seeds=seeds, missing=row.unavailable))
     return found
 
 
@@ -196,7 +151,7 @@ def quick(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, architecture=architecture).with_settings(**QUICK_TRAINING)
 
 
-def _prepared(chosen: Sequence[_Row], options: Options) -> dict[str, Prepared]:
+def _prepared(chosen: Sequence[RowRun], options: Options) -> dict[str, Prepared]:
     """Every corpus that a row needs. Raises one DataError for all files that are missing."""
     names = {plan.corpus for row in chosen for models in row.seeds for plan in models.values()}
     found, missing = {}, []
@@ -215,7 +170,7 @@ def _instances(of: int | None, options: Options) -> int | None:
     return min(limits) if limits else None
 
 
-def _asked(chosen: Sequence[_Row], models: Mapping[Plan, TrainedPlan], options: Options) -> list[tuple[Plan, Asked]]:
+def _asked(chosen: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: Options) -> list[tuple[Plan, Asked]]:
     """The audits of each model: those of all its rows together, one per number of instances."""
     together: dict[tuple[Plan, int | None], tuple[dict[str, object], set[str]]] = {}
     for row in chosen:
@@ -235,7 +190,7 @@ def _asked(chosen: Sequence[_Row], models: Mapping[Plan, TrainedPlan], options: 
 
 
 def _gather(
-    chosen: Sequence[_Row],
+    chosen: Sequence[RowRun],
     models: Mapping[Plan, TrainedPlan],
     measured: Mapping[tuple[Plan, int | None], Measured],
     failed: Mapping[Plan, str],
@@ -258,145 +213,3 @@ def _gather(
                     for role, plan in plans.items()
                 }
             )
-
-
-def _laid_out(
-    table: TablePlan,
-    corpora: Sequence[str],
-    chosen: Sequence[_Row],
-    before: Reproduction | None,
-    options: Options,
-    created: str,
-) -> Table:
-    mine = {row.plan.name: row for row in chosen if row.table.name == table.name}
-    earlier = next((one for one in before.tables if one.name == table.name), None) if before else None
-    kept = {row.name: row for row in earlier.rows} if earlier else {}
-    rows, figures = [], []
-    for plan in table.rows(corpora):
-        if plan.name in mine:
-            rows.append(_row(mine[plan.name], options, created))
-            figures += _figures(mine[plan.name])
-        elif plan.name in kept and kept[plan.name].lines:
-            rows.append(kept[plan.name])
-            figures += [one for one in earlier.figures if one.row == plan.name] if earlier else []
-        else:
-            missing = plan.unavailable or "not run here"
-            rows.append(Row(name=plan.name, title=plan.title, corpus=plan.corpus, lines=[], missing=missing))
-    there = [row for row in rows if row.lines]
-    further, drawn = table.across(there) if table.across is not None and there else ((), ())
-    return Table(
-        name=table.name,
-        title=table.title,
-        source=table.source,
-        deviations=_deviations(table, rows, options),
-        rows=[*rows, *further],
-        figures=[*drawn, *figures],
-    )
-
-
-def _deviations(table: TablePlan, rows: Sequence[Row], options: Options) -> list[str]:
-    """Of the paper, the table and the corpora of the rows that are there; how many seeds and instances."""
-    there = [row for row in rows if row.made is not None]
-    of_corpora = [text for name in dict.fromkeys(row.corpus for row in there) for text in corpus(name).deviations]
-    cut = [f"{row.title}: {row.made.instances} test texts" for row in there if row.made and row.made.instances]
-    single = [row.title for row in there if row.made and len(row.made.seeds) == 1]
-    seeds = f"One seed, so no deviation over seeds: {'; '.join(single) if len(single) < len(there) else 'every row'}."
-    quick = ["QUICK: small data, small models, short training, one seed. Not a reproduction."] if options.quick else []
-    return [
-        *quick,
-        options.embeddings,
-        *options.paper.deviations,
-        *table.deviations,
-        *of_corpora,
-        *([f"A sample of the test set: {'; '.join(cut)}."] if cut else []),
-        *([seeds] if single else []),
-    ]
-
-
-def _row(row: _Row, options: Options, created: str) -> Row:
-    if not row.made:
-        return Row(name=row.plan.name, title=row.plan.title, corpus=row.plan.corpus, lines=[], missing=row.missing)
-    results = [result for models in row.made for result in models.values()]
-    skipped = {why for result in results for audit in result.audits for why in audit.skipped.values()}
-    classes = next((audit.classes for result in results for audit in result.audits), [])
-    return Row(
-        name=row.plan.name,
-        title=row.plan.title,
-        corpus=row.plan.corpus,
-        lines=[
-            _line(one, row, classes)
-            for one in row.table.quantities
-            if one.of_class is None or one.of_class < len(classes)
-        ],
-        notes=(*_started(results, options), *sorted({*skipped, *([row.missing] if row.missing else [])})),
-        made=Made(
-            command=options.command,
-            created=created,
-            attnaudit=__version__,
-            seeds=_seeds(row),
-            instances=options.instances,
-            training_seconds=sum(result.trained.seconds for result in results),
-            training_cpu_seconds=sum(result.trained.cpu_seconds for result in results),
-            audit_seconds=sum(audit.seconds for result in results for audit in result.audits),
-            audit_cpu_seconds=sum(audit.cpu_seconds for result in results for audit in result.audits),
-            quick=options.quick,
-        ),
-    )
-
-
-def _started(results: Sequence[Result], options: Options) -> list[str]:
-    """How many words had a vector, in the models of one corpus."""
-    counts = [result.trained.started for result in results if result.trained.started is not None]
-    return (
-        [f"{max(counts):,} words of the training texts started from {options.vectors.name}"]
-        if counts and options.vectors
-        else []
-    )
-
-
-def _seeds(row: _Row) -> list[int]:
-    """Of the first role, beside which others may be from the next seeds; of all where the row is about seeds."""
-    some = [list(models.values())[: None if row.plan.once else 1] for models in row.made]
-    return sorted({result.trained.plan.seed for results in some for result in results})
-
-
-def _line(quantity: Quantity, row: _Row, classes: Sequence[str]) -> Line:
-    values: list[float | None] = []
-    counts: list[int] = []
-    for models in row.made:
-        try:
-            value, n = quantity.read(models)
-        except CheckError:
-            if not _skipped(models):
-                raise
-            value, n = None, 0  # the check behind it could not be judged; the row's notes say why
-        values.append(None if value is None else round(value, 10))
-        counts.append(n)
-    known = [value for value in values if value is not None]
-    named = quantity.words if quantity.of_class is None else quantity.words.format(classes[quantity.of_class])
-    return Line(
-        quantity=quantity.name,
-        words=named,
-        paper=row.plan.paper.get(quantity.name),
-        ours=statistics.fmean(known) if known else None,
-        std=statistics.stdev(known) if len(known) > 1 else None,
-        values=values,
-        n=round(statistics.fmean(counts)) if counts else None,
-        digits=quantity.digits,
-    )
-
-
-def _figures(row: _Row) -> list[Figure]:
-    if row.table.figures is None or not row.made:
-        return []
-    first = min(row.made, key=lambda models: next(iter(models.values())).trained.plan.seed)
-    try:
-        return list(row.table.figures(row.plan, first))
-    except CheckError:
-        if not _skipped(first):
-            raise
-        return []
-
-
-def _skipped(models: Models) -> bool:
-    return any(audit.skipped for result in models.values() for audit in result.audits)

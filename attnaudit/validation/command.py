@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="the JSON report of a reproduction whose remedies the chosen policy names too (repeat for more)",
+        help="the JSON report of a reproduction whose remedies the chosen policy names too (repeat for more; the first "
+        "on an option counts)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="fewer instances per model and no costly check: minutes, not hours"

@@ -122,7 +122,8 @@ def _gated(one: Candidate, given: Given | None) -> bool:
 
 
 def _reproduced(reports: Sequence[Path]) -> list[Remedy]:
-    """What they advise. Raises ReportError for a file that is no report of a reproduction."""
+    """What they advise; of several on one option, the first. Raises ReportError for a file that is no report of a
+    reproduction."""
     from attnaudit.reproduction.pages import read_if_there
 
     found: list[Remedy] = []
@@ -133,7 +134,8 @@ def _reproduced(reports: Sequence[Path]) -> list[Remedy]:
                 f"{path}: not found. Expected the JSON report of a reproduction, such as papers/tutek-snajder.json "
                 "below --out of `attnaudit reproduce tutek-snajder`."
             )
-        found += one.remedies
+        known = {(remedy.question, remedy.option) for remedy in found}
+        found += [remedy for remedy in one.remedies if (remedy.question, remedy.option) not in known]
     return found
 
 

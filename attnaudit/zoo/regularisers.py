@@ -19,7 +19,7 @@ def require_equal_widths(model: PooledClassifier, what: str) -> None:
     if states != embedded:
         raise ModelError(
             f"{what} compares hidden states ({states} wide) with embeddings ({embedded} wide): "
-            f"give --embedding-size {states}."
+            f"give --embedding-size {states}, or another --hidden-size."
         )
 
 

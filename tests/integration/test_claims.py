@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attnaudit.reproduction import corpora, running
+from attnaudit.reproduction.options import Options
 from attnaudit.reproduction.papers import paper
 from attnaudit.reproduction.records import Reproduction
 
@@ -62,7 +63,7 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
         yield lambda _done, _total, _name: None
 
     tables, only = ASKED[name]
-    options = running.Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
+    options = Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
     return running.reproduce(options, shown=shown)
 
 

@@ -28,7 +28,7 @@ from attnaudit.reproduction.declaring import (
     value_of,
 )
 from attnaudit.reproduction.figures import by_attention, counterfactual, shares
-from attnaudit.reproduction.papers.jain_wallace_claims import CLAIMS
+from attnaudit.reproduction.papers.jain_wallace_claims import CLAIMS, remedies
 from attnaudit.reproduction.plans import jain_wallace
 from attnaudit.reproduction.records import Figure
 
@@ -208,6 +208,7 @@ PAPER = Paper(
     citation="Sarthak Jain and Byron C. Wallace. NAACL 2019.",
     corpora=("sst", "imdb", "agnews", "20news", "snli", "babi-1"),
     claims=CLAIMS,
+    remedies=remedies,
     deviations=("The epoch is chosen on dev alone.",),
     tables=(
         TablePlan(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import fmean, median
 
+from attnaudit.report.words import plural
 from attnaudit.reproduction.claims import Answer, Case, Claim, against, by_seed, everywhere, levels, names, within
-from attnaudit.reproduction.records import Reproduction
+from attnaudit.reproduction.records import Remedy, Reproduction
 
 #: JSD from which on attention is called other, in nats; change of output below which it is called the same.
 FAR, SAME = math.log(2) / 2, 0.1
 IMPORTANCE = ("gradient", "leave-one-out")
+#: What moves less than this is no remedy; as in `attnaudit.validation`.
+LEAST_EFFECT = 0.02
 
 
 def _recurrent(cases: list[Case]) -> list[Case]:
@@ -92,3 +96,34 @@ CLAIMS = (
         read=_exact,
     ),
 )
+
+
+def remedies(one: Reproduction, random: Reproduction | None) -> tuple[Remedy, ...]:
+    """Word vectors, where they move what a policy gates: medians over the recurrent models that both reports have, each
+    with several seeds."""
+    if one.vectors is None or random is None:
+        return ()
+    both = (random, one)
+    shown = (("permutation", "mean"), ("agreement", "accuracy"))
+    counts = {
+        name: [len(by_seed(report, table, name, quantity)) for report in both for table, quantity in shown]
+        for name in names(one, "permutation")
+        if "bilstm" in name.split("/")
+    }
+    shared = [name for name, seeds in counts.items() if min(seeds) > 1]
+    if not shared:
+        return ()
+    (before, after), (plain, started) = (
+        [median(fmean(by_seed(report, table, name, quantity).values()) for name in shared) for report in both]
+        for table, quantity in shown
+    )
+    if after - before < LEAST_EFFECT:
+        return ()
+    seeds = sorted({count for name in shared for count in counts[name]})
+    each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    words = (
+        "start the embedding from word vectors, `attnaudit train --vectors FILE` (Jain & Wallace 2019, done again, "
+        f"random → {one.vectors.name}, medians of {plural(len(shared), 'pair')} of models, {each} each: "
+        f"permutation_fragility.tvd {before:.2f} → {after:.2f}, accuracy {plain:.2f} → {started:.2f})"
+    )
+    return (Remedy(question="used", option="vectors", words=words),)

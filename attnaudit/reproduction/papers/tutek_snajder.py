@@ -253,7 +253,7 @@ PAPER = Paper(
     citation="Martin Tutek and Jan Šnajder. RepL4NLP 2020.",
     corpora=CORPORA,
     claims=CLAIMS,
-    remedies=lambda one: remedies(one, OPTIONS),
+    remedies=lambda one, _random: remedies(one, OPTIONS),
     embeddings="Embeddings are random (300 wide, standard deviation .1), not pretrained, so that δ and η need not "
     "weigh the same; words seen once in training are read as unknown.",
     deviations=(

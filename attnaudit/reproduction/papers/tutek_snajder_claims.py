@@ -126,6 +126,8 @@ def remedies(one: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...
     options: form -> what to do, in words. Medians over the rows that were run with the form and as base; nothing is
     said of a form that does not move what a policy gates by .02 or more."""
     found = []
+    started = ", with word vectors, `--vectors FILE`" if one.vectors else ""
+    again = f"done again from {one.vectors.name}" if one.vectors else "done again"
     for form, words in options.items():
         bases = [name for name in names(one, "fragility") if "/base/" in name]
         pairs = [(name, name.replace("/base/", f"/{form}/")) for name in bases]
@@ -144,7 +146,7 @@ def remedies(one: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...
             Remedy(
                 question="used",
                 option=form,
-                words=f"{words} (Tutek & Šnajder 2020, done again, base → with it, {over}: {said})",
+                words=f"{words}{started} (Tutek & Šnajder 2020, {again}, base → with it, {over}: {said})",
             )
         )
     return tuple(found)

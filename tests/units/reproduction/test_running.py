@@ -23,6 +23,7 @@ from attnaudit.reproduction.declaring import (
     accuracy,
     value_of,
 )
+from attnaudit.reproduction.options import Options
 from attnaudit.reproduction.records import Reproduction
 from attnaudit.zoo.vectors import Vectors
 from tests.units.reproduction.small import data, plan
@@ -84,7 +85,7 @@ def run(
     shown: running.Shown = silent,
     vectors: Vectors | None = None,
 ) -> Reproduction:
-    options = running.Options(
+    options = Options(
         paper=PAPER,
         out=tmp_path,
         command=f"only {' '.join(only)}",
@@ -179,7 +180,7 @@ def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: pytest
     ]
     lacking = TablePlan(name="t", title="t", source="", rows=lambda _: lacking_rows, quantities=(), audits=())
     paper = Paper(name="p", title="p", citation="", corpora=("sst", "imdb"), tables=(lacking,))
-    options = running.Options(paper=paper, out=tmp_path, command="", data_root=tmp_path)
+    options = Options(paper=paper, out=tmp_path, command="", data_root=tmp_path)
     with pytest.raises(AuditError) as caught:
         running.reproduce(options, shown=silent)
     assert "sst_binary_jain_wallace.parquet" in str(caught.value)

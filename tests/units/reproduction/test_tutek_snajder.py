@@ -16,13 +16,13 @@ from attnaudit.reproduction.corpora import EMBEDDED
 from attnaudit.reproduction.declaring import Result, RowPlan
 from attnaudit.reproduction.papers import paper
 from attnaudit.reproduction.papers.tutek_snajder_models import FORMS, OPTIONS, WEIGHTS
-from attnaudit.reproduction.records import Remedy, Reproduction, Row
+from attnaudit.reproduction.records import Remedy, Reproduction, Row, WordVectors
 from attnaudit.reproduction.running import quick
 from attnaudit.reproduction.training import TrainedPlan
 from attnaudit.validation.candidates import Candidate
 from attnaudit.validation.policy_text import policy_text
 from attnaudit.validation.scoring import Gate
-from attnaudit.validation.validating import Options, validate
+from attnaudit.validation.validating import Options, _reproduced, validate
 from attnaudit.zoo.model import PooledClassifier
 from attnaudit.zoo.training import Score
 from tests.units.reproduction.made_up import reproduction, row
@@ -173,7 +173,7 @@ def test_claims_hold_and_do_not() -> None:
 
 def advice(one: Reproduction) -> tuple[Remedy, ...]:
     assert PAPER.remedies is not None
-    return tuple(PAPER.remedies(one))
+    return tuple(PAPER.remedies(one, None))
 
 
 def test_a_remedy_is_named_with_its_figures() -> None:
@@ -183,6 +183,15 @@ def test_a_remedy_is_named_with_its_figures() -> None:
         f"{OPTIONS['tying']} (Tutek & Šnajder 2020, done again, base → with it, medians of 2 pairs of models, 3 seeds "
         "each: permutation_fragility.tvd 0.05 → 0.30, drop in F1 under permuted attention 0.05 → 0.20, F1 0.83 → 0.82)"
     )
+
+
+def test_a_remedy_tried_with_word_vectors_says_so() -> None:
+    one = reproduction(fragility=table_1({"base": 0.05, "residual": 0.2}))
+    (found,) = advice(msgspec.structs.replace(one, vectors=WordVectors(name="made.2d", width=2, sha256="")))
+    start = (
+        f"{OPTIONS['residual']}, with word vectors, `--vectors FILE` (Tutek & Šnajder 2020, done again from made.2d, "
+    )
+    assert found.words.startswith(start)
 
 
 def test_what_does_not_help_is_no_remedy() -> None:
@@ -209,6 +218,10 @@ def test_a_chosen_policy_names_the_remedies_of_its_question(tmp_path: Path) -> N
 def test_remedies_come_from_a_report_that_is_there(tmp_path: Path) -> None:
     one = msgspec.structs.replace(reproduction(), remedies=(Remedy(question="used", option="mlm", words="w"),))
     pages.write(one, tmp_path, "made-up")
+    further = (Remedy(question="used", option="mlm", words="late"), Remedy(question="used", option="tying", words="t"))
+    pages.write(msgspec.structs.replace(one, remedies=further), tmp_path, "other")
+    both = [tmp_path / "made-up.json", tmp_path / "other.json"]
+    assert [remedy.words for remedy in _reproduced(both)] == ["w", "t"]
     missing = tmp_path / "nothing.json"
     options = Options(population=tmp_path, out=tmp_path, remedies=[tmp_path / "made-up.json", missing])
     with pytest.raises(ReportError, match=r"nothing\.json: not found.*attnaudit reproduce tutek-snajder"):

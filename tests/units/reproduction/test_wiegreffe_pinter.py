@@ -13,6 +13,7 @@ from attnaudit.reproduction import running
 from attnaudit.reproduction.comparing import folded_by_text, jsd_between, jsd_by_text, less, of_roles, over_roles
 from attnaudit.reproduction.declaring import Result, f1
 from attnaudit.reproduction.figures import draw
+from attnaudit.reproduction.options import Options
 from attnaudit.reproduction.papers import paper
 from attnaudit.reproduction.papers.wiegreffe_pinter import LAMBDA, OTHERS, PAPER, SEEDS, base, twin
 from attnaudit.reproduction.plans import VARIANTS, Plan, jain_wallace
@@ -92,7 +93,7 @@ def silent(_what: str):  # type: ignore[no-untyped-def]
 def test_a_quick_run_fills_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "QUICK_TRAINING", {"epochs": 1, "learning_rate": 0.01, "batch_size": 200})
     monkeypatch.setattr(running, "QUICK_SIZES", {"embedding_size": 4, "hidden_size": 2, "attention_size": 4})
-    options = running.Options(paper=PAPER, out=tmp_path, command="", quick=True, instances=12)
+    options = Options(paper=PAPER, out=tmp_path, command="", quick=True, instances=12)
     found = running.reproduce(options, shown=silent)
     for table in found.tables:
         (row,) = table.rows
