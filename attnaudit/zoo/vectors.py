@@ -58,7 +58,10 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises DataError for a line that cannot be read, and for a file that is no longer the same."""
         path = Path(self.path)
         if _sha256(path) != self.sha256:
-            raise DataError(f"{path}: this is no longer the file of word vectors that was named (sha256 differs).")
+            raise DataError(
+                f"{path}: this is no longer the file of word vectors that training started from (sha256 differs). Put "
+                "that file back, or train anew from this one."
+            )
         wanted = {word.encode(): word for word in words}
         found: dict[str, NDArray[np.float32]] = {}
         for number, line in _lines(path):
@@ -105,7 +108,9 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"{path}: the word vectors cannot be read ({error.strerror}).") from error
+        raise DataError(
+            f"{path}: the word vectors cannot be read ({error.strerror}). Give a file that can be."
+        ) from error
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -115,7 +120,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             for number, line in enumerate(file, 1):
                 yield number, line.rstrip()
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: the word vectors cannot be read ({error}).") from error
+        raise DataError(f"{path}: the word vectors cannot be read ({error}). Give a whole file.") from error
 
 
 def _counts(fields: list[bytes]) -> bool:
