@@ -358,6 +358,7 @@ def pytest_terminal_summary(
     if state.finished is not None:
         from attnaudit.auditing.terminal import verdict_table
         from attnaudit.report.questions import notes as policy_notes
+        from attnaudit.report.questions import remedies_in_short
         from attnaudit.report.words import measuring_notes
 
         writer = config.get_terminal_writer()
@@ -366,7 +367,7 @@ def pytest_terminal_summary(
         terminalreporter.write_line(
             verdict_table(run.checks, run.missing, width=writer.fullwidth, color=writer.hasmarkup)
         )
-        for note in (*policy_notes(run), *measuring_notes(run)):
+        for note in (*policy_notes(run), *remedies_in_short(run), *measuring_notes(run)):
             terminalreporter.write_line(note)
         terminalreporter.write_line(f"report: {shown_path(state.folder.path / 'report.html', config)}")
     if state.complaint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.questions import remedies_in_short
 from attnaudit.report.words import (
     SYMBOLS,
     VERDICTS,
@@ -38,7 +39,7 @@ def summary(run: RunRecord, *, report: str) -> str:
     several = len({(c.model, c.data, c.seed) for c in run.checks}) > 1
     seeds = len({c.seed for c in run.checks}) > 1
     lines = ["## Attention audit", "", f"**{escape(said.sentence)}**", ""]
-    lines += [f"{escape(note)}\n" for note in said.notes]
+    lines += [f"{escape(note, LONGEST_REASON)}\n" for note in (*said.notes, *remedies_in_short(run))]
     for one in run.models:
         lines.append(f"* Model {escape(one.name)} (sha256 {escape(one.sha256[:12])})")
     for data in run.data:

@@ -12,6 +12,7 @@ from attnaudit.report import words
 from attnaudit.report.charts import Drawing, chart, histogram, strip, strip_span
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
+from attnaudit.report.questions import FIRST_REMEDIES
 from attnaudit.report.reading import Case, MeasurementsFile
 
 WORST = 5  # instances per case
@@ -79,6 +80,8 @@ class Page:
     measurements_absent: bool
     missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]  # reason, its cases
     title: str
+
+    first_remedies = FIRST_REMEDIES
 
     # The words that templates call.
     number = staticmethod(words.number)

@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
-from attnaudit.records import CheckRecord, RunRecord
+from itertools import zip_longest
+
+from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
 
 NOT_VALIDATED = "not validated for this family"
+ELSEWHERE = " (measured on other families of models)"
+
+#: So many remedies are shown before one asks for more.
+FIRST_REMEDIES = 3
 
 
 def notes(run: RunRecord) -> list[str]:
     """Sentences about the policy: nothing where it says nothing of itself."""
-    return [*answers(run), *families(run)]
+    said = [
+        f"“{question.asks}” was not answered with yes ({_verdicts(run, blocked)})."
+        for question, blocked in _failed(run)
+    ]
+    return [*said, *families(run)]
 
 
-def answers(run: RunRecord) -> list[str]:
-    """Per question that has a gated check which did not pass: the question, the checks, and the remedies, which for
-    a model of another family are said to be measured elsewhere."""
+def remedies(run: RunRecord) -> list[str]:
+    """What is known to help where a question failed, in the policy's order and, where several failed, of each in turn;
+    for a model of another family it is said to be measured elsewhere."""
+    asked = [
+        [f"What may help{'' if _measured_on(run, blocked) else ELSEWHERE}: {remedy}" for remedy in question.remedies]
+        for question, blocked in _failed(run)
+    ]
+    return list(dict.fromkeys(one for turn in zip_longest(*asked) for one in turn if one is not None))
+
+
+def remedies_in_short(run: RunRecord) -> list[str]:
+    """The first remedies, and how many more the report names."""
+    found = remedies(run)
+    more = len(found) - FIRST_REMEDIES
+    return found if more <= 0 else [*found[:FIRST_REMEDIES], f"What may help: {more} more in the report"]
+
+
+def _failed(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:
+    """The questions that have a gated check which did not pass, with those checks."""
     policy = run.declared_policy
-    said = []
+    asked = [
+        (question, [one for one in run.checks if one.check in question.checks and one.blocks])
+        for question in (policy.questions if policy else ())
+    ]
+    return [(question, blocked) for question, blocked in asked if blocked]
+
+
+def _verdicts(run: RunRecord, blocked: list[CheckRecord]) -> str:
     several = len({(one.model, one.data, one.seed) for one in run.checks}) > 1
-    for question in policy.questions if policy else ():
-        blocked = [one for one in run.checks if one.check in question.checks and one.blocks]
-        if not blocked:
-            continue
-        verdicts = "; ".join(f"{one.check}{_of(one) if several else ''}: {one.verdict}" for one in blocked)
-        said.append(f"“{question.asks}” was not answered with yes ({verdicts}).")
-        where = "" if _measured_on(run, blocked) else " (measured on other families of models)"
-        said += [f"What may help{where}: {remedy}" for remedy in question.remedies]
-    return said
+    return "; ".join(f"{one.check}{_of(one) if several else ''}: {one.verdict}" for one in blocked)
 
 
 def _measured_on(run: RunRecord, blocked: list[CheckRecord]) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from attnaudit.records import CheckRecord, Interval, Requirement, RunRecord
 from attnaudit.report.questions import notes as question_notes
+from attnaudit.report.questions import remedies
 
 VERDICTS = {
     "pass": "Pass",
@@ -243,6 +244,7 @@ class Outcome:
     sentence: str
     state: str
     notes: tuple[str, ...]
+    remedies: tuple[str, ...]
     counts: tuple[tuple[str, int], ...]
 
 
@@ -292,7 +294,9 @@ def outcome(run: RunRecord) -> Outcome:
     notes += measuring_notes(run)
     counts = Counter(judged(c) for c in run.checks)
     listed = [(k, counts[k]) for k in VERDICTS if counts[k]] + ([("missing", missing)] if missing else [])
-    return Outcome(sentence=sentence, state=state, notes=tuple(notes), counts=tuple(listed))
+    return Outcome(
+        sentence=sentence, state=state, notes=tuple(notes), remedies=tuple(remedies(run)), counts=tuple(listed)
+    )
 
 
 def measuring_notes(run: RunRecord) -> list[str]:

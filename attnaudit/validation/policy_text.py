@@ -100,12 +100,10 @@ def _remedies(gates: Sequence[Gate], measured: Sequence[Remedy]) -> list[str]:
             moved = 0.0 if one is None else (one.treated - one.plain) * (1 if gate.direction == "at_least" else -1)
             if one is None or moved < LEAST_EFFECT:
                 break
-            effects.append(
-                f"{one.check} {one.plain:.2f} in {one.plain_models} plain models, {one.treated:.2f} in "
-                f"{one.treated_models} with it"
-            )
+            over = f"medians of {one.plain_models} plain models → {one.treated_models} with it"
+            effects.append(f"{one.check} {one.plain:.2f} → {one.treated:.2f} ({over})")
         else:
-            said.append(f"{OPTIONS.get(option, option)} (medians: {'; '.join(effects)})")
+            said.append(f"{OPTIONS.get(option, option)}: {', '.join(effects)}")
     return said
 
 

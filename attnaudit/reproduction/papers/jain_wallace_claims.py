@@ -122,8 +122,9 @@ def remedies(one: Reproduction, random: Reproduction | None) -> tuple[Remedy, ..
     seeds = sorted({count for name in shared for count in counts[name]})
     each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     words = (
-        "start the embedding from word vectors, `attnaudit train --vectors FILE` (Jain & Wallace 2019, done again, "
-        f"random → {one.vectors.name}, medians of {plural(len(shared), 'pair')} of models, {each} each: "
-        f"permutation_fragility.tvd {before:.2f} → {after:.2f}, accuracy {plain:.2f} → {started:.2f})"
+        "start the embedding from word vectors, `attnaudit train --vectors FILE`: permutation_fragility.tvd "
+        f"{before:.2f} → {after:.2f}, accuracy {plain:.2f} → {started:.2f} (medians of "
+        f"{plural(len(shared), 'pair')} of models, random → {one.vectors.name}, {each} each, "
+        "Jain & Wallace 2019 done again)"
     )
     return (Remedy(question="used", option="vectors", words=words),)

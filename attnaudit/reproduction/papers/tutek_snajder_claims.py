@@ -126,7 +126,6 @@ def remedies(one: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...
     options: form -> what to do, in words. Medians over the rows that were run with the form and as base; nothing is
     said of a form that does not move what a policy gates by .02 or more."""
     found = []
-    started = ", with word vectors, `--vectors FILE`" if one.vectors else ""
     again = f"done again from {one.vectors.name}" if one.vectors else "done again"
     for form, words in options.items():
         bases = [name for name in names(one, "fragility") if "/base/" in name]
@@ -141,12 +140,13 @@ def remedies(one: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...
         said = ", ".join(f"{SHOWN[q]} {before:.2f} → {after:.2f}" for q, (before, after) in effects.items())
         seeds = sorted({len(by_seed(one, "fragility", name, "tvd")) for pair in pairs for name in pair})
         each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-        over = f"medians of {plural(len(pairs), 'pair')} of models, {each} each"
+        over = f"medians of {plural(len(pairs), 'pair')} of models, base → with it, {each} each"
+        do = f"{words.removesuffix('`')} --vectors FILE`" if one.vectors else words
         found.append(
             Remedy(
                 question="used",
                 option=form,
-                words=f"{words}{started} (Tutek & Šnajder 2020, {again}, base → with it, {over}: {said})",
+                words=f"{do}: {said} ({over}, Tutek & Šnajder 2020 {again})",
             )
         )
     return tuple(found)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from attnaudit.records import PolicyQuestion, PolicyRecord, RunRecord
-from attnaudit.report import words
-from attnaudit.report.questions import notes
-from tests.units.report.example_runs import run_record, seven_checks
+from attnaudit.report import build, words
+from attnaudit.report.questions import FIRST_REMEDIES, notes, remedies, remedies_in_short
+from tests.units.report.example_runs import run_record, seven_checks, write_run
 
 USED, POINTS = (
     PolicyQuestion(name="used", asks="Is attention used?", checks=["first"], remedies=["tying: .02 became .25"]),
@@ -26,15 +28,34 @@ def run(*, blocks: bool, family: str = "bilstm", name: str = "default") -> RunRe
 
 
 def test_the_question_that_failed_is_named_with_its_remedy() -> None:
-    assert notes(run(blocks=True)) == [
-        "“Is attention used?” was not answered with yes (first: fail).",
-        "What may help: tying: .02 became .25",
-    ]
-    assert notes(run(blocks=True))[0] in words.outcome(run(blocks=True)).notes
+    assert notes(run(blocks=True)) == ["“Is attention used?” was not answered with yes (first: fail)."]
+    assert remedies(run(blocks=True)) == ["What may help: tying: .02 became .25"]
+    said = words.outcome(run(blocks=True))
+    assert notes(run(blocks=True))[0] in said.notes
+    assert list(said.remedies) == remedies(run(blocks=True))
 
 
 def test_nothing_is_said_where_all_is_well() -> None:
     assert notes(run(blocks=False)) == []
+    assert remedies(run(blocks=False)) == []
+
+
+def test_of_many_remedies_the_first_are_shown_those_of_each_question_in_turn(tmp_path: Path) -> None:
+    one = run(blocks=True)
+    second = msgspec.structs.replace(one.checks[1], verdict="fail", blocks=True)
+    asked = [
+        msgspec.structs.replace(USED, remedies=["a", "b", "c"]),
+        msgspec.structs.replace(POINTS, remedies=["d", "a"]),
+    ]
+    assert one.declared_policy is not None
+    policy = msgspec.structs.replace(one.declared_policy, questions=asked)
+    both = msgspec.structs.replace(one, checks=[one.checks[0], second], declared_policy=policy)
+    assert remedies(both) == [f"What may help: {name}" for name in "adbc"]
+    assert remedies_in_short(both) == [*remedies(both)[:FIRST_REMEDIES], "What may help: 1 more in the report"]
+    assert remedies_in_short(one) == remedies(one)
+    build(write_run(tmp_path, both, []))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.index("What may help: b") < page.index("1 more thing that may help") < page.index("What may help: c")
 
 
 def test_another_family_is_not_validated() -> None:
@@ -50,5 +71,5 @@ def test_a_policy_without_a_name_claims_nothing() -> None:
 
 
 def test_remedies_are_said_to_be_measured_elsewhere_for_another_family() -> None:
-    said = notes(run(blocks=True, family="transformer, bert"))
+    said = remedies(run(blocks=True, family="transformer, bert"))
     assert "What may help (measured on other families of models): tying: .02 became .25" in said
