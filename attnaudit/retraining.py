@@ -25,7 +25,7 @@ class Retraining:
     """One copy of a model, trained anew.
 
     seed: added to the seed that the model was trained with: 0 is the same seed, 1 the next one. encoder: "own", or
-    "mlp", a context-free encoder of the same sizes. attention: "learned" with the rest; "uniform", 1/n on every real
+    "mlp", a linear map and tanh of each token alone. attention: "learned" with the rest; "uniform", 1/n on every real
     token; "base", the audited model's weights, put in place of the copy's own; "adversary": with the own encoder a copy
     that is trained to answer as the audited model does with other attention, with an MLP one in which that copy's
     weights are put. divergence, weight: what such a copy maximises, weight (λ) times the KL divergence or the JSD of

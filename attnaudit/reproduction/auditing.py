@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import time
@@ -18,10 +19,12 @@ from attnaudit.checks.policy import from_tables, to_table
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.processes import replace_file, spread
 from attnaudit.records import CheckRecord, Record
-from attnaudit.reproduction.plans import Plan
+from attnaudit.reproduction.plans import Plan, variant
 from attnaudit.reproduction.training import TrainedPlan
+from attnaudit.zoo.adapter import ReferenceModel
 
 if TYPE_CHECKING:
+    from attnaudit.adapters.loading import LoadedModel
     from attnaudit.measurement.measurements import Measurements
 
 Told = Callable[[int, int, str], None]
@@ -37,7 +40,10 @@ class Asked(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """guide: the checkpoint whose weights stand in place of the model's; "" without one."""
+
     model: str
+    guide: str
     data: str
     kept: str
     seed: int
@@ -85,6 +91,7 @@ def audit_all(
     tasks = [
         Task(
             model=str(folder / models[plan].folder),
+            guide=str(folder / plan.base.folder) if plan.base and variant(plan.variant).guided else "",
             data=str(data[plan.corpus]),
             kept=str(kept),
             seed=0,
@@ -121,6 +128,8 @@ def _audit(task: Task) -> Measured:
     require_two_classes(whole)
     dataset = whole if task.asked.instances is None else sample(whole, task.asked.instances, 0)
     loaded = load_model(task.model)
+    if task.guide:
+        loaded = _guided(loaded, load_model(task.guide))
     path = Path(task.kept) / f"{_key(loaded.sha256, dataset.sha256(), task)}.json"
     before = _read(path)
     checks = from_tables(task.asked.tables, where="the checks of this paper")
@@ -150,6 +159,13 @@ def _audit(task: Task) -> Measured:
     except OSError as error:
         raise ReportError(f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
     return result
+
+
+def _guided(loaded: LoadedModel, guide: LoadedModel) -> LoadedModel:
+    assert isinstance(loaded.adapter, ReferenceModel)
+    assert isinstance(guide.adapter, ReferenceModel)
+    both = hashlib.sha256(f"{loaded.sha256} {guide.sha256}".encode()).hexdigest()
+    return dataclasses.replace(loaded, adapter=loaded.adapter.guided_by(guide.adapter), sha256=both)
 
 
 def _merged(before: Measured | None, taken: Sequence[Measurements], wanted: Sequence[str]) -> Measured:

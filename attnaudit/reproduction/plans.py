@@ -15,12 +15,12 @@ from attnaudit.records import Record
 from attnaudit.reproduction.corpora import Corpus, corpus
 from attnaudit.retraining import DIVERGENCES, Divergence
 from attnaudit.zoo.model import Architecture, PooledClassifier
-from attnaudit.zoo.retraining import context_free, keep, train_imposed, train_twin, train_uniform
+from attnaudit.zoo.retraining import anew, context_free, train_imposed, train_keeping, train_twin, train_uniform
 from attnaudit.zoo.text import Vocabulary
 from attnaudit.zoo.training import Settings, Trained, train
 from attnaudit.zoo.vectors import Vectors
 
-#: Part of every model's key: raise it when a variant is made differently, and older models are trained anew.
+#: Part of every model's key: raise it when models are made differently, and older ones are trained anew.
 BUILD = 1
 PLAIN = "plain"
 #: bAbI's models answer without the question for tens of epochs, and learn to read it then.
@@ -53,7 +53,8 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             del told["settings"]["vectors"]  # as before
         else:
             del told["settings"]["vectors"]["path"]  # wherever the file is
-        return hashlib.sha256(msgspec.json.encode([BUILD, told], order="sorted")).hexdigest()
+        build = BUILD + variant(self.variant).build
+        return hashlib.sha256(msgspec.json.encode([build, told], order="sorted")).hexdigest()
 
     @property
     def folder(self) -> str:
@@ -148,14 +149,15 @@ class Given:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """train: how it is trained, where not as plain models are. base: the variant of the same plan that it is made from.
-    valued: whether it has a value. alone: whether it is a model without others; one that needs another's attention for
-    every text has scores, and no checkpoint to audit."""
+    valued: whether it has a value. guided: whether its base's weights stand in place of its own, text by text. build:
+    raise it when this variant is made differently, as BUILD for all."""
 
     words: str
     train: Callable[[Plan, Given], Trained] | None = None
     base: str | None = None
     valued: bool = False
-    alone: bool = True
+    guided: bool = False
+    build: int = 0
 
 
 def _uniform(plan: Plan, given: Given) -> Trained:
@@ -168,14 +170,14 @@ def _keeping(*parts: str) -> Callable[[Plan, Given], Trained]:
     """Take over these modules of the base and train them no further."""
 
     def made(plan: Plan, given: Given) -> Trained:
-        return train(
+        return train_keeping(
+            given.guide,
             given.training,
             given.dev,
+            *parts,
             test=given.test,
-            architecture=plan.architecture,
             settings=plan.settings,
-            vocabulary=given.vocabulary,
-            prepare=keep(given.guide, *parts),
+            vocabulary=given.words,
         )
 
     return made
@@ -226,17 +228,39 @@ def _imposed_mlp(plan: Plan, given: Given) -> Trained:
     )
 
 
+def _imposed_attention(plan: Plan, given: Given) -> Trained:
+    return train_imposed(
+        given.guide,
+        given.training,
+        given.dev,
+        test=given.test,
+        architecture=plan.architecture,
+        settings=anew(plan.settings),
+        vocabulary=given.words,
+    )
+
+
 #: name -> how it comes about. A new variant is an entry here.
 VARIANTS: dict[str, Variant] = {
     PLAIN: Variant(words="trained as it is"),
     "uniform": Variant(words="trained with uniform attention", train=_uniform),
+    "imposed_attention": Variant(
+        words="the plain model's attention, text by text; the rest trained anew",
+        base=PLAIN,
+        train=_imposed_attention,
+        guided=True,
+    ),
     "frozen_attention": Variant(
-        words="attention of the plain model, frozen; the rest trained anew", base=PLAIN, train=_keeping("attention")
+        words="parameters of the plain model's attention, frozen; the rest trained anew",
+        base=PLAIN,
+        train=_keeping("attention"),
+        build=1,
     ),
     "fixed_representation": Variant(
         words="embedding and encoder of the plain model, frozen; attention and decoder trained anew",
         base=PLAIN,
         train=_keeping("embedding", "encoder", "query_encoder"),
+        build=1,
     ),
     "twin": Variant(
         words="trained to give the plain model's outputs with other attention",
@@ -249,18 +273,24 @@ VARIANTS: dict[str, Variant] = {
         base=PLAIN,
         valued=True,
         train=_twin(frozen=True),
+        build=1,
     ),
-    "mlp": Variant(words="an MLP without context, with attention of its own", train=_learnt_mlp),
-    "imposed_mlp_uniform": Variant(words="an MLP without context, with uniform attention", train=_uniform_mlp),
+    "mlp": Variant(words="an MLP without context, with attention of its own", train=_learnt_mlp, build=1),
+    "imposed_mlp_uniform": Variant(words="an MLP without context, with uniform attention", train=_uniform_mlp, build=1),
     "imposed_mlp": Variant(
-        words="an MLP without context, with the plain model's attention", base=PLAIN, train=_imposed_mlp, alone=False
+        words="an MLP without context, with the plain model's attention",
+        base=PLAIN,
+        train=_imposed_mlp,
+        guided=True,
+        build=1,
     ),
     "imposed_mlp_twin": Variant(
         words="an MLP without context, with the attention of the plain model's twin",
         base="twin",
         valued=True,
         train=_imposed_mlp,
-        alone=False,
+        guided=True,
+        build=1,
     ),
 }
 

@@ -20,7 +20,7 @@ from attnaudit.reproduction.claims import judged
 from attnaudit.reproduction.corpora import EMBEDDED, Prepared, corpus, prepare
 from attnaudit.reproduction.declaring import Result, RowPlan, TablePlan
 from attnaudit.reproduction.options import Options
-from attnaudit.reproduction.plans import Plan, variant
+from attnaudit.reproduction.plans import Plan
 from attnaudit.reproduction.records import SCHEMA_VERSION, Remedy, Reproduction, WordVectors
 from attnaudit.reproduction.rows import RowRun, laid_out
 from attnaudit.reproduction.training import TrainedPlan, train_all
@@ -179,7 +179,7 @@ def _asked(chosen: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options
             limit = min(limit, QUICK_SEARCHED) if options.quick and audit.instances and limit else limit
             roles = audit.roles or list(row.plan.models)
             plans = [one[role] for one in row.seeds for role in roles if role in one]
-            for plan in (plan for plan in plans if plan in models and variant(plan.variant).alone):
+            for plan in (plan for plan in plans if plan in models):
                 checks, tokens = together.setdefault((plan, limit), ({}, set()))
                 checks.update({check.id: check for check in audit.checks})
                 tokens.update(audit.tokens)

@@ -107,8 +107,7 @@ def finished(task: Task) -> TrainedPlan | None:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)
     except (OSError, msgspec.DecodeError):
         return None
-    files = (checkpoint.CARD, checkpoint.WEIGHTS) if variant(task.plan.variant).alone else ()
-    whole = all((folder / name).is_file() for name in files)
+    whole = all((folder / name).is_file() for name in (checkpoint.CARD, checkpoint.WEIGHTS))
     return record if whole and record.key == _key(task) else None
 
 
@@ -131,15 +130,14 @@ def _train(task: Task) -> TrainedPlan:
     else:
         trained = made.train(plan, Given(training=training, dev=dev, test=test, base=base, vocabulary=vocabulary))
     assert trained.test is not None
-    if made.alone:
-        checkpoint.save(
-            folder,
-            trained.model,
-            trained.vocabulary,
-            trained.classes,
-            description=f"{plan.corpus}: {made.words}",
-            training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
-        )
+    checkpoint.save(
+        folder,
+        trained.model,
+        trained.vocabulary,
+        trained.classes,
+        description=f"{plan.corpus}: {made.words}",
+        training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
+    )
     record = TrainedPlan(
         key=_key(task),
         folder=plan.folder,

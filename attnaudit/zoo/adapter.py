@@ -62,6 +62,12 @@ class ReferenceModel(PooledAttentionAdapter):
         self._training = training or {}
         self._copies: dict[Retraining, ReferenceModel] = {}
 
+    def guided_by(self, guide: ReferenceModel) -> ReferenceModel:
+        """The same model with the weights of `guide`, which reads the same vocabulary, in place of its own."""
+        return ReferenceModel(
+            self.model, self.vocabulary, self.capabilities.classes, description=self.description, guide=guide
+        )
+
     def run(
         self,
         inputs: Inputs,

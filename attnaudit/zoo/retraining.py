@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,9 @@ from attnaudit.zoo.planted.twin import twin_loss, twin_objective
 from attnaudit.zoo.text import Vocabulary
 from attnaudit.zoo.training import Prepare, Progress, Settings, Trained, train
 
+#: What `anew` adds to a seed: more than anyone counts up to, so that no other copy of the model has it.
+ANEW = 1_000_000
+
 
 def uniform(architecture: Architecture) -> Architecture:
     """The same with the weight 1/n on every real token. Raises ModelError for planted states."""
@@ -26,9 +30,9 @@ def uniform(architecture: Architecture) -> Architecture:
 
 
 def context_free(architecture: Architecture) -> Architecture:
-    """An MLP of the same sizes, whose states each know their own token alone (Wiegreffe & Pinter 2019, §4.1). Raises
-    ModelError for planted states."""
-    return _built_anew(architecture, encoder="mlp", states="plain", leave="layers")
+    """The MLP of Wiegreffe & Pinter 2019, §3.4, of the same sizes: a linear map and tanh of each token alone, which is
+    the encoder that Jain & Wallace 2019 call average. Raises ModelError for planted states."""
+    return _built_anew(architecture, encoder="average", states="plain", leave="layers")
 
 
 def _built_anew(architecture: Architecture, *, leave: str, **changes: str) -> Architecture:
@@ -118,9 +122,9 @@ def train_twin(
     """A copy that is trained to answer as `base` does while its attention goes elsewhere: see `twin_loss` for weight
     and divergence. The epoch with the smallest loss on `dev` is kept.
 
-    frozen: the parameters of `base`, and only attention is trained, drawn anew: from the base's own attention, where
-    the loss has no slope, it could not start (Meister et al. 2021, app. C). Otherwise all parameters are new. Raises
-    ModelError when frozen attention has nothing to train.
+    frozen: the parameters of `base`, and only attention is trained, drawn from another seed: from the base's own
+    attention, where the loss has no slope, it could not start (Meister et al. 2021, app. C). Otherwise all parameters
+    are new, from the seed in `settings`. Raises ModelError when frozen attention has nothing to train.
     """
     if frozen and not any(True for _ in base.attention.parameters()):
         raise ModelError(
@@ -131,7 +135,7 @@ def train_twin(
         training,
         dev,
         architecture=base.architecture,
-        settings=settings,
+        settings=anew(settings) if frozen else settings,
         vocabulary=vocabulary,
         test=test,
         progress=progress,
@@ -141,15 +145,45 @@ def train_twin(
     )
 
 
+def train_keeping(
+    base: PooledClassifier,
+    training: Dataset,
+    dev: Dataset,
+    *parts: str,
+    settings: Settings,
+    vocabulary: Vocabulary,
+    test: Dataset | None = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """A copy that has these parts of `base` (see `keep`); the rest is trained on the labels, drawn from another seed.
+
+    "Fix Rep" of Wen et al. 2022, §5.1 keeps what attention reads, "embedding" and "encoder"; they say that the
+    attention is trained from scratch, and not whether the decoder is: add "decoder" to keep it too. "Fix Attn" keeps
+    attention while encoder and decoder are trained from scratch: its parameters as "attention" here, its weights by
+    `train_imposed`, uniform weights by `train_uniform`. Raises ModelError where the sizes differ.
+    """
+    return train(
+        training,
+        dev,
+        architecture=base.architecture,
+        settings=anew(settings),
+        vocabulary=vocabulary,
+        test=test,
+        progress=progress,
+        prepare=keep(base, *parts),
+    )
+
+
+def anew(settings: Settings) -> Settings:
+    """The same with another seed. Parts that are trained beside parts of a base model would from its own seed begin
+    where the base's began, and go the same way again."""
+    return msgspec.structs.replace(settings, seed=(settings.seed + ANEW) % 2**63)
+
+
 def keep(base: PooledClassifier, *parts: str) -> Prepare:
     """A `prepare` for `train`: these parts ("embedding", "encoder", "attention", "decoder") are the base's, and stay.
-    So do "query_encoder" and "joint" of models that read a query; others have none, and go without.
-
-    "Fix Rep" of Wen et al. 2022, §5.1 keeps what attention reads, `keep(base, "embedding", "encoder")`; they say that
-    the attention is trained from scratch, and not whether the decoder is: add "decoder" to keep it too. "Fix Attn"
-    keeps attention while encoder and decoder are trained from scratch: its module with `keep(base, "attention")`, its
-    weights with `train_imposed`, or uniform weights with `train_uniform`. Raises ModelError where the sizes differ.
-    """
+    So do "query_encoder" and "joint" of models that read a query; others have none, and go without. Raises ModelError
+    where the sizes differ."""
 
     def prepare(model: PooledClassifier, _vocabulary: Vocabulary) -> None:
         for part in parts:

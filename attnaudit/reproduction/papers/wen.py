@@ -265,9 +265,10 @@ PAPER = Paper(
             audits=(Audit(checks=(RANKING,)),),
             deviations=(
                 CLUSTERED,
-                "The paper does not say which attention it fixes: its one number stands beside both.",
+                "The paper does not say which attention it fixes: its number stands beside the normal model's, text by "
+                "text. Its parameters alone, and uniform weights, are two more readings.",
                 "Uniform attention ranks nothing; all pairs are tied, and its τ counts as 0.",
-                "Frozen attention keeps the learnt parameters, not the learnt weights of each text.",
+                "What is trained anew is drawn from another seed than the normal model's.",
             ),
         ),
         TablePlan(

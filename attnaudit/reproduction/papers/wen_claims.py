@@ -56,7 +56,7 @@ def _best(one: Reproduction) -> Answer:
 
 
 def _fixed_attention(one: Reproduction) -> Answer:
-    return everywhere(levels(one, "fixed", f"change {TAU} frozen_attention"), what="Δτ, normal less frozen attention")
+    return everywhere(levels(one, "fixed", f"change {TAU} imposed_attention"), what="Δτ, normal less fixed attention")
 
 
 def _little(name: str, table: str, quantity: str, sentence: str, paper: str) -> Claim:

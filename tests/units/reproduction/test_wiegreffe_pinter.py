@@ -16,7 +16,7 @@ from attnaudit.reproduction.figures import draw
 from attnaudit.reproduction.options import Options
 from attnaudit.reproduction.papers import paper
 from attnaudit.reproduction.papers.wiegreffe_pinter import LAMBDA, OTHERS, PAPER, SEEDS, base, twin
-from attnaudit.reproduction.plans import VARIANTS, Plan, jain_wallace
+from attnaudit.reproduction.plans import Plan, jain_wallace
 from attnaudit.reproduction.records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
 from tests.units.reproduction.test_comparing import measured, result
 
@@ -61,14 +61,6 @@ def test_the_published_weight_is_doubled() -> None:
     assert sorted(plan.value for plan in curve.values() if plan.value is not None) == pytest.approx(
         [0.000105, 0.000315, 0.00105, 0.00315, 0.0105]
     )
-
-
-def test_tables_without_audits_need_none() -> None:
-    """Models whose attention is another's have no checkpoint, and are in no table that audits all its models."""
-    for table in PAPER.tables:
-        for row in table.rows(["sst"]):
-            alone = all(VARIANTS[plan.variant].alone for plan in row.models.values())
-            assert alone or not table.audits, row.name
 
 
 def test_numbers_over_seeds_are_those_of_numpy() -> None:

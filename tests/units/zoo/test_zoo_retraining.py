@@ -286,5 +286,5 @@ def test_a_registered_name_is_loaded_by_name(base: Base, folder: Path) -> None:
     }
     one = write_card(folder, data=data, settings=msgspec.to_builtins(Settings(epochs=1, batch_size=256)))
     assert one.retrain(Retraining(encoder="mlp", attention="uniform")).model.architecture == Architecture(
-        encoder="mlp", alignment="uniform", embedding_size=12, hidden_size=12, attention_size=8
+        encoder="average", alignment="uniform", embedding_size=12, hidden_size=12, attention_size=8
     )
