@@ -19,6 +19,10 @@ ENCODERS: tuple[Encoder, ...] = ("own", "mlp")
 ATTENTIONS: tuple[Attention, ...] = ("learned", "uniform", "base", "adversary")
 DIVERGENCES: tuple[Divergence, ...] = ("kl", "jsd")
 
+#: An adversary is trained for so many times its base's epochs, and no further than so many without a better one. In the
+#: published code of Wiegreffe & Pinter 2019 it is 80 where models have 8, or 10 without a better training loss.
+LONGER, PATIENCE = 10, 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retraining:
@@ -27,10 +31,11 @@ class Retraining:
     seed: added to the seed that the model was trained with: 0 is the same seed, 1 the next one. encoder: "own", or
     "mlp", a linear map and tanh of each token alone. attention: "learned" with the rest; "uniform", 1/n on every real
     token; "base", the audited model's weights, put in place of the copy's own; "adversary": with the own encoder a copy
-    that is trained to answer as the audited model does with other attention, with an MLP one in which that copy's
-    weights are put. divergence, weight: what such a copy maximises, weight (λ) times the KL divergence or the JSD of
-    its attention to the model's. frozen: it has the model's parameters, and only attention is trained. train, dev: data
-    to train on and to choose the epoch on, by name or file; "" is what the model itself was trained on.
+    that is trained to answer as the audited model does with other attention (for up to LONGER times the model's
+    epochs), with an MLP one in which that copy's weights are put. divergence, weight: what such a copy maximises,
+    weight (λ) times the KL divergence or the JSD of its attention to the model's. frozen: it has the model's
+    parameters, and only attention is trained. train, dev: data to train on and to choose the epoch on, by name or file;
+    "" is what the model itself was trained on.
     """
 
     seed: int = 0

@@ -15,7 +15,7 @@ from attnaudit.checks.retraining import RetrainingCheck, f1_difference, together
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import Direction
-from attnaudit.retraining import DIVERGENCES, Retraining
+from attnaudit.retraining import DIVERGENCES, LONGER, Retraining
 
 GUIDED, UNIFORM, LEARNED, ADVERSARY = "guided", "uniform", "its own", "adversary"
 
@@ -75,7 +75,7 @@ class GuidedMLP(RetrainingCheck):
 
     def cost(self) -> str:
         mlps = len(self.retrainings()) - len(self.guides)
-        more = f", and {len(self.guides)} adversaries" if self.guides else ""
+        more = f", and {len(self.guides)} adversaries, each at up to {LONGER} times that cost" if self.guides else ""
         return f"Trains {mlps} MLPs, each at less than the cost of training the audited model{more}."
 
     @property

@@ -18,7 +18,7 @@ from attnaudit.checks.intervals import Groups
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Series, Severity
-from attnaudit.retraining import Retraining
+from attnaudit.retraining import LONGER, Retraining
 
 MOST_SEEDS = 100
 
@@ -65,9 +65,14 @@ class RetrainingCheck(Check):
 
     def cost(self) -> str:
         """What is trained, in a sentence for those who wait for it."""
-        number = len(self.retrainings())
-        models = "1 model," if number == 1 else f"{number} models, each"
-        return f"Trains {models} at about the cost of training the audited one, unless another check has trained it."
+        long = sum(one.attention == "adversary" and one.encoder == "own" for one in self.retrainings())
+        kinds = ((long, f"up to {LONGER} times"), (len(self.retrainings()) - long, "about"))
+        said = [
+            f"{'1 model,' if number == 1 else f'{number} models, each'} at {times} the cost of training the audited one"
+            for number, times in kinds
+            if number
+        ]
+        return f"Trains {'; '.join(said)}, unless another check has trained it."
 
     def refuse_untrained(self, measurements: Measurements) -> None:
         """Raises CheckError where a copy could not be trained."""

@@ -13,7 +13,7 @@ from attnaudit.errors import ModelError, nearest
 from attnaudit.instances import Dataset
 from attnaudit.records import Record
 from attnaudit.reproduction.corpora import Corpus, corpus
-from attnaudit.retraining import DIVERGENCES, Divergence
+from attnaudit.retraining import DIVERGENCES, LONGER, Divergence
 from attnaudit.zoo.model import Architecture, PooledClassifier
 from attnaudit.zoo.retraining import anew, context_free, train_imposed, train_keeping, train_twin, train_uniform
 from attnaudit.zoo.text import Vocabulary
@@ -183,7 +183,7 @@ def _keeping(*parts: str) -> Callable[[Plan, Given], Trained]:
     return made
 
 
-def _twin(*, frozen: bool) -> Callable[[Plan, Given], Trained]:
+def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, Given], Trained]:
     def made(plan: Plan, given: Given) -> Trained:
         return train_twin(
             given.guide,
@@ -193,6 +193,7 @@ def _twin(*, frozen: bool) -> Callable[[Plan, Given], Trained]:
             weight=plan.value or 0.0,
             divergence=plan.divergence,
             frozen=frozen,
+            longer=longer,
             settings=plan.settings,
             vocabulary=given.words,
         )
@@ -266,7 +267,13 @@ VARIANTS: dict[str, Variant] = {
         words="trained to give the plain model's outputs with other attention",
         base=PLAIN,
         valued=True,
-        train=_twin(frozen=False),
+        train=_twin(),
+    ),
+    "adversary": Variant(
+        words=f"trained to give the plain model's outputs with other attention, for up to {LONGER} times as long",
+        base=PLAIN,
+        valued=True,
+        train=_twin(longer=LONGER),
     ),
     "twin_frozen": Variant(
         words="the plain model, only its attention trained anew, to give the same outputs with other attention",
@@ -284,13 +291,12 @@ VARIANTS: dict[str, Variant] = {
         guided=True,
         build=1,
     ),
-    "imposed_mlp_twin": Variant(
-        words="an MLP without context, with the attention of the plain model's twin",
-        base="twin",
+    "imposed_mlp_adversary": Variant(
+        words="an MLP without context, with the attention of the plain model's adversary",
+        base="adversary",
         valued=True,
         train=_imposed_mlp,
         guided=True,
-        build=1,
     ),
 }
 

@@ -6,6 +6,18 @@ from collections.abc import Sequence
 
 from attnaudit.report.words import duration, number, plural
 from attnaudit.reproduction.records import Line, Reproduction, Row, Table
+from attnaudit.retraining import LONGER, PATIENCE
+
+#: Deviations of several papers' adversaries.
+HALVED = "If the paper's TVD is halved as well, as in the published code, ours is twice that for the same outputs."
+LONG = (
+    f"An adversary is drawn from its base's seed, as in the published code, and trained for up to {LONGER} times the "
+    f"base's epochs, but no further than {PATIENCE} without a smaller loss on dev (the published code: on training)."
+)
+SHORT = (
+    f"Adversaries are trained for as many epochs as their base; Wiegreffe & Pinter's code has {LONGER} times as many, "
+    "and its adversaries here reach more."
+)
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
 CLAIMS = "What the paper says, and whether it holds here"

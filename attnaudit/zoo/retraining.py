@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attnaudit.errors import ModelError
 from attnaudit.instances import Dataset
+from attnaudit.retraining import LONGER, PATIENCE
 from attnaudit.zoo.model import Architecture, PooledClassifier, Query
 from attnaudit.zoo.planted.twin import twin_loss, twin_objective
 from attnaudit.zoo.text import Vocabulary
@@ -114,13 +115,15 @@ def train_twin(
     weight: float,
     divergence: str = "kl",
     frozen: bool = False,
+    longer: int = LONGER,
     settings: Settings,
     vocabulary: Vocabulary,
     test: Dataset | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """A copy that is trained to answer as `base` does while its attention goes elsewhere: see `twin_loss` for weight
-    and divergence. The epoch with the smallest loss on `dev` is kept.
+    and divergence. The epoch with the smallest loss on `dev` is kept, of `longer` times those in `settings`; training
+    stops after PATIENCE without a better one.
 
     frozen: the parameters of `base`, and only attention is trained, drawn from another seed: from the base's own
     attention, where the loss has no slope, it could not start (Meister et al. 2021, app. C). Otherwise all parameters
@@ -135,13 +138,14 @@ def train_twin(
         training,
         dev,
         architecture=base.architecture,
-        settings=anew(settings) if frozen else settings,
+        settings=msgspec.structs.replace(anew(settings) if frozen else settings, epochs=longer * settings.epochs),
         vocabulary=vocabulary,
         test=test,
         progress=progress,
         prepare=keep(base, "embedding", "encoder", "query_encoder", "joint", "decoder") if frozen else None,
         objective=twin_objective(base, weight=weight, divergence=divergence),
         nearest=twin_loss(base, weight=weight, divergence=divergence),
+        patience=PATIENCE,
     )
 
 

@@ -117,13 +117,15 @@ def train(
     prepare: Prepare | None = None,
     objective: Objective | None = None,
     nearest: Distance | None = None,
+    patience: int | None = None,
     vocabulary: Vocabulary | None = None,
 ) -> Trained:
     """Train on `training`; keep the epoch with the best F1 on `dev` (then accuracy, then the earliest).
 
     prepare sees the new model before training; objective replaces the loss; with nearest, the epoch is kept that has
-    the smallest mean of it on `dev`. vocabulary: known words, in place of those of the training data. The same
-    arguments give the same model on the same machine; the caller's random state is left as it was.
+    the smallest mean of it on `dev`. patience: stop after so many epochs without a better one. vocabulary: known words,
+    in place of those of the training data. The same arguments give the same model on the same machine; the caller's
+    random state is left as it was.
     Raises DataError for data that cannot be trained on, ModelError for an unknown part or a loss that is not finite.
     """
     architecture, settings = architecture or Architecture(), settings or Settings()
@@ -157,7 +159,7 @@ def train(
         started = None if settings.vectors is None else start_from(settings.vectors, model, vocabulary)
         if prepare is not None:
             prepare(model, vocabulary)
-        history, chosen = _fit(model, rows, dev_rows, settings, progress, objective, nearest)
+        history, chosen = _fit(model, rows, dev_rows, settings, progress, objective, nearest, patience)
         return Trained(
             model=model,
             vocabulary=vocabulary,
@@ -219,6 +221,7 @@ def _fit(
     progress: Progress | None,
     objective: Objective | None = None,
     nearest: Distance | None = None,
+    patience: int | None = None,
 ) -> tuple[tuple[Epoch, ...], int]:
     """Train in place and leave the best epoch's parameters in `model`."""
     generator = torch.Generator().manual_seed(settings.seed)
@@ -264,8 +267,11 @@ def _fit(
         if reached > best:
             best, best_state, best_number = reached, copy.deepcopy(model.state_dict()), number
         model.embedding.weight.data.copy_(exact)
+        enough = patience is not None and number - best_number >= patience
         if progress is not None:
-            progress(done, total, note)
+            progress(total if enough else done, total, note)
+        if enough:
+            break
     model.load_state_dict(best_state)
     model.eval()
     return tuple(history), best_number

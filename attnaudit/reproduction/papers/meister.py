@@ -53,6 +53,7 @@ from attnaudit.reproduction.papers.meister_numbers import (
 )
 from attnaudit.reproduction.plans import Plan, jain_wallace
 from attnaudit.reproduction.records import Figure
+from attnaudit.reproduction.words import SHORT
 
 #: (encoder, alignment) -> how it is called
 MODELS = {BILSTM: "BiLSTM, additive", TRANSFORMER: "Transformer, dot"}
@@ -363,7 +364,9 @@ PAPER = Paper(
                 "The paper takes the loss of Wiegreffe & Pinter 2019, TVD(outputs) − λ KL(attentions), without saying "
                 "which λ: here it is theirs for each corpus (doubled, since their code halves the TVD), and 10 and 100 "
                 "times that. The paper's numbers stand beside each.",
-                "frozen: the base's parameters, and an attention drawn anew is trained; unfrozen: all is trained anew.",
+                "frozen: the base's parameters, and an attention drawn from another seed is trained; unfrozen: all is "
+                "trained anew.",
+                SHORT,
             ),
         ),
         TablePlan(

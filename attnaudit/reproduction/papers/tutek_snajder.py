@@ -47,6 +47,7 @@ from attnaudit.reproduction.papers.tutek_snajder_models import (
 )
 from attnaudit.reproduction.papers.tutek_snajder_numbers import CORPORA, FRAGILITY, INFORMATION, PROBABILITY
 from attnaudit.reproduction.records import Figure
+from attnaudit.reproduction.words import SHORT
 
 #: Texts that a reader takes in at a glance.
 SHORTEST, LONGEST = 6, 24
@@ -316,7 +317,7 @@ PAPER = Paper(
             quantities=(*_path("base"), *_path("mlm")),
             audits=(Audit(checks=(UNIFORM,), tokens=("attention",)),),
             figures=_path_figures,
-            deviations=("The paper does not say which λ it tries; here three.",),
+            deviations=("The paper does not say which λ it tries; here three.", SHORT),
         ),
         TablePlan(
             name="layers",

@@ -38,6 +38,7 @@ from attnaudit.reproduction.papers.wen_rows import (
     rule_rows,
 )
 from attnaudit.reproduction.records import Box, Boxes, Figure, Line, Made, Row
+from attnaudit.reproduction.words import HALVED, LONG
 
 RANKING = InformationRanking(severity="report")
 AS_PUBLISHED = InformationRanking(preset="wen", severity="report")
@@ -288,8 +289,9 @@ PAPER = Paper(
             audits=(Audit(checks=(RANKING,), tokens=(ATTENTION,)),),
             deviations=(
                 CLUSTERED,
-                "λ is twice the paper's: the published code halves the TVD of one sigmoid output.",
-                "The epoch is the one with the smallest loss on dev.",
+                "λ is twice the paper's: the published code of this adversary halves the TVD of one sigmoid output.",
+                HALVED,
+                LONG,
             ),
         ),
         TablePlan(

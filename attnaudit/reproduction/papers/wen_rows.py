@@ -77,7 +77,7 @@ def _variants(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
 
 def _adversary(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
     base = jain_wallace(name, encoder=encoder, alignment=alignment)
-    return {MODEL: base, "twin": base.made("twin", 2 * LAMBDA.get(name, LAMBDA_ELSEWHERE))}
+    return {MODEL: base, "twin": base.made("adversary", 2 * LAMBDA.get(name, LAMBDA_ELSEWHERE))}
 
 
 def _gumbel(name: str, encoder: str, alignment: str) -> dict[str, Plan]:

@@ -41,6 +41,7 @@ from attnaudit.reproduction.figures import grouped
 from attnaudit.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
 from attnaudit.reproduction.plans import Plan, jain_wallace
 from attnaudit.reproduction.records import Figure
+from attnaudit.reproduction.words import HALVED, LONG
 
 #: λ of the adversary as the published code counts it; the embedded sentences have no published one.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4, EMBEDDED: 5e-4}
@@ -59,7 +60,7 @@ GUIDES = {
     "uniform": ("imposed_mlp_uniform", "uniform weights"),
     "learnt": ("mlp", "weights that it learns"),
     "base": ("imposed_mlp", "the BiLSTM's weights"),
-    "adversary": ("imposed_mlp_twin", "the adversary's weights"),
+    "adversary": ("imposed_mlp_adversary", "the adversary's weights"),
 }
 SWEPT = {f"λ × {times:g}": times for times in SWEEP}
 EXACT = {epsilon: AdversarialDivergence(tvd=epsilon, severity="report") for epsilon in (0.01, 0.05)}
@@ -72,7 +73,7 @@ def base(of: str) -> Plan:
     return jain_wallace(of, encoder="bilstm", alignment="additive")
 
 
-def twin(of: str, times: float = 1.0, *, name: str = "twin") -> Plan:
+def twin(of: str, times: float = 1.0, *, name: str = "adversary") -> Plan:
     """The adversary of `times` the published λ; their code halves the TVD of one sigmoid output, so λ is doubled."""
     return base(of).made(name, float(f"{2 * LAMBDA[of] * times:.6g}"))
 
@@ -322,6 +323,8 @@ PAPER = Paper(
                 "λ is twice that of the published code, which halves the TVD of one sigmoid output: "
                 + "; ".join(f"{corpus(name).title} 2 × {LAMBDA[name]:g}" for name in REPEATED)
                 + ".",
+                HALVED,
+                LONG,
             ),
         ),
         TablePlan(
@@ -351,7 +354,7 @@ PAPER = Paper(
                 Audit(checks=tuple(EXACT.values()), tokens=("attention",), roles=(MODEL,)),
             ),
             figures=_curve,
-            deviations=("λ is a multiple of that of the table above.",),
+            deviations=("λ is a multiple of that of the table above.", LONG),
         ),
     ),
 )

@@ -56,21 +56,21 @@ def test_every_variant_is_trained_after_what_it_is_made_from(tmp_path: Path) -> 
     asked = [plan().made(name, 0.01 if one.valued else None) for name, one in VARIANTS.items()]
     found = train(tmp_path, *reversed(asked))
     assert set(found) == set(asked)
-    assert plan().made("imposed_mlp_twin", 0.01).base == plan().made("twin", 0.01)
+    assert plan().made("imposed_mlp_adversary", 0.01).base == plan().made("adversary", 0.01)
     assert train(tmp_path, *asked) == found
 
 
 def test_a_base_is_trained_though_only_its_variant_is_asked_for(tmp_path: Path) -> None:
-    found = train(tmp_path, plan().made("imposed_mlp_twin", 0.01))
-    assert {one.variant for one in found} == {"plain", "twin", "imposed_mlp_twin"}
+    found = train(tmp_path, plan().made("imposed_mlp_adversary", 0.01))
+    assert {one.variant for one in found} == {"plain", "adversary", "imposed_mlp_adversary"}
 
 
 def test_what_is_made_from_a_model_that_failed_fails_for_its_reason(tmp_path: Path) -> None:
     bad = plan().with_settings(learning_rate=-1.0)
-    asked = bad.made("imposed_mlp_twin", 0.01)
+    asked = bad.made("imposed_mlp_adversary", 0.01)
     found, failed = training.train_all([asked], {"movie-reviews": data(tmp_path / "data")}, tmp_path / "models")
     assert found == {}
-    assert set(failed) == {bad, bad.made("twin", 0.01), asked}
+    assert set(failed) == {bad, bad.made("adversary", 0.01), asked}
     assert len(set(failed.values())) == 1
 
 
@@ -177,7 +177,7 @@ def test_divergences_are_other_models_with_other_names() -> None:
     kl, jsd = plan().made("twin", 0.1), plan().made("twin", 0.1, "jsd")
     assert kl.folder != jsd.folder
     assert "-twin-jsd0.1-" in jsd.folder
-    assert jsd.made("imposed_mlp_twin", 0.1, "jsd").base == jsd
+    assert jsd.made("imposed_mlp_adversary", 0.1, "jsd").base == jsd.made("adversary", 0.1, "jsd")
 
 
 def test_plain_plans_have_the_names_they_had_before_there_were_divergences() -> None:

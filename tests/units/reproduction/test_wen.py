@@ -38,7 +38,7 @@ def test_a_corpus_and_seed_take_23_models_and_the_paper_s_settings() -> None:
     for plan in plans:
         plan.check()
     assert {plan.architecture.projection_parameter for plan in plans} == {None, 0.8}
-    assert [plan.value for plan in plans if plan.variant == "twin"] == [2 * 5.25e-4]
+    assert [plan.value for plan in plans if plan.variant == "adversary"] == [2 * 5.25e-4]
     assert {plan.architecture.hidden_size for plan in plans} == {128}
 
 

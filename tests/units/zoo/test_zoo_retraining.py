@@ -13,7 +13,7 @@ from attnaudit.adapters.conformance import quick
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
 from attnaudit.metrics import jensen_shannon, total_variation
-from attnaudit.retraining import Retraining
+from attnaudit.retraining import LONGER, PATIENCE, Retraining
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.adapter import ReferenceModel
 from attnaudit.zoo.model import Architecture, Pass, Planted, PooledClassifier
@@ -164,10 +164,30 @@ def test_the_epoch_of_an_adversary_is_that_with_the_smallest_loss_on_dev(base: B
     losses = []
     for epochs in (1, 2, 3):
         settings = msgspec.structs.replace(QUICK, epochs=epochs)
-        made = train_twin(trained.model, training, dev, weight=0.05, settings=settings, vocabulary=trained.vocabulary)
+        made = train_twin(
+            trained.model, training, dev, weight=0.05, longer=1, settings=settings, vocabulary=trained.vocabulary
+        )
         losses.append(twin_loss(trained.model, weight=0.05)(made.model, traced(made.model, base)).mean().item())
     assert losses == sorted(losses, reverse=True)
     assert made.chosen == 1 + losses.index(min(losses))
+
+
+def test_an_adversary_is_trained_for_longer_until_it_gains_no_more(base: Base) -> None:
+    trained, training, dev = base
+    seen: list[tuple[int, int]] = []
+    made = train_twin(
+        trained.model,
+        training,
+        dev,
+        weight=0.05,
+        settings=QUICK,
+        vocabulary=trained.vocabulary,
+        progress=lambda done, total, _note: seen.append((done, total)),
+    )
+    epochs = LONGER * QUICK.epochs
+    assert QUICK.epochs < len(made.history) == min(made.chosen + PATIENCE, epochs)
+    assert seen[-1][0] == seen[-1][1]
+    assert {total for _, total in seen} == {epochs * -(-len(training.instances) // QUICK.batch_size)}
 
 
 def test_attention_without_parameters_has_no_frozen_adversary(base: Base) -> None:
