@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from attnaudit.report.words import number, plural
 from attnaudit.reproduction.records import Finding, Holds, Line, Reproduction, Row
+from attnaudit.validation.statistics import wilson
 
 CONFIDENCE = 0.95
 #: Rows that the evidence of a claim names one by one.
@@ -133,21 +134,22 @@ def span(values: Sequence[float]) -> Span:
     return Span(mean=mean, low=mean - half, high=mean + half, n=len(values))
 
 
-def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3, shared: Holds = "no") -> Answer:
+def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
     """Whether a number is positive in every case: "yes" where all intervals over seeds are above 0, "no" where one is
     at or below it, else "undecided".
 
-    shared: what exactly 0 in every seed says, as where a place is shared. what: the number in words, such as "drop in
-    F1, tying less base". Cases without values were not run, and do not count. Those of one seed have no interval: they
-    are told, and decide nothing; a claim that has no others is undecided.
+    what: the number in words, such as "drop in F1, tying less base". Cases without values were not run, and do not
+    count. Those of one seed have no interval: they are told, and decide nothing, but that where one of them speaks
+    against a claim it does not hold everywhere; a claim that has no others is undecided.
     """
     spans = [(case.name, span(case.values)) for case in cases if case.values]
     if not spans:
         return "undecided", "none of the rows that this needs was run here"
     single = [one for _, one in spans if one.n == 1]
     bounds = [(one.low, one.high) for _, one in spans if one.low is not None and one.high is not None]
-    sides = [shared if low == high == 0 else _side(low, high) for low, high in bounds]
-    holds: Holds = "no" if "no" in sides else "yes" if sides and "undecided" not in sides else "undecided"
+    sides = [_side(low, high) for low, high in bounds]
+    clear = sides and "undecided" not in sides and all(one.mean > 0 for one in single)
+    holds: Holds = "no" if "no" in sides else "yes" if clear else "undecided"
     seeds = sorted({one.n for _, one in spans})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
     counts = []
@@ -158,6 +160,19 @@ def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3, shared: Hol
         counts.append(f"of {plural(len(single), 'row')} of one seed, which cannot decide, {like} so")
     level = f", {CONFIDENCE:.0%} interval" if sides else ""
     return holds, f"{what} (mean over {over}{level}): {'; '.join(counts)}. {_shown(spans, digits)}"
+
+
+def mostly(hits: int, n: int, *, what: str, over: str = "settings") -> Answer:
+    """Whether something is so in most of n settings: "yes" where Wilson's interval of the share is above one half, "no"
+    where it is at or below. what, over: what is so, and of what."""
+    if not n:
+        return "undecided", "none of the rows that this needs was run here"
+    rate = wilson(hits, n)
+    holds: Holds = "yes" if rate.low > 0.5 else "no" if rate.high <= 0.5 else "undecided"
+    return holds, (
+        f"{what} in {rate.hits} of {rate.n} {over} (share {rate.value:.2f}, 95% interval over {over} "
+        f"[{rate.low:.2f}, {rate.high:.2f}])"
+    )
 
 
 def _shown(spans: Sequence[tuple[str, Span]], digits: int) -> str:

@@ -64,7 +64,11 @@ def _deviations(table: TablePlan, rows: Sequence[Row], options: Options) -> list
     """Of the paper, the table and the corpora of the rows that are there; how many seeds and instances."""
     there = [row for row in rows if row.made is not None]
     of_corpora = [text for name in dict.fromkeys(row.corpus for row in there) for text in corpus(name).deviations]
-    cut = [f"{row.title}: {row.made.instances} test texts" for row in there if row.made and row.made.instances]
+    cut = [
+        f"{row.title}: {row.made.instances} test texts"
+        for row in there
+        if table.audits and row.made and row.made.instances
+    ]
     single = [row.title for row in there if row.made and len(row.made.seeds) == 1]
     seeds = f"One seed, so no deviation over seeds: {'; '.join(single) if len(single) < len(there) else 'every row'}."
     quick = ["QUICK: small data, small models, short training, one seed. Not a reproduction."] if options.quick else []

@@ -173,11 +173,6 @@ def _own(column: str, name: str, words: str) -> Quantity:
     return Quantity(name=name, words=words, read=column_of(f"influence.hidden.{column}", statistics.fmean))
 
 
-def _co_indexed_std(models: Models) -> Reading:
-    values = defined(models[MODEL], "influence.hidden.co_indexed_entropy")
-    return (statistics.stdev(values) if len(values) > 1 else None), len(values)
-
-
 def _over_spectrum(column: str, name: str, words: str) -> list[Quantity]:
     """The mean of a column under softmax and every λ."""
     return [
@@ -385,6 +380,10 @@ PAPER = Paper(
             ),
             audits=(Audit(checks=tuple(AGREEMENTS.values())),),
             figures=_agreement_figures,
+            deviations=(
+                "Leave-one-out at a hidden state takes its weight away and gives the others that sum to one; the paper "
+                "does not say how it leaves one out there.",
+            ),
         ),
     ),
 )

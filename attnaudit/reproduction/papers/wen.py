@@ -130,40 +130,48 @@ def _first(of: str = MODEL) -> Callable[[Models], Reading]:
 
 
 def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
-    """The paper's means, over the corpora that have all rows of a mean, where those are two or more; and figure 2, one
-    picture per corpus."""
+    """The paper's means, all over the same corpora: those that have every setting which is there, where that makes two
+    rows or more; and figure 2, one picture per corpus."""
     names = list(dict.fromkeys(row.corpus for row in rows))
     boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]
+    there = {row.name: row for row in rows}
+    settings = [f"{encoder}/{alignment}" for alignment in ALIGNMENTS for encoder in ENCODERS]
+    tried = [one for one in settings if any(f"{name}/{one}" in there for name in names)]
+    whole = [name for name in names if all(f"{name}/{one}" in there for one in tried)]
     wanted = [
-        *((alignment, [f"{encoder}/{alignment}" for encoder in ENCODERS]) for alignment in ALIGNMENTS),
-        *((f"{encoder}/{alignment}", [f"{encoder}/{alignment}"]) for alignment in ALIGNMENTS for encoder in ENCODERS),
+        *((alignment, [one for one in tried if one.endswith(f"/{alignment}")]) for alignment in ALIGNMENTS),
+        *((one, [one]) for one in tried),
     ]
-    means = [_mean(name, settings, rows) for name, settings in wanted]
+    means = [_mean(name, [there[f"{one}/{setting}"] for one in whole for setting in of]) for name, of in wanted if of]
     return [row for row in means if row is not None], boxes
 
 
-def _mean(name: str, settings: Sequence[str], rows: Sequence[Row]) -> Row | None:
-    there = {row.name: row for row in rows}
-    whole = [c for c in dict.fromkeys(r.corpus for r in rows) if all(f"{c}/{one}" in there for one in settings)]
-    mine = [there[f"{one}/{setting}"] for one in whole for setting in settings]
+def _mean(name: str, rows: Sequence[Row]) -> Row | None:
+    """Over the rows in which τ is defined."""
+    mine = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
     made = [row.made for row in mine if row.made is not None]
     seeds = sorted(set.intersection(*(set(one.seeds) for one in made))) if made else []
     if not seeds or len(mine) < 2:
         return None
     encoder, _, alignment = name.rpartition("/")
     which = f"{ENCODERS[encoder]}, {alignment}" if encoder else f"every encoder, {alignment}"
+    over = list(dict.fromkeys(row.corpus for row in mine))
     return Row(
         name=f"{MEAN}/{name}",
-        title=f"Mean over {', '.join(corpus(one).title for one in whole)}: {which}",
-        corpus=whole[0],
-        lines=[_mean_line(quantity, mine, seeds, None if whole == [EMBEDDED] else name) for quantity in STATISTICS],
+        title=f"Mean over {', '.join(corpus(one).title for one in over)}: {which}",
+        corpus=over[0],
+        lines=[_mean_line(quantity, mine, seeds, None if over == [EMBEDDED] else name) for quantity in STATISTICS],
         made=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
     )
 
 
+def _line_of(row: Row, quantity: str) -> Line:
+    return next(one for one in row.lines if one.quantity == quantity)
+
+
 def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: str | None) -> Line:
     """By seed, the mean over the rows in which it is defined."""
-    lines = [(next(x for x in row.lines if x.quantity == quantity), row.made) for row in rows]
+    lines = [(_line_of(row, quantity), row.made) for row in rows]
     values: list[float | None] = []
     for seed in seeds:
         found = [line.values[made.seeds.index(seed)] for line, made in lines if made is not None]
@@ -191,7 +199,7 @@ def _boxes(rows: Sequence[Row]) -> Figure:
     found = []
     for row in rows:
         _, encoder, alignment = row.name.split("/")
-        line = next(x for x in row.lines if x.quantity == "tau")
+        line = _line_of(row, "tau")
         values = [value for value in line.values if value is not None]
         found.append(Box(label=alignment, side=list(ENCODERS).index(encoder), values=values))
     return Figure(

@@ -107,18 +107,22 @@ def ranked(name: str, tau: list[float | None], seeds: list[int] | None = None) -
     return row(name, {"tau": tau, "tau uncorrected": tau, "tau-b": tau}, seeds or list(range(len(tau))))
 
 
-def test_means_are_over_whole_corpora_and_common_seeds() -> None:
+def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -> None:
     across = TABLES["ranking"].across
     assert across is not None
-    encoders = ("bilstm", "cnn", "mlp")
-    rows = [ranked(f"sst/{encoder}/additive", [0.1 * place, None]) for place, encoder in enumerate(encoders, 1)]
-    rows += [ranked("20news/bilstm/additive", [0.6, 0.5, 0.4]), ranked("20news/bilstm/dot", [0.2, 0.0, 0.1])]
+    rows = [
+        ranked("sst/bilstm/additive", [0.1, None]),
+        ranked("sst/cnn/additive", [0.2, 0.1]),
+        ranked("20news/bilstm/additive", [0.6, 0.5, 0.4]),
+        ranked("20news/cnn/additive", [0.2, 0.0, 0.1]),
+        ranked("agnews/bilstm/additive", [0.9]),  # its CNN was not run
+    ]
     further, figures = across(rows)
     found = {one.name: one for one in further}
-    assert list(found) == ["mean/additive", "mean/bilstm/additive"]  # of the others there is one row each
+    assert list(found) == ["mean/additive", "mean/bilstm/additive", "mean/cnn/additive"]
     every, one = found["mean/additive"], found["mean/bilstm/additive"]
-    assert every.title == "Mean over SST: every encoder, additive"
-    assert every.lines[0].values == [pytest.approx(0.2), None]
+    assert every.title == "Mean over SST, 20News: every encoder, additive"
+    assert every.lines[0].values == [pytest.approx(1.1 / 4), pytest.approx(0.6 / 3)]
     assert every.lines[0].paper == 0.80
     assert one.title == "Mean over SST, 20News: BiLSTM, additive"
     assert one.lines[0].values == [pytest.approx(0.35), pytest.approx(0.5)]  # seed 1: defined on 20News alone
@@ -126,12 +130,16 @@ def test_means_are_over_whole_corpora_and_common_seeds() -> None:
     assert one.lines[2].paper is None
     assert one.made is not None
     assert (one.made.seeds, one.made.training_seconds) == ([0, 1], 4.0)
-    assert [figure.row for figure in figures] == ["sst", "20news"]
+    rows[0] = ranked("sst/bilstm/additive", [None, None])
+    undefined, _ = across(rows)
+    assert [one.title for one in undefined if one.name == "mean/additive"] == [every.title]
+    assert "mean/bilstm/additive" not in [one.name for one in undefined]  # defined on 20News alone
+    assert [figure.row for figure in figures] == ["sst", "20news", "agnews"]
     boxes = figures[1].boxes
     assert boxes is not None
     assert [(box.label, box.side, box.values) for box in boxes.boxes] == [
         ("additive", 0, [0.6, 0.5, 0.4]),
-        ("dot", 0, [0.2, 0.0, 0.1]),
+        ("additive", 1, [0.2, 0.0, 0.1]),
     ]
 
 
@@ -173,12 +181,15 @@ def test_claims_of_the_ranking() -> None:
     assert holds == "yes"
     assert "mean/" not in evidence
     assert claim("bilstm-additive-best")(reproduction(ranking=rows))[0] == "undecided"
-    tied = [*rows[:2], ranked("sst/mlp/deep", [0.90, 0.91, 0.92])]
-    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=tied))
-    assert holds == "yes"
-    assert "sst, against mlp/deep +0.000" in evidence
-    beaten = [*rows[:2], ranked("sst/mlp/deep", [0.96, 0.97, 0.98])]
-    assert claim("bilstm-additive-best")(reproduction(ranking=beaten))[0] == "no"
+    others = [
+        ranked(f"sst/{setting}", [0.90, 0.91, 0.92]) for setting in ("mlp/deep", "mlp/dot", "cnn/dot", "cnn/deep")
+    ]
+    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
+    assert (holds, evidence.partition(" (")[0]) == ("yes", "no other is better in 5 of 5 pairs")
+    beaten = [ranked(one.name, [0.96, 0.97, 0.98]) for one in others]
+    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
+    assert holds == "no"
+    assert "sst: mlp/deep +0.06" in evidence
     assert claim("deep-over-dot")(reproduction(ranking=rows))[0] == "undecided"
     assert claim("additive-over-dot")(reproduction(ranking=rows[3:]))[0] == "undecided"
 
