@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import sysconfig
 from collections.abc import Iterable
+from pathlib import Path
+
+#: Folders of code that users do not write.
+LIBRARIES = {"site-packages", "dist-packages", Path(sysconfig.get_path("stdlib")).name}
 
 
 class AuditError(Exception):
@@ -28,6 +33,18 @@ class CheckError(AuditError):
 
 class ReportError(AuditError):
     """The files of a run cannot be written or read."""
+
+
+def raised_at(error: BaseException) -> str:
+    """ " at conftest.py:121 in tokenize": where code of the user's raised it; "" where none of it is on the way."""
+    import traceback
+
+    ours = Path(__file__).parent
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_file() and ours not in path.parents and not LIBRARIES & set(path.parts):
+            return f" at {path.name}:{frame.lineno} in {frame.name}"
+    return ""
 
 
 def require_seed(option: str, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -11,7 +12,7 @@ class Instance:
     """One input.
 
     id: unique within its data set. label: a class name, or None. query: a second text (NLI, QA), or None.
-    source: rows that share a source (a document, an author) are resampled together; defaults to the id.
+    source: rows that share a source (a document, an author) are resampled together; without one, rows of one text are.
     where: "file:row", for messages.
     """
 
@@ -44,3 +45,12 @@ class Dataset:
                 digest.update(b"\x1f")
             digest.update(b"\x1e")
         return digest.hexdigest()
+
+
+def sources_of(instances: Sequence[Instance]) -> list[str]:
+    """What each instance is resampled with: its source, else the least id of those with its text and query, since rows
+    that are given twice say no more than once."""
+    first: dict[tuple[str, str | None], str] = {}
+    for one in sorted(instances, key=lambda one: one.id):
+        first.setdefault((one.text, one.query), one.id)
+    return [one.source or first[one.text, one.query] for one in instances]

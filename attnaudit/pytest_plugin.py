@@ -211,7 +211,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
                 "other. Keep one of them."
             )
     cases = [item for item in items if CASE in item.stash]
-    if not cases and config.getoption("--model"):
+    if not cases and option_of(config, "--model", "audit_model"):
         problems = state.problems  # an audit was asked for, and -k matched no case because none could be made
     if cases and not problems and not config.option.collectonly:
         try:
@@ -305,7 +305,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
     if is_worker(config) or config.option.collectonly:
         return
     state = config.stash.get(STATE, None)
-    asked = bool(config.getoption("--model"))
+    asked = bool(option_of(config, "--model", "audit_model"))
     if state is None or (state.problems and not has_workers(config)):
         return
     planned = state.planned or state.folder.planned()
@@ -314,7 +314,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         return
     if session.exitstatus == pytest.ExitCode.OK:
         if not planned and asked:
-            state.complaint = "--model was given, but no case of the audit was collected: nothing was audited."
+            state.complaint = "a model was given, but no case of the audit was collected: nothing was audited."
         elif planned and not state.ledger.ran:
             state.complaint = "every case of the audit was skipped: nothing was audited."
         if state.complaint:

@@ -102,7 +102,7 @@ def populations() -> dict[str, Population]:
 
 
 def apart(n: int) -> tuple[list[Instance], NDArray[np.int64]]:
-    return [Instance(id=f"{i:06d}", text="") for i in range(n)], np.arange(n)
+    return [Instance(id=f"{i:06d}", text=f"{i}") for i in range(n)], np.arange(n)
 
 
 def clustered(n: int, random: np.random.Generator) -> tuple[list[Instance], NDArray[np.int64]]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
-from attnaudit.errors import AdapterError, AuditError, ModelError, nearest
+from attnaudit.errors import AdapterError, AuditError, ModelError, nearest, raised_at
 from attnaudit.registry import checkpoint_formats, models
 
 
@@ -107,9 +107,9 @@ def _made(factory: Callable[[], Any], what: str) -> ModelAdapter:
     except AuditError:
         raise
     except Exception as error:
+        form = " It must take no argument and return a model adapter." if isinstance(error, TypeError) else ""
         raise ModelError(
-            f"{what}: its factory raised {type(error).__name__}: {error}. It must take no argument and return a model "
-            "adapter."
+            f"{what}: its factory raised {type(error).__name__}{raised_at(error)}: {error}.{form}"
         ) from error
     return adapter
 

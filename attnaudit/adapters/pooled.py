@@ -214,6 +214,11 @@ class PooledAttentionAdapter:
         embedded = self.embed(inputs) if embeddings is None else embeddings
         states = self.encoder(embedded[TEXT], inputs.mask[TEXT])
         expected = (*inputs.ids[TEXT].shape,)
+        if not isinstance(states, Tensor):
+            raise AdapterError(
+                f"encoder returned a {type(states).__name__}; expected hidden states alone, (B, T, m). An nn.GRU or "
+                "nn.LSTM returns them first of two: encoder=lambda embedded, mask: model.encoder(embedded)[0]."
+            )
         if states.dim() != 3 or tuple(states.shape[:2]) != expected:
             raise AdapterError(
                 f"encoder returned shape {tuple(states.shape)}; expected (B, T, m) with (B, T) = {expected}."

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from attnaudit.checks.base import TOKEN_COLUMNS, Check, Description, Parameter
 from attnaudit.checks.evidence import Evidence, mean_of, reasons
 from attnaudit.checks.intervals import Groups, Spread, mean_interval, median_interval, proportion_interval
-from attnaudit.errors import CheckError, nearest
+from attnaudit.errors import AuditError, CheckError, nearest, raised_at
 from attnaudit.measurement.measurements import Floats, Measurements
+from attnaudit.readings import split
 from attnaudit.registry import checks
 
 Measure = Callable[[Measurements], ArrayLike]
@@ -84,14 +85,24 @@ class CustomCheck(Check):
             values, groups, confidence=self.confidence, generator=generator, bounds=self.description.bounds
         )
 
+    def _measures(self) -> list[str]:
+        """The measures that it has asked for, and those behind them."""
+        from attnaudit.measurement.engine import resolve
+
+        return [one.measure.name for one in resolve([split(need)[0] for need in self.needs()])[0]]
+
     def _values(self, measurements: Measurements) -> Floats:
         name, n, said = self._name, len(measurements), self.description
         try:
-            values = np.asarray(self.definition.measure(measurements), dtype=np.float64)
-        except (TypeError, ValueError) as error:
+            values = np.asarray(self.definition.measure(measurements.of(self._measures())), dtype=np.float64)
+        except AuditError:
+            raise
+        except Exception as error:
             frozen = "read-only" in str(error)
             mend = " What was measured is shared by all checks: change a copy, x.copy()." if frozen else ""
-            raise CheckError(f"check '{name}' failed: {type(error).__name__}: {error}.{mend}") from error
+            raise CheckError(
+                f"check '{name}' failed: {type(error).__name__}{raised_at(error)}: {error}.{mend}"
+            ) from error
         if values.shape != (n,):
             raise CheckError(f"check '{name}' returned shape {values.shape}, expected one number per instance, ({n},).")
         known = values[~np.isnan(values)]

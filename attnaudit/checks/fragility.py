@@ -21,6 +21,8 @@ from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Reference, Series
 
 BINS = 4
+#: TVD of outputs that are alike but for rounding.
+SAME = 1e-6
 PLACES = {
     "reading": "hidden states fixed",
     "layer": "in all rows of the layer",
@@ -115,6 +117,8 @@ class Fragility(Check):
         }
         charts = (_by_attention(measurements, tvd, self.tvd_words),)
         if self.measure == "tvd":
+            single = (measurements.lengths < 2) & (tvd < SAME)  # there is no other weight to put in place
+            tvd = np.where(single, np.nan, tvd)
             missing = np.isnan(tvd)
             return Evidence(
                 value=mean_of(tvd),
@@ -126,10 +130,11 @@ class Fragility(Check):
                     bounds=(0.0, 1.0),
                 ),
                 defined=~missing,
-                undefined=reasons(not_shown(measurements, missing), ("not measured", missing)),
+                undefined=reasons(
+                    ("a single token", single), not_shown(measurements, missing), ("not measured", missing)
+                ),
                 values=tvd,
                 values_label="TVD per instance",
-                ranked=measurements.lengths > 1,
                 details={**details, **by_predicted_class(measurements, tvd)},
                 charts=charts,
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.instances import Instance
+from attnaudit.instances import Instance, sources_of
 from attnaudit.measurement.measurements import Floats
 from attnaudit.records import Interval
 
@@ -93,7 +93,7 @@ class Groups:
     @classmethod
     def of(cls, instances: Sequence[Instance], chosen: NDArray[np.bool_]) -> Groups:
         """Groups of those instances for which `chosen` is true."""
-        names = [(one.source or one.id, one.id) for one in instances]
+        names = list(zip(sources_of(instances), (one.id for one in instances), strict=True))
         rows = sorted(np.flatnonzero(chosen).tolist(), key=names.__getitem__)
         starts = [i for i, row in enumerate(rows) if i == 0 or names[row][0] != names[rows[i - 1]][0]]
         return cls(np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64))

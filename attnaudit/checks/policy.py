@@ -106,11 +106,13 @@ def load_policy(path: Path) -> Policy:
     table = content.get("policy", {})
     found = from_tables(content["check"], where=str(path), defaults=_for_all(table, path))
     sha256 = hashlib.sha256(raw).hexdigest()
-    return Policy(found, _about(table, [one.id for one in found], path, sha256=sha256))
+    return Policy(found, _about(table, found, path, sha256=sha256))
 
 
-def _about(table: Mapping[str, Any], ids: Sequence[str], path: Path, *, sha256: str) -> PolicyRecord:
+def _about(table: Mapping[str, Any], found: Sequence[Check], path: Path, *, sha256: str) -> PolicyRecord:
     """What the checked [policy] table says of itself."""
+    ids = [one.id for one in found]
+    gates = {one.id for one in found if one.severity == "gate"}
     given = table.get("questions", {})
     if not isinstance(given, dict):
         raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(given).__name__}.")
@@ -129,6 +131,11 @@ def _about(table: Mapping[str, Any], ids: Sequence[str], path: Path, *, sha256: 
         for check in question.checks:
             if check not in ids:
                 raise CheckError(f"{place}: no [[check]] of this policy is '{check}'. {nearest(check, ids)}")
+        if not gates & set(question.checks):
+            raise CheckError(
+                f"{place}: none of its checks is a gate, so that nothing could answer it with no. Name a [[check]] "
+                "with a threshold, or leave the question out."
+            )
         questions.append(question)
     about = {key: table[key] for key in ("name", "validated_on") if key in table}
     try:

@@ -34,11 +34,11 @@ _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Raise DataError when `text` is missing, or when another column is `label` or `query` but for case or spaces."""
+    """Raise DataError when `text` is missing, or when another column is nearly called `label` or `query`."""
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
     for column in (Column.LABEL, Column.QUERY):  # unread, these would silently change what is audited
-        near = folded.get(column)
+        near = next((folded[name] for name in difflib.get_close_matches(column, list(folded), n=1, cutoff=0.8)), None)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} is not read. Rename it to '{column}' (exactly, in lower case).")
     if Column.TEXT in names:

@@ -11,8 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.errors import CheckError, nearest
-from attnaudit.instances import Instance
+from attnaudit.instances import Instance, sources_of
 from attnaudit.readings import split
+
+#: Columns of every run that are not called after their measure.
+ALWAYS = ("probabilities", "logits", "truncated")
+DECLARED = "What a check reads it also declares: needs=[...]."
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -65,9 +69,7 @@ class Measurements:
     def sources(self) -> NDArray[np.int64]:
         """(n,) group number: instances that share a source are resampled together."""
         numbers: dict[str, int] = {}
-        return np.array(
-            [numbers.setdefault(one.source or one.id, len(numbers)) for one in self.instances], dtype=np.int64
-        )
+        return np.array([numbers.setdefault(one, len(numbers)) for one in sources_of(self.instances)], dtype=np.int64)
 
     @property
     def columns(self) -> list[str]:
@@ -113,6 +115,26 @@ class Measurements:
             per_token={split(name)[0] for name in self.per_token if name in self.shared or split(name)[1] == reading},
         )
 
+    def of(self, measures: Sequence[str]) -> Measurements:
+        """The same with the columns of these measures, and those of every run: what a check has not asked for is
+        measured in some runs and not in others."""
+
+        def asked(name: str) -> bool:
+            plain = split(name)[0]
+            return plain in ALWAYS or any(plain == one or plain.startswith(f"{one}.") for one in measures)
+
+        def mine(columns: Mapping[str, T]) -> dict[str, T]:
+            return {name: value for name, value in columns.items() if asked(name)}
+
+        return replace(
+            self,
+            scalars=mine(self.scalars),
+            vectors=mine(self.vectors),
+            tables=mine(self.tables),
+            facts=mine(self.facts),
+            per_token={name for name in self.per_token if asked(name)},
+        )
+
     def readings_of(self, asked: str) -> list[str]:
         """What a reading stands for in this model, "" for its own. Raises CheckError where it was not measured."""
         if not asked:
@@ -133,14 +155,14 @@ class Measurements:
         try:
             return self.scalars[name]
         except KeyError:
-            raise CheckError(f"No measured number '{name}'. {nearest(name, self.scalars)}") from None
+            raise CheckError(f"No measured number '{name}'. {nearest(name, self.scalars)} {DECLARED}") from None
 
     def vector(self, name: str) -> list[NDArray[np.float64]]:
         """n arrays of a measure. Raises CheckError that names the nearest measured column."""
         try:
             return self.vectors[name]
         except KeyError:
-            raise CheckError(f"No measured vector '{name}'. {nearest(name, self.vectors)}") from None
+            raise CheckError(f"No measured vector '{name}'. {nearest(name, self.vectors)} {DECLARED}") from None
 
     def table(self, name: str) -> Table:
         """A data-set-wide array. Raises CheckError that names the nearest measured table."""

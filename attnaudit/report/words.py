@@ -254,6 +254,16 @@ def _kinds(checks: Sequence[CheckRecord]) -> str:
     return ", ".join(f"{counts[k]} {words[k]}" for k in ("fail", "inconclusive", "undefined", "pass") if counts[k])
 
 
+def _declared(gated: Sequence[CheckRecord]) -> int:
+    """How many gated checks would have run, had all been selected: those of the policy for each model, data set and
+    seed."""
+    subjects: dict[tuple[str, str, int], int] = {}
+    for one in gated:
+        key = (one.model, one.data, one.seed)
+        subjects[key] = max(subjects.get(key, 0), one.gated)
+    return sum(subjects.values())
+
+
 def outcome(run: RunRecord) -> Outcome:
     """What the run decided. It names checks and counts; it never calls a model faithful."""
     gated = [c for c in run.checks if c.severity == "gate"]
@@ -263,10 +273,10 @@ def outcome(run: RunRecord) -> Outcome:
     notes = []
     if blocking:
         state = "fail"
-        if all(c.verdict == "fail" for c in blocking):
-            sentence = f"{len(blocking)} of {of} failed: this release is blocked."
-        else:
-            sentence = f"{len(blocking)} of {of} did not pass ({_kinds(blocking)}): this release is blocked."
+        failed = all(c.verdict == "fail" for c in blocking)
+        what = "failed" if failed else f"did not pass ({_kinds(blocking)})"
+        so = "this release is blocked" if run.exit_status else "pytest was told to let that go (xfail)"
+        sentence = f"{len(blocking)} of {of} {what}: {so}."
         if missing:
             notes.append(f"{plural(missing, 'selected case')} {'has' if missing == 1 else 'have'} no verdict.")
     elif missing:
@@ -281,6 +291,9 @@ def outcome(run: RunRecord) -> Outcome:
             if run.checks
             else "No check has a verdict: nothing was decided."
         )
+    elif all(c.verdict == "pass" for c in gated) and (declared := _declared(gated)) > len(gated):
+        state = "inconclusive"
+        sentence = f"{len(gated)} of {declared} gated checks ran, and passed; the others were not selected."
     elif all(c.verdict == "pass" for c in gated):
         state = "pass"
         sentence = "The one gated check passed." if len(gated) == 1 else f"All {of} passed."

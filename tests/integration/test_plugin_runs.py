@@ -175,7 +175,7 @@ def test_a_model_without_any_case_does_not_exit_zero(pytester: pytest.Pytester) 
     pytester.makepyfile("def test_other(): pass")
     result = pytester.runpytest("--model", "demo")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["attnaudit: --model was given, but no case*"])
+    result.stdout.fnmatch_lines(["attnaudit: a model was given, but no case*"])
 
 
 @pytest.mark.parametrize("mode", [[], ["-n2"]])
@@ -263,7 +263,9 @@ def test_a_check_that_changes_what_was_measured_is_refused_and_spoils_no_other(p
     )
     result = project.runpytest("--model", "tiny")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*check 'centred' failed: ValueError: *read-only*change a copy, x.copy()*"])
+    result.stdout.fnmatch_lines(
+        ["*check 'centred' failed: ValueError at conftest.py:* in centred: *read-only*change a copy, x.copy()*"]
+    )
 
 
 def test_imperative_tests_get_the_same_numbers(project: pytest.Pytester) -> None:
@@ -366,7 +368,10 @@ def test_a_sample_is_the_same_whatever_the_order_of_the_file(project: pytest.Pyt
 
 
 def test_models_and_data_multiply(project: pytest.Pytester) -> None:
-    (project.path / "more.csv").write_text("text,label\n" + "good film,positive\nbad plot,negative\n" * 20)
+    (project.path / "more.csv").write_text(
+        "text,label\n" + "".join(f"good film {i},positive\nbad plot {i},negative\n" for i in range(20)),
+        encoding="utf-8",
+    )
     result = project.runpytest("--model", "tiny", "--data", "rows", "--data", "more.csv", "-k", "attention_peak", "-v")
     result.assert_outcomes(passed=2, deselected=4)
     result.stdout.fnmatch_lines(["*tiny-rows-attention_peak*PASSED*", "*tiny-more-attention_peak*PASSED*"])

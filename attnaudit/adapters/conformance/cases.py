@@ -34,7 +34,7 @@ from attnaudit.adapters.conformance.replay import check_replay, check_transforme
 from attnaudit.adapters.conformance.sites import check_allowed, check_shapes, check_sites, check_sums
 from attnaudit.adapters.conformance.tokens import check_query, check_special_tokens, check_words
 from attnaudit.adapters.protocol import ModelAdapter
-from attnaudit.errors import AdapterError, AuditError, CheckError, nearest
+from attnaudit.errors import AdapterError, AuditError, CheckError, nearest, raised_at
 from attnaudit.instances import Instance
 from attnaudit.records import ConformanceResult
 
@@ -138,7 +138,7 @@ class Case:
             raise
         except Exception as error:
             raise BrokenContractError(
-                f"the adapter raised {type(error).__name__}: {error}. See attnaudit.adapters.ModelAdapter."
+                f"the adapter raised {type(error).__name__}{raised_at(error)}: {error}."
             ) from error
 
     def result(self) -> ConformanceResult:

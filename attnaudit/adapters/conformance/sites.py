@@ -28,6 +28,7 @@ def check_sites(e: Examples) -> str:
                 f"site '{site.key}' names the stream {listed(sorted(unknown))}, but collate() gives "
                 f"{listed(sorted(streams))}. Give ids, mask and special for every stream that a site names."
             )
+    _require_tokens(e)
     lacking = [key for key in keys if key not in e.trace.attention or key not in e.trace.allowed]
     if lacking:
         raise BrokenContractError(
@@ -55,12 +56,37 @@ def check_shapes(e: Examples) -> str:
                     f"Inputs.{name} of '{stream}' is {found}; expected bool of shape {tuple(ids.shape)}, as its ids."
                 )
     _require_numbers(e, e.trace.logits, "logits")
+    _require_logits(e.trace.logits)
     for site in e.sites:
         _require_site_shapes(e, site, rows)
         _require_numbers(e, e.trace.attention[site.key], f"attention at '{site.key}'")
         _require_numbers(e, e.trace.hidden[site.key], f"hidden states at '{site.key}'")
     _require_strings(e)
     return "shapes as declared, all values finite"
+
+
+def _require_tokens(e: Examples) -> None:
+    real = e.inputs.mask[TEXT] & ~e.inputs.special[TEXT]
+    if not bool(real.any()):
+        raise BrokenContractError(
+            f"no text has a real token, not even {e.instances[0].text[:40]!r}. Look at what tokenize() returns."
+        )
+
+
+def _require_logits(logits: Tensor) -> None:
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        kind = str(logits.dtype).removeprefix("torch.")
+        raise BrokenContractError(
+            f"the logits are {kind}, whose rounding moves them further than an audit tells apart. Audit the model in "
+            "single precision: model.float()."
+        )
+    rows, classes = logits.shape
+    sums = logits.sum(1)
+    if rows > 1 and classes > 1 and bool((logits >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()):
+        raise BrokenContractError(
+            "the logits of every text are at least 0 and sum to 1, as probabilities do. Return what goes into the "
+            "softmax, or their logarithm."
+        )
 
 
 def _require_numbers(e: Examples, values: Tensor, what: str) -> None:

@@ -126,6 +126,8 @@ def prove(adapter: HuggingFaceAdapter) -> None:
             intervene=lambda _s, weights, allowed: uniform(weights, allowed),
         )
         alone = adapter.logits(single(inputs, 1))
+    if not bool(plain.isfinite().all()):
+        raise AdapterError(f"{name}: the logits are not finite. Look for damaged weights in the checkpoint.")
     if not close(alone[0], plain[1]):
         raise AdapterError(
             f"{name}: padding moves the logits by {gap(alone[0], plain[1]):.2g}, so what an instance gives would "

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters import Capabilities, Inputs, PooledAttentionAdapter, Trace
+from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Trace
 from attnaudit.adapters.conformance import CHECKS, quick
 from attnaudit.errors import AdapterError
 from tests.small_models import adapter, dataset, parts, tokenize_with_ends
@@ -170,6 +170,27 @@ def test_a_broken_adapter_is_refused_by_the_check_meant_for_it(fault: str) -> No
     assert f"  {fault.split(' ')[0]}: " in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"decoder": nn.Sequential(nn.Linear(10, 2), nn.Softmax(-1))}, "sum to 1, as probabilities do"),
+        ({"tokenize": lambda text: Encoding([], [])}, "no text has a real token"),
+        ({"encoder": lambda embedded, mask: nn.GRU(6, 10, batch_first=True)(embedded)}, "encoder returned a tuple"),
+    ],
+)
+def test_likely_slips_are_told_with_their_mend(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(AdapterError, match=words):
+        quick(built(PooledAttentionAdapter, **changes), INSTANCES)
+
+
+def test_half_precision_is_named_as_what_is_wrong() -> None:
+    model = built(PooledAttentionAdapter)
+    for module in model.modules:
+        module.bfloat16()
+    with pytest.raises(AdapterError, match=r"the logits are bfloat16.*model\.float\(\)"):
+        quick(model, INSTANCES)
+
+
 def test_replaced_attention_without_effect_is_caught_even_without_fast_decoding() -> None:
     class Slow(ShowsButDoesNotUse):
         @property
@@ -184,5 +205,8 @@ def test_an_exception_inside_the_adapter_becomes_a_clear_error() -> None:
     def encoder(embeddings: Tensor, mask: Tensor) -> Tensor:
         raise ValueError("expected 3 axes")
 
-    with pytest.raises(AdapterError, match="sites: the adapter raised ValueError: expected 3 axes"):
+    with pytest.raises(
+        AdapterError,
+        match=r"sites: the adapter raised ValueError at test_conformance\.py:\d+ in encoder: expected 3 axes",
+    ):
         quick(adapter(encoder=encoder), INSTANCES)

@@ -64,7 +64,9 @@ def test_a_factory_that_fails_is_named() -> None:
         raise FileNotFoundError("weights.bin")
 
     models.register("broken")(broken)
-    with pytest.raises(ModelError, match=r"its factory raised FileNotFoundError: weights\.bin"):
+    with pytest.raises(
+        ModelError, match=r"its factory raised FileNotFoundError at test_loading.py:[0-9]+ in broken: weights\.bin"
+    ):
         load_model("broken")
 
 

@@ -154,5 +154,5 @@ def test_training_tells_its_progress(trained: Any) -> None:
         said.append(f"{what} {done}/{total}")
 
     audited(checkpoint.load(folder), dev, check, progress=progress)
-    assert said[:2] == ["measuring small on dev 0/120", "training an adversary (λ 0.1, seed +0) 1/48"]
+    assert said[:2] == ["measuring small on dev 0/120", "training an adversary (λ 0.1, seed +0) 1/480"]
     assert said[-1] == "measuring small on dev 120/120"

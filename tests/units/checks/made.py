@@ -24,7 +24,8 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     lengths = random.integers(3, 9, n)
     ids = [f"row-{i:04d}" for i in range(n)]
     instances = [
-        Instance(id=ids[i], text="t", source=None if sources is None else f"source-{i % sources}") for i in range(n)
+        Instance(id=ids[i], text=f"t {i}", source=None if sources is None else f"source-{i % sources}")
+        for i in range(n)
     ]
     attention = [random.dirichlet(np.ones(length)) for length in lengths]
     labels = random.integers(0, 2, n)

@@ -46,6 +46,26 @@ def test_median_and_proportion():
     assert median_peak_for_tests(severity="report").needs() == ("agreement.gradient.meister.inputs",)
 
 
+@check(title="Undeclared", question="?")
+def undeclared_for_tests(measurements):
+    return measurements.scalar("uniform.tvd")
+
+
+@check(title="Failing", question="?")
+def failing_for_tests(measurements):
+    return measurements.scalar("attention.max") / np.zeros((3, 4))
+
+
+def test_what_is_not_declared_is_not_there_though_another_check_has_it_measured():
+    with pytest.raises(CheckError, match=r"No measured number 'uniform\.tvd'.*needs=\["):
+        undeclared_for_tests(severity="report").judge(measured())
+
+
+def test_an_error_in_a_check_says_where_it_came_about():
+    with pytest.raises(CheckError, match=r"ValueError at test_custom\.py:\d+ in failing_for_tests: operands"):
+        failing_for_tests(severity="report").judge(measured())
+
+
 def test_policies_find_it_by_its_name():
     made = attention_peak_for_tests(at_most=0.9, inconclusive="warn")
     assert from_tables([to_table(made)], where="here") == [made]

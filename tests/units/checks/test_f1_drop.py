@@ -23,7 +23,7 @@ def measured(classes, n=150, seed=0, replacements=7):
         data="d",
         seed=0,
         classes=tuple(f"c{i}" for i in range(classes)),
-        instances=[Instance(id=f"{i:04d}", text="") for i in range(n)],
+        instances=[Instance(id=f"{i:04d}", text=f"{i}") for i in range(n)],
         tokens=[["a", "b"]] * n,
         labels=labels,
         predicted=noisy(0.2),

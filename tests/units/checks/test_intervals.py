@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,9 @@ from attnaudit.instances import Instance
 
 
 def instances(n, sources=None):
-    return [Instance(id=f"{i:05d}", text="", source=None if sources is None else f"s{sources[i]}") for i in range(n)]
+    return [
+        Instance(id=f"{i:05d}", text=f"{i}", source=None if sources is None else f"s{sources[i]}") for i in range(n)
+    ]
 
 
 def everything(n, sources=None):
@@ -81,7 +84,7 @@ def test_duplicated_rows_that_share_a_source_change_nothing():
     once = mean_interval(values, everything(50), confidence=0.95, generator=generator())
     sources = np.repeat(np.arange(50), 3)
     names = np.array([f"{i:05d}" for i in range(50)])
-    rows = [Instance(id=f"{i}", text="", source=names[s]) for i, s in enumerate(sources)]
+    rows = [Instance(id=f"{i}", text=f"{i}", source=names[s]) for i, s in enumerate(sources)]
     tripled = Groups.of(rows, np.ones(150, dtype=bool))
     thrice = mean_interval(np.repeat(values, 3), tripled, confidence=0.95, generator=generator())
     assert (once.low, once.high) == pytest.approx((thrice.low, thrice.high))
@@ -304,3 +307,15 @@ def test_few_sources_are_said():
     values = generator(23).normal(0, 1, 40)
     spread = mean_interval(values, everything(40, np.arange(40) % 8), confidence=0.95, generator=generator())
     assert spread.caution.startswith("there are only 8 independent sources")
+
+
+def test_rows_that_are_given_twice_say_no_more_than_once():
+    once = instances(40)
+    twice = [*once, *(replace(one, id=f"{one.id}-again") for one in once)]
+    values = np.random.default_rng(0).random(40)
+    assert len(Groups.of(twice, np.ones(80, dtype=bool))) == len(Groups.of(once, np.ones(40, dtype=bool))) == 40
+    one, two = (
+        mean_interval(v, Groups.of(i, np.ones(len(i), dtype=bool)), confidence=0.95, generator=np.random.default_rng(1))
+        for v, i in ((values, once), (np.tile(values, 2), twice))
+    )
+    assert (two.low, two.high) == pytest.approx((one.low, one.high))

@@ -90,6 +90,7 @@ def test_tables_that_cannot_be_meant(tables, words):
         (b"[policy]\nconfidence = 0.9\n", "no [[check]] table"),
         (b"[check]\nname = 'Agreement'\n", "expected a list of [[check]] tables, but got dict"),
         (b"# \xff\n", "not UTF-8 (byte 2)"),
+        (b"[policy.questions.q]\nasks = '?'\nchecks = []\n" + CHECK, "none of its checks is a gate"),
     ],
 )
 def test_files_that_cannot_be_meant(tmp_path, content, words):

@@ -98,8 +98,10 @@ def test_a_check_of_another_reading_is_judged_on_its_columns() -> None:
     first, own = (checks.UniformFragility(severity="report", reading=r) for r in ("cls@layer=0,heads=1", None))
     found = measured(first, own)
     record, other = first.judge(found), own.judge(found)
-    assert record.value == pytest.approx(np.nanmean(found.scalars["uniform.tvd/cls@layer=0,heads=1"]))
-    assert other.value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"]))
+    assert record.value == pytest.approx(
+        np.nanmean(found.scalars["uniform.tvd/cls@layer=0,heads=1"][found.lengths > 1])
+    )
+    assert other.value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"][found.lengths > 1]))
     assert record.value != other.value
     assert (record.reading, other.reading) == ("cls@layer=0,heads=1", "")
     assert record.token_columns[0] == "attention/cls@layer=0,heads=1"
@@ -109,7 +111,7 @@ def test_the_models_own_reading_by_name_is_measured_once() -> None:
     named_own = checks.UniformFragility(severity="report", reading="cls@layer=-1")
     found = measured(named_own, checks.UniformFragility(severity="report"))
     assert [name for name in found.scalars if name.startswith("uniform.tvd")] == ["uniform.tvd"]
-    assert named_own.judge(found).value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"]))
+    assert named_own.judge(found).value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"][found.lengths > 1]))
 
 
 def test_a_sweep_holds_each_head_and_their_mean() -> None:

@@ -214,9 +214,10 @@ def test_missing_text_column_names_the_nearest(tmp_path: Path, suffix: str) -> N
 
 
 @every_suffix
-def test_label_column_in_capitals_is_not_silently_ignored(tmp_path: Path, suffix: str) -> None:
-    path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "Label": "x"}])
-    refused(path, "column 'Label' is not read", "Rename it to 'label'")
+def test_a_column_nearly_called_label_is_not_silently_ignored(tmp_path: Path, suffix: str) -> None:
+    for name in ("Label", "labels"):
+        path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", name: "x"}])
+        refused(path, f"column '{name}' is not read", "Rename it to 'label'")
 
 
 def test_csv_without_header(tmp_path: Path) -> None:

@@ -96,6 +96,21 @@ def test_the_outcome_in_words(checks: list, missing: list, sentence: str) -> Non
     assert words.outcome(run_record(checks, missing=missing)).sentence == sentence
 
 
+def test_gates_that_were_not_selected_are_no_pass() -> None:
+    of_three = [check_record(verdict="pass", blocks=False, gated=3, check=name) for name in ("one", "other")]
+    said = words.outcome(run_record(of_three))
+    assert said.state == "inconclusive"
+    assert said.sentence == "2 of 3 gated checks ran, and passed; the others were not selected."
+
+
+def test_what_pytest_was_told_to_let_go_does_not_block() -> None:
+    failed = check_record(verdict="fail", blocks=True)
+    assert words.outcome(run_record([failed], exit_status=1)).sentence.endswith("failed: this release is blocked.")
+    assert words.outcome(run_record([failed], exit_status=0)).sentence.endswith(
+        "pytest was told to let that go (xfail)."
+    )
+
+
 def test_a_run_that_failed_beside_its_checks_says_so() -> None:
     assert words.outcome(run_record([PASSED], exit_status=1)).notes
     assert not words.outcome(run_record([PASSED], exit_status=0)).notes
