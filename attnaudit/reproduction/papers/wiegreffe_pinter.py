@@ -41,7 +41,7 @@ from attnaudit.reproduction.figures import grouped
 from attnaudit.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
 from attnaudit.reproduction.plans import Plan, jain_wallace
 from attnaudit.reproduction.records import Figure
-from attnaudit.reproduction.words import HALVED, LONG
+from attnaudit.reproduction.words import HALVED, LONG, SHORT
 
 #: λ of the adversary as the published code counts it; the embedded sentences have no published one.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4, EMBEDDED: 5e-4}
@@ -108,7 +108,7 @@ def _guided(of: str) -> dict[str, Plan]:
 
 
 def _swept(of: str) -> dict[str, Plan]:
-    swept = {role: twin(of, times) for role, times in SWEPT.items()}
+    swept = {role: twin(of, times, name="twin") for role, times in SWEPT.items()}
     return {**swept, NEXT: base(of).with_seed(1), UNIFORM: base(of).made("uniform")}
 
 
@@ -354,7 +354,7 @@ PAPER = Paper(
                 Audit(checks=tuple(EXACT.values()), tokens=("attention",), roles=(MODEL,)),
             ),
             figures=_curve,
-            deviations=("λ is a multiple of that of the table above.", LONG),
+            deviations=("λ is a multiple of that of the table above.", SHORT),
         ),
     ),
 )

@@ -50,14 +50,14 @@ def test_models_are_few_shared_and_can_be_meant(of: str) -> None:
     plain = {plan for plan in found if plan.variant == "plain"}
     assert plain == {base(of).with_seed(seed) for seed in range(SEEDS)}
     assert base(of) == jain_wallace(of, encoder="bilstm", alignment="additive")
-    assert len(found) == SEEDS + 3 * 10
+    assert len(found) == SEEDS + 3 * 11
 
 
 def test_the_published_weight_is_doubled() -> None:
     assert twin("sst").value == 0.00105
     assert twin("imdb").value == 0.0016
     curve = next(iter(TABLES["curve"].rows(["sst"]))).models
-    assert curve["λ × 1"] == twin("sst")
+    assert curve["λ × 1"] == twin("sst", name="twin")
     assert sorted(plan.value for plan in curve.values() if plan.value is not None) == pytest.approx(
         [0.000105, 0.000315, 0.00105, 0.00315, 0.0105]
     )
