@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.resources import files
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int | None = options.run(options)
     except AuditError as error:
         print(f"attnaudit: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status or 0
 
@@ -139,7 +143,9 @@ def _schema(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     from attnaudit import registry
+    from attnaudit.auditing.conformance_command import read_conftests
 
+    read_conftests()
     for title, known in (
         ("models (--model)", registry.models),
         ("data sets (--data)", registry.datasets),

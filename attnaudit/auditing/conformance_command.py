@@ -91,11 +91,11 @@ def _load(model: str) -> Any:
     from attnaudit.adapters.loading import load_model
 
     if model not in models and ":" not in model and not Path(model).exists():
-        _read_conftests()
+        read_conftests()
     return load_model(model)
 
 
-def _read_conftests() -> None:
+def read_conftests() -> None:
     """Registers what the conftest files of this folder register."""
     for number, path in enumerate(p for p in map(Path, CONFTESTS) if p.is_file()):
         spec = importlib.util.spec_from_file_location(f"attnaudit_conftest_{number}", path)

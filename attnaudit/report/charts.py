@@ -18,6 +18,8 @@ LEFT, RIGHT, BOTTOM = 44.0, 14.0, 40.0
 LANE = 15.0
 CHARACTER = 6.2  # estimated width of one character at the charts' font size
 SERIES_STYLES = 6
+#: Statistics that average what a histogram shows.
+AVERAGES = ("mean", "median", "proportion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,8 @@ def check_marks(check: CheckRecord, *, references: bool = True) -> list[Mark]:
 
 
 def histogram(check: CheckRecord, one: Histogram) -> Drawing | None:
-    """The per-instance values as bars whose area is proportional to the count, with the check's marks on top.
+    """The per-instance values as bars whose area is proportional to the count, with the check's marks on top where its
+    value is their average: a ratio or a difference has another scale.
 
     None when there is nothing to draw. Raises ValueError when edges and counts do not fit together.
     """
@@ -199,10 +202,12 @@ def histogram(check: CheckRecord, one: Histogram) -> Drawing | None:
     total = sum(one.counts)
     if not total:
         return None
-    marks = check_marks(check)
+    averaged = check.statistic in AVERAGES
+    marks = check_marks(check) if averaged else []
+    interval = check.interval if averaged else None
     span = [*one.edges, *(m.value for m in marks)]
-    if check.interval is not None:
-        span += [check.interval.low, check.interval.high]
+    if interval is not None:
+        span += [interval.low, interval.high]
     x_ticks = nice_ticks(min(span), max(span), target=6)
     x = Scale(low=x_ticks[0], high=x_ticks[-1], start=LEFT, end=WIDTH - RIGHT)
     placed = lanes(marks, x)
@@ -215,8 +220,8 @@ def histogram(check: CheckRecord, one: Histogram) -> Drawing | None:
     y_ticks = nice_ticks(0.0, max(tall), target=4)
     y = Scale(low=0.0, high=y_ticks[-1], start=height - BOTTOM, end=top + 14)
     shapes = _axes(x, y, x_ticks, y_ticks, one.label, "instances")
-    if check.interval is not None:
-        left, right = x(check.interval.low), x(check.interval.high)
+    if interval is not None:
+        left, right = x(interval.low), x(interval.high)
         shapes.append(
             Shape(kind="rect", css="band", x=left, y=y.end, width=max(right - left, 1.0), height=y.start - y.end)
         )

@@ -21,7 +21,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 MORE = 3
 
 
-@contract()
+@contract(basic=True)
 def check_evaluation_mode(e: Examples) -> str:
     """Every module is in evaluation mode, and the same input twice gives the same logits."""
     training = [type(m).__name__ for module in e.adapter.modules for m in module.modules() if m.training]

@@ -174,3 +174,12 @@ def test_strips_of_one_check_share_a_span_that_holds_every_number() -> None:
     assert high > 0.61
     assert strip_span([check_record(value=None, interval=None, references=[], requirement=None)]) is None
     assert strip(check_record(), None) is None
+
+
+def test_a_ratio_is_not_drawn_on_the_scale_of_what_it_is_made_of() -> None:
+    one = Histogram(edges=[0.0, 0.5, 1.0], counts=[3, 2], label="gain")
+    mean, ratio = (histogram(check_record(statistic=name), one) for name in ("mean", "ratio of means"))
+    assert mean is not None
+    assert ratio is not None
+    assert any(shape.css.startswith("mark") for shape in mean.shapes)
+    assert not any(shape.css.startswith(("mark", "band")) for shape in ratio.shapes)
