@@ -14,7 +14,7 @@ from attnaudit.adapters.conformance.batching import (
     check_padding,
 )
 from attnaudit.adapters.conformance.contract import BrokenContractError, Check
-from attnaudit.adapters.conformance.declared import check_capabilities, check_reading, check_shipped
+from attnaudit.adapters.conformance.declared import check_capabilities, check_modules, check_reading, check_shipped
 from attnaudit.adapters.conformance.erasure import check_deletion, check_repeated_deletion, check_substitution
 from attnaudit.adapters.conformance.examples import Examples, default_instances, examples
 from attnaudit.adapters.conformance.gradients import (
@@ -42,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     check_sites,
     check_shapes,
     check_capabilities,
+    check_modules,
     check_reading,
     check_special_tokens,
     check_words,

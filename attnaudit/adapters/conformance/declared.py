@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from attnaudit.adapters.conformance.contract import BrokenContractError, contract, listed
 from attnaudit.adapters.conformance.examples import Examples
@@ -41,6 +42,41 @@ def check_capabilities(e: Examples) -> str:
             'there and mark the row in extra["truncated"], or refuse it.'
         )
     return f"{said.task}, {len(said.classes)} classes, {logits.shape[1]} logit{'s' * (logits.shape[1] > 1)}"
+
+
+@contract()
+def check_modules(e: Examples) -> str:
+    """Every parameter that the logits are computed with is in one of the modules."""
+    known = {id(one) for module in e.adapter.modules for one in module.parameters()}
+    with torch.enable_grad():
+        used = parameters_of(e.adapter.run(e.few.inputs).logits)
+    strange = [one for one in used if id(one) not in known]
+    if strange:
+        shapes = listed(sorted({str(tuple(one.shape)) for one in strange})[:4])
+        raise BrokenContractError(
+            f"the logits are computed with {len(strange)} parameters that are in none of the modules, of shapes "
+            f"{shapes}. List the module that holds them, modules=(model,), so that it is hashed, moved, put in "
+            "evaluation mode and randomised with the rest."
+        )
+    return "no parameter from elsewhere"
+
+
+def parameters_of(values: Tensor) -> list[nn.Parameter]:
+    """The parameters that values with a graph were computed with: none where nothing is recorded."""
+    found: dict[int, nn.Parameter] = {}
+    left = [values.grad_fn]
+    seen = set(left)
+    while left:
+        node = left.pop()
+        if node is None:
+            continue
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter):
+            found[id(leaf)] = leaf
+        fresh = {one for one, _ in node.next_functions} - seen
+        seen |= fresh
+        left += fresh
+    return list(found.values())
 
 
 @contract()

@@ -183,6 +183,12 @@ def test_likely_slips_are_told_with_their_mend(changes: dict[str, Any], words: s
         quick(built(PooledAttentionAdapter, **changes), INSTANCES)
 
 
+def test_a_module_that_is_not_listed_is_found_by_its_parameters() -> None:
+    given = parts()
+    with pytest.raises(AdapterError, match=r"modules: the logits are computed with \d+ parameters that are in none"):
+        quick(PooledAttentionAdapter(**{**given, "modules": (given["decoder"],)}), INSTANCES)  # type: ignore[arg-type]
+
+
 def test_half_precision_is_named_as_what_is_wrong() -> None:
     model = built(PooledAttentionAdapter)
     for module in model.modules:

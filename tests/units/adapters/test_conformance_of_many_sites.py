@@ -94,6 +94,10 @@ def names_another_layer() -> ModelAdapter:
     return pooled(lstm=nn.LSTM(6, 5, batch_first=True, bidirectional=True))
 
 
+def lists_another_module() -> ModelAdapter:
+    return pooled(modules=(nn.Linear(1, 1),))
+
+
 #: check -> adapters that it is meant for, each with what the error says is the mend.
 BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "sites": [
@@ -109,6 +113,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (shown.AnswersInfinity, "logits hold inf for 1, 'bad'.*numbers too large"),
         (shown.ShowsHiddenStatesOfTheStream, "Give the states that its values are made of"),
     ],
+    "modules": [(lists_another_module, "List the module that holds them")],
     "capabilities": [
         (said(classes=("a", "b", "c")), "one logit per class"),
         (said(classes=("a", "a")), "two different names"),

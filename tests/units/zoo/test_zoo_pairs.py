@@ -244,11 +244,12 @@ def test_a_linear_decoder_with_another_bias_for_each_row_has_its_exact_adversary
 def test_a_decoder_that_is_a_plain_layer_reads_the_context_alone() -> None:
     small = Small()
     made = small.adapter()
+    decoder = nn.Linear(6, 1)
     adapter = PooledAttentionAdapter(
         **{name: getattr(made, name) for name in ("embedding", "encoder", "attention", "query", "tokenize")},
-        decoder=nn.Linear(6, 1),
+        decoder=decoder,
         classes=("garden", "hall"),
-        modules=(small,),
+        modules=(small, decoder),
     )
     assert adapter.capabilities.linear_decoder
     check_adapter(adapter, ROWS)

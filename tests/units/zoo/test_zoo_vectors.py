@@ -35,11 +35,12 @@ def file(folder: Path, text: str | bytes, name: str = "made.3d.txt") -> Path:
     [
         ("made.3d.txt", GLOVE.encode()),
         ("made.3d.vec", b"5 3\n" + GLOVE.encode()),
-        ("made.3d.txt.gz", gzip.compress(GLOVE.encode())),
-        ("made.3d.vec.gz", gzip.compress(b"5 3\n" + GLOVE.encode())),
+        ("made.3d.txt.gz", gzip.compress(GLOVE.encode(), mtime=0)),
+        ("made.3d.vec.gz", gzip.compress(b"5 3\n" + GLOVE.encode(), mtime=0)),
         ("made.3d", GLOVE.replace(" ", "\t").encode()),
         ("made.3d.txt", GLOVE.replace("\n", " \r\n").encode() + b"\xff\xfe 1 2 3\n"),
     ],
+    ids=["glove", "fasttext", "glove packed", "fasttext packed", "tabs", "crlf"],
 )
 def test_the_formats_of_glove_and_fasttext_are_read(tmp_path: Path, name: str, data: bytes) -> None:
     vectors = Vectors.of(file(tmp_path, data, name))
