@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -98,33 +98,29 @@ class Measurements:
 
     def under(self, reading: str) -> Measurements:
         """The same instances with the columns of one reading, as `readings` lists them, under their plain names."""
-        if not reading:
-            return self
 
-        def mine(columns: Mapping[str, T]) -> dict[str, T]:
-            return {name: value for name, value in columns.items() if name in self.shared} | {
-                split(name)[0]: value for name, value in columns.items() if split(name)[1] == reading
-            }
+        def plain(name: str) -> str | None:
+            return name if name in self.shared else split(name)[0] if split(name)[1] == reading else None
 
-        return replace(
-            self,
-            scalars=mine(self.scalars),
-            vectors=mine(self.vectors),
-            tables=mine(self.tables),
-            facts=mine(self.facts),
-            per_token={split(name)[0] for name in self.per_token if name in self.shared or split(name)[1] == reading},
-        )
+        return self._renamed(plain) if reading else self
 
     def of(self, measures: Sequence[str]) -> Measurements:
         """The same with the columns of these measures, and those of every run: what a check has not asked for is
         measured in some runs and not in others."""
 
-        def asked(name: str) -> bool:
+        def asked(name: str) -> str | None:
             plain = split(name)[0]
-            return plain in ALWAYS or any(plain == one or plain.startswith(f"{one}.") for one in measures)
+            mine = plain in ALWAYS or any(plain == one or plain.startswith(f"{one}.") for one in measures)
+            return name if mine else None
+
+        return self._renamed(asked)
+
+    def _renamed(self, rename: Callable[[str], str | None]) -> Measurements:
+        """The same with columns under other names; None leaves one out."""
 
         def mine(columns: Mapping[str, T]) -> dict[str, T]:
-            return {name: value for name, value in columns.items() if asked(name)}
+            named = ((rename(name), value) for name, value in columns.items())
+            return {name: value for name, value in named if name is not None}
 
         return replace(
             self,
@@ -132,7 +128,7 @@ class Measurements:
             vectors=mine(self.vectors),
             tables=mine(self.tables),
             facts=mine(self.facts),
-            per_token={name for name in self.per_token if asked(name)},
+            per_token=set(mine(dict.fromkeys(self.per_token))),
         )
 
     def readings_of(self, asked: str) -> list[str]:
