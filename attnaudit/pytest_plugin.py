@@ -63,9 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--audit-unit", choices=("tokens", "words"), help="what statistics are over: tokens, or words (default: tokens)"
     )
     group.addoption("--audit-seed", type=int, metavar="N", help="seed of samples, permutations, intervals (default: 0)")
-    parser.addini("audit_model", "as --model", type="args", default=[])
-    parser.addini("audit_data", "as --data", type="args", default=[DEFAULT_DATA])
-    parser.addini("audit_policy", "as --policy, relative to the configuration file", default="")
+    parser.addini("audit_model", "as --model, relative to the configuration file", type="args", default=[])
+    parser.addini("audit_data", "as --data, relative to the configuration file", type="args", default=[DEFAULT_DATA])
+    parser.addini("audit_policy", "as --policy, relative to the configuration file", default=None)
     parser.addini("audit_device", "as --audit-device", default="cpu")
     parser.addini("audit_reports", "as --audit-reports, relative to the configuration file", default="reports")
     parser.addini("audit_max_instances", "as --audit-max-instances", default="")

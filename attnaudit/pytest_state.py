@@ -88,18 +88,23 @@ def options_of(config: pytest.Config) -> AuditOptions:
     """Raises pytest.UsageError for a value of the configuration file that is no number."""
     from attnaudit.auditing import AuditOptions
 
-    base = config.invocation_params.dir
+    here = config.invocation_params.dir
     # Without a configuration file pytest takes for root what all paths on the command line share, --data's included.
-    root = config.rootpath if config.inipath is not None else base
-    policy, reports = config.getoption("--policy"), config.getoption("--audit-reports")
-    ini_policy = str(config.getini("audit_policy"))
+    root = config.rootpath if config.inipath is not None else here
+
+    def near(option: str) -> Path:
+        """What a path is relative to: this folder on the command line, and else the configuration file."""
+        return root if config.getoption(option) is None else here
+
+    policy = option_of(config, "--policy", "audit_policy")
     limit = option_of(config, "--audit-max-instances", "audit_max_instances")
     return AuditOptions(
         models=tuple(option_of(config, "--model", "audit_model")),
         data=tuple(option_of(config, "--data", "audit_data")),
-        base=base,
-        reports=base / reports if reports is not None else root / str(config.getini("audit_reports")),
-        policy=base / policy if policy is not None else (root / ini_policy if ini_policy else None),
+        models_near=near("--model"),
+        data_near=near("--data"),
+        reports=near("--audit-reports") / option_of(config, "--audit-reports", "audit_reports"),
+        policy=None if policy is None else near("--policy") / policy,
         device=str(option_of(config, "--audit-device", "audit_device")),
         max_instances=None if limit == "" else _whole(limit, "audit_max_instances"),
         unit=str(option_of(config, "--audit-unit", "audit_unit")),

@@ -20,11 +20,12 @@ DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
-    """base: the folder that relative names start from. reports: the folder that runs are written to."""
+    """models_near, data_near: the folders that relative paths start from. reports: where runs are written to."""
 
     models: tuple[str, ...]
     data: tuple[str, ...]
-    base: Path
+    models_near: Path
+    data_near: Path
     reports: Path
     policy: Path | None = None
     device: str = "cpu"
@@ -53,14 +54,14 @@ class AuditOptions:
                 "--model package.module:factory; or set audit_model in pytest.ini."
             )
         if "models" not in self._resolved:
-            self._resolved["models"] = resolve_models(self.models, base=self.base)
+            self._resolved["models"] = resolve_models(self.models, base=self.models_near)
         resolved: tuple[Named, ...] = self._resolved["models"]
         return resolved
 
     def named_data(self) -> tuple[Named, ...]:
         """The data sets of the run. Raises DataError for an unknown one."""
         if "data" not in self._resolved:
-            self._resolved["data"] = resolve_datasets(self.data, base=self.base)
+            self._resolved["data"] = resolve_datasets(self.data, base=self.data_near)
         resolved: tuple[Named, ...] = self._resolved["data"]
         return resolved
 

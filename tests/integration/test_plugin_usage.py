@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import newest_audit
+
 PROBES = """
 def pytest_unconfigure(config):
     import sys
@@ -133,6 +135,27 @@ def test_reports_stay_in_the_working_folder_whatever_path_the_data_has(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["report: reports*report.html"])
     assert (project.path / "reports" / "latest.txt").is_file()
+
+
+def test_paths_are_relative_to_the_file_or_the_folder_that_they_are_given_in(project: pytest.Pytester) -> None:
+    rows = "".join(f"good film {word},positive\nbad plot {word},negative\n" for word in "abcdefghijklmnop")
+    (project.path / "mine.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    (project.path / "mine.toml").write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.9\n', encoding="utf-8")
+    project.makeini("[pytest]\naudit_data = mine.csv\naudit_policy = mine.toml\n")
+    below = project.mkdir("below")
+    (below / "other.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    test = str(project.path / "test_audit.py")
+
+    def audited(*arguments: str) -> tuple[str, list[str]]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(below)
+            result = project.runpytest(test, "--model", "tiny", *arguments)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        audit = newest_audit(project.path)
+        return audit["data"][0]["name"], [check["check"] for check in audit["checks"]]
+
+    assert audited() == ("mine", ["uniform_fragility.tvd"])
+    assert audited("--data", "other.csv") == ("other", ["uniform_fragility.tvd"])
 
 
 def test_a_function_without_the_argument_check_is_refused(project: pytest.Pytester) -> None:
