@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from attnaudit import __version__
+from attnaudit.devices import NAMES
 from attnaudit.errors import AuditError
 from attnaudit.pytest_state import (
     CASE,
@@ -56,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"(default: {DEFAULT_DATA})",
     )
     group.addoption("--policy", metavar="FILE", help="TOML file whose checks replace those of every @audit function")
-    group.addoption("--audit-device", metavar="DEVICE", help="cpu, cuda, cuda:N or mps (default: cpu)")
+    group.addoption("--audit-device", metavar="DEVICE", help=f"{NAMES} (default: cpu)")
     group.addoption("--audit-reports", metavar="DIR", help="folder that runs are written to (default: reports)")
     group.addoption("--audit-max-instances", type=int, metavar="N", help="audit a seeded sample of N instances")
     group.addoption(

@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.auditing.options import DEVICE
+from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.records import ConformanceResult
 from attnaudit.registry import models
@@ -43,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="texts to try it on: a .jsonl, .csv or .parquet file, or a registered name (default: movie-reviews)",
     )
     parser.add_argument("--quick", action="store_true", help="only what runs before every audit")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N or mps (default: cpu)")
+    parser.add_argument("--device", default="cpu", help=f"{NAMES} (default: cpu)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0 where the model keeps its contract, 1 where a check fails, 2 where there is nothing to try it on."""
     try:
-        _require_device(options.device)
+        require_device("--device", options.device)
         instances = None if options.data is None else _instances(options.data)
         loaded = _load(options.model)
         results = _check(loaded.adapter, instances, options)
@@ -61,20 +61,6 @@ def run(options: argparse.Namespace) -> int:
     print(table(results, width=shutil.get_terminal_size((100, 24)).columns, color=color))
     print(summary(results, loaded.name))
     return int(any(one.outcome == "fail" for one in results))
-
-
-def _require_device(device: str) -> None:
-    if not DEVICE.fullmatch(device):
-        raise AuditError(f"--device {device}: expected cpu, cuda, cuda:N or mps, such as cuda:0.")
-    if device == "cpu":
-        return
-    import torch
-
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= found:
-        raise AuditError(f"--device {device}: torch finds {found} CUDA devices. Use --device cpu.")
-    if device == "mps" and not torch.backends.mps.is_available():
-        raise AuditError("--device mps: torch finds no Metal device. Use --device cpu.")
 
 
 def _instances(data: str) -> Sequence[Instance]:

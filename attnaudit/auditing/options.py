@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.auditing.names import Named, resolve_datasets, resolve_models
+from attnaudit.devices import require_name
 from attnaudit.errors import AuditError, ModelError, ReportError, require_seed
 
 if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
-
-DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +34,7 @@ class AuditOptions:
 
     def check(self) -> None:
         """Raises AuditError that names the option with a value that cannot be meant."""
-        if not DEVICE.fullmatch(self.device):
-            raise AuditError(f"--audit-device {self.device}: expected cpu, cuda, cuda:N or mps, such as cuda:0.")
+        require_name("--audit-device", self.device)
         if self.max_instances is not None and self.max_instances < 1:
             raise AuditError(
                 f"--audit-max-instances {self.max_instances}: expected 1 or more; leave it out to audit every instance."

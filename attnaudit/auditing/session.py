@@ -14,6 +14,7 @@ from attnaudit.auditing.environment import describe_environment
 from attnaudit.auditing.names import Named
 from attnaudit.auditing.options import AuditOptions
 from attnaudit.auditing.run_folder import RunFolder
+from attnaudit.devices import require_device
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
 from attnaudit.measurement.measurements import Measurements
@@ -183,16 +184,7 @@ class AuditSession:
             if self.workers > 1:
                 torch.set_num_threads(max(1, cores // self.workers))
             self._threads = torch.get_num_threads()
-        device = self.options.device
-        if device.startswith("cuda"):
-            found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            if int(device.partition(":")[2] or 0) >= found:
-                raise AuditError(
-                    f"--audit-device {device}: torch finds {found} CUDA devices. Use --audit-device cpu, or install a "
-                    "torch build for your GPU."
-                )
-        if device == "mps" and not torch.backends.mps.is_available():
-            raise AuditError("--audit-device mps: torch finds no Metal device. Use --audit-device cpu.")
+        require_device("--audit-device", self.options.device)
 
 
 def _by_id(named: Iterable[Named], name: str) -> Named:

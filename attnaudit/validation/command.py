@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, ReportError, require_seed
 from attnaudit.validation.terminal import progress_bar
 
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of samples, permutations, intervals")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes, one thread each (default: the cores)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N or mps (default: cpu)")
+    parser.add_argument("--device", default="cpu", help=f"{NAMES} (default: cpu)")
     parser.set_defaults(run=run)
 
 
@@ -59,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.validation.validating import Options, validate
 
     require_seed("--seed", options.seed)
+    require_device("--device", options.device)
     jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
     if jobs < 1:
         raise AuditError(f"--jobs {jobs}: expected 1 or more.")

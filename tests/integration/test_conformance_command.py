@@ -106,7 +106,7 @@ def test_a_model_of_a_conftest_and_data_of_a_file_are_found(tmp_path: Path) -> N
         (["missing:factory"], "attnaudit: missing:factory: module 'missing' cannot be imported"),
         (["demo", "--data", "movie-review"], "attnaudit: Unknown data set 'movie-review'"),
         (["demo", "--device", "cuda:77"], "attnaudit: --device cuda:77: torch finds"),
-        (["demo", "--device", "tpu"], "expected cpu, cuda, cuda:N or mps"),
+        (["demo", "--device", "tpu"], "expected cpu, cuda or cuda:N"),
     ],
 )
 def test_what_cannot_be_tried_ends_with_2_and_one_sentence(

@@ -25,7 +25,8 @@ def pytest_unconfigure(config):
         (["--model", "nowhere.models:make"], "*no module 'nowhere' to import*"),
         (["--model", "tiny", "--data", "rowz"], "*--data rowz: no such file*Did you mean 'rows'?*"),
         (["--model", "tiny", "--data", "test_audit.py"], "*cannot tell the format from '.py'*.jsonl*"),
-        (["--model", "tiny", "--audit-device", "gpu"], "*--audit-device gpu: expected cpu, cuda, cuda:N or mps*"),
+        (["--model", "tiny", "--audit-device", "mps"], "*--audit-device mps: Metal has no float64*--audit-device cpu*"),
+        (["--model", "tiny", "--audit-device", "gpu"], "*--audit-device gpu: expected cpu, cuda or cuda:N*"),
         (["--model", "tiny", "--audit-max-instances", "0"], "*--audit-max-instances 0: expected 1 or more*"),
         (["--model", "tiny", "--audit-seed", "-1"], "*--audit-seed -1: expected a whole number from 0 to*"),
         (

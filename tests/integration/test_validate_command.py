@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,9 +36,17 @@ def test_a_misspelt_key_is_told_with_the_nearest(tmp_path: Path) -> None:
     assert "entry 1: unknown key 'dat'. Did you mean 'data'?" in done.stderr
 
 
-def test_jobs_below_one_are_refused(tmp_path: Path) -> None:
-    done = attnaudit("validate", "--population", ".", "--jobs", "0", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "attnaudit: --jobs 0: expected 1 or more.\n")
+@pytest.mark.parametrize(
+    ("option", "given", "message"),
+    [
+        ("--jobs", "0", "expected 1 or more."),
+        ("--device", "tpu", "expected cpu, cuda or cuda:N, such as cuda:0."),
+        ("--device", "mps", "Metal has no float64, which the measures need. Use --device cpu."),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused(tmp_path: Path, option: str, given: str, message: str) -> None:
+    done = attnaudit("validate", "--population", ".", option, given, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"attnaudit: {option} {given}: {message}\n")
 
 
 def test_models_of_mine_on_data_of_mine_are_scored_by_a_policy_of_mine(tmp_path: Path) -> None:
