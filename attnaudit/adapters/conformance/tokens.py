@@ -10,6 +10,9 @@ from attnaudit.adapters.conformance.contract import BrokenContractError, contrac
 from attnaudit.adapters.conformance.examples import Examples, paired
 from attnaudit.adapters.protocol import TEXT
 
+#: What stands for a space in front of a word.
+SPACES = "Ġ▁ "
+
 
 @contract(quick=False)
 def check_special_tokens(e: Examples) -> str:
@@ -27,7 +30,8 @@ def check_special_tokens(e: Examples) -> str:
         flagged = all(bool(special[b, position]) for b, position in enumerate(positions))
         if len(strings) > 2 and len(same) == 1 and not flagged:
             (token,) = same
-            if not any(token.casefold() in text for text in texts):
+            bare = token.strip(SPACES).casefold()
+            if not any(bare in text for text in texts):
                 raise BrokenContractError(
                     f"every input {words} with {token!r}, which is in none of the texts, but it is not special. Flag "
                     "what the tokeniser or a prompt adds: special tokens enter the model, but no statistic."

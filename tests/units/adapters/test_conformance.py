@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Trace
-from attnaudit.adapters.conformance import CHECKS, quick
+from attnaudit.adapters.conformance import CHECKS, full, quick
 from attnaudit.errors import AdapterError
-from tests.small_models import adapter, dataset, parts, tokenize_with_ends
+from tests.small_models import adapter, dataset, parts, tokenize, tokenize_with_ends
 
 INSTANCES = dataset().instances
 
@@ -36,6 +36,15 @@ def test_a_non_linear_decoder_passes() -> None:
     sound = adapter(2, decoder=decoder)
     assert not sound.capabilities.linear_decoder
     assert {r.outcome for r in quick(sound, INSTANCES)} == {"pass"}
+
+
+def test_a_space_in_front_of_every_text_is_no_special_token() -> None:
+    def spaced(text: str) -> Encoding:
+        plain = tokenize(text)
+        return Encoding([1, *plain.ids], ["▁", *plain.tokens])
+
+    found = {one.check: one.outcome for one in full(adapter(tokenize=spaced), INSTANCES)}
+    assert found["special_tokens"] == "pass"
 
 
 class IgnoresIntervention(PooledAttentionAdapter):

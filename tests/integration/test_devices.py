@@ -1,0 +1,94 @@
+"""Nothing mixes devices: what is measured on a GPU stays there until it is told. Runs without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnaudit.adapters import PooledAttentionAdapter
+from attnaudit.adapters.conformance import full
+from attnaudit.adapters.loading import load_model
+from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.data import load, sample
+from attnaudit.instances import Dataset
+from attnaudit.measurement.engine import measure
+from tests.pretended_device import OnDevice, pretended_device
+from tests.small_models import parts
+
+NEEDS = (
+    *("prediction", "attention", "permutation", "uniform", "flip", "top_token", "token_probability", "conicity"),
+    *("agreement.gradient.meister.inputs", "agreement.gradient.jain_wallace.inputs", "agreement.leave_one_out.hidden"),
+    *("agreement.input_x_gradient.inputs", "entropy.gradient.meister.inputs", "influence.hidden", "adversarial.0.01"),
+    *("comprehensiveness.deletion", "comprehensiveness.mask", "sufficiency.deletion", "randomised", "ranked_hidden"),
+    "retained.frequent",
+)
+#: An adapter of one's own names no token to put in place of another.
+NO_MASK = tuple(need for need in NEEDS if not need.endswith(".mask"))
+
+
+def rows() -> Dataset:
+    return sample(load("movie-reviews"), 6, 0)
+
+
+def compare(build: Callable[[], ModelAdapter], needs: Sequence[str] = NEEDS) -> None:
+    here = measure(build(), rows(), needs, model="m", seed=0)[0]
+    adapter = build()
+    with pretended_device() as device:
+        there = measure(adapter, rows(), needs, model="m", seed=0, device="cuda")[0]
+        tried = full(adapter, rows().instances)
+    assert device.operations > 1000
+    assert sorted(set(device.mixes)) == []
+    assert [one.detail for one in tried if one.outcome == "fail"] == []
+    assert here.columns == there.columns
+    for name in here.scalars:
+        near = 0.02 if name.endswith((".tau", ".floor", ".ceiling", ".p_value")) else 1e-4
+        np.testing.assert_allclose(here.scalars[name], there.scalars[name], atol=near, err_msg=name)
+
+
+def test_the_demo_model() -> None:
+    compare(lambda: load_model("demo").adapter)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_model_of_ones_own(outputs: int) -> None:
+    compare(lambda: PooledAttentionAdapter(**parts(outputs)), NO_MASK)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_transformers(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+    from tests import architectures
+
+    folder = architectures.save(name, tmp_path / "model")
+    # Not what goes by the names of parameters: moved here, tied ones are tied no more.
+    needs = [need for need in NEEDS if need != "randomised"]
+    compare(lambda: load_model(str(folder)).adapter, [*needs, "uniform.everywhere.live"])
+
+
+def test_the_pretended_device_refuses_what_a_real_one_does() -> None:
+    with pretended_device() as device:
+        there, here = torch.ones(3, device="cuda"), torch.ones(3)
+        assert there.is_cuda
+        assert not here.is_cuda
+        assert isinstance(torch.nn.Linear(2, 1).to("cuda").weight, OnDevice)
+        assert isinstance((there.double() * 2).to(here), torch.Tensor)
+        there[torch.tensor([0])], there + torch.tensor(2.0), there + here.to(there), there.cpu() + here
+        assert device.mixes == []
+        refused: list[Callable[[], object]] = [
+            lambda: there + here,
+            lambda: torch.cat([there, here]),
+            lambda: there.gather(0, torch.tensor([1])),
+            lambda: here[there.long()],
+            lambda: torch.where(there > 0, there, here),
+            lambda: here.masked_fill(there > 0, 0.0),
+            there.numpy,
+        ]
+        for number, run in enumerate(refused, start=1):
+            run()
+            assert len(device.mixes) == number
+        places = {mix.partition(" at ")[2].partition(":")[0] for mix in device.mixes}
+        assert places == {"tests/integration/test_devices.py"}
