@@ -200,14 +200,15 @@ def measure(
                     f"{alone.where or alone.id}: not enough memory on {device} for this instance alone "
                     f"({widths[positions[0]]} tokens). Shorten it, or audit on another device (--audit-device cpu)."
                 ) from error
-            if torch.device(device).type == "cuda":
-                torch.cuda.empty_cache()
             budget = max(1, min(budget, len(positions) * widths[positions[0]]) // 2)
+        else:
+            waiting = waiting[take:]
+            done += len(positions)
+            largest = max(largest, len(positions))
+            tell()
             continue
-        waiting = waiting[take:]
-        done += len(positions)
-        largest = max(largest, len(positions))
-        tell()
+        if torch.device(device).type == "cuda":
+            torch.cuda.empty_cache()  # not before: the error's traceback held the tensors
 
     found = Measurements(
         model=model,
