@@ -1,0 +1,67 @@
+"""docs/ci.md: the workflow's commands run as they stand, and the table has every option."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnaudit import cli
+from attnaudit.data import load, sample
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the commands of a workflow are for bash")
+def test_the_commands_of_the_workflow_run_as_they_stand(tmp_path: Path) -> None:
+    (workflow,) = re.findall(r"<!-- example: audit.yml -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
+    commands = re.findall(r"^ +- run: (.*)$", workflow, re.MULTILINE)
+    assert commands[0] == "pip install attnaudit"
+    shutil.copytree(ROOT / "attnaudit" / "zoo" / "demo", tmp_path / "checkpoints" / "release")
+    assert cli.main(["init", str(tmp_path)]) == 0
+    rows = sample(load("movie-reviews"), 60, 0).instances
+    lines = [json.dumps({"text": row.text, "label": row.label}) + "\n" for row in rows]
+    (tmp_path / "audits" / "held_out.jsonl").write_text("".join(lines), encoding="utf-8")
+    scripts = tmp_path / "bin"
+    scripts.mkdir()
+    for name, module in (("pytest", "pytest"), ("attnaudit", "attnaudit.cli")):
+        (scripts / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n', encoding="utf-8")
+        (scripts / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(scripts), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "CI": "true",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "page.md"),
+    }
+    statuses = []
+    for command in commands[1:]:
+        done = subprocess.run(
+            ["bash", "-e", "-c", command], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False
+        )
+        statuses.append(done.returncode)
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+    assert statuses == [0, 1, 0]  # the demo fails a gate
+    assert "permutation_fragility.tvd" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert 'failures="' in (tmp_path / "reports" / "audit.xml").read_text(encoding="utf-8")
+
+
+def test_the_table_has_every_option_with_its_default(pytestconfig: pytest.Config) -> None:
+    rows = re.findall(r"^\| `(audit_\w+)` \| `(--[\w-]+)` \| (.*) \|$", PAGE, re.MULTILINE)
+    help_ = subprocess.run(
+        [sys.executable, "-m", "pytest", "--help", "-p", "no:cacheprovider"], capture_output=True, text=True, check=True
+    ).stdout
+    assert {name for name, _, _ in rows} == set(re.findall(r"^ +(audit_\w+) \(", help_, re.MULTILINE))
+    for name, option, default in rows:
+        assert f"{option}=" in help_ or f"{option} " in help_
+        if default.startswith("`"):
+            found = pytestconfig.getini(name)
+            assert default.strip("`") == (found[0] if isinstance(found, list) else found)
