@@ -50,7 +50,7 @@ def test_the_commands_of_the_workflow_run_as_they_stand(tmp_path: Path) -> None:
         statuses.append(done.returncode)
         assert done.returncode in (0, 1), done.stdout + done.stderr
     assert statuses == [0, 1, 0]  # the demo fails a gate
-    assert "permutation_fragility.tvd" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert r"permutation\_fragility.tvd" in (tmp_path / "page.md").read_text(encoding="utf-8")
     assert 'failures="' in (tmp_path / "reports" / "audit.xml").read_text(encoding="utf-8")
 
 
