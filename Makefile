@@ -1,5 +1,5 @@
 # Two commands on a bare machine with Python 3.11 or newer: `make audit` and `make test`.
-# Each sets up .venv first. On Windows without make: see "Without make" in README.md.
+# Each sets up .venv first. README.md says how to do without make.
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -88,7 +88,7 @@ def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON Schema of audit.json")
     schema.set_defaults(run=_schema)
 
-    listing = commands.add_parser("list", help="show the models, data sets, checks and measures that can be named")
+    listing = commands.add_parser("list", help="models, data sets, checks, measures and papers by name")
     listing.set_defaults(run=_list)
     return parser
 

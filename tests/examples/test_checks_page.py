@@ -20,16 +20,18 @@ STANDS_FOR = {
     "AT": ("inputs", "hidden"),
     "IMPORTANCE": ("gradient.jain_wallace.hidden", "input_x_gradient.inputs", "leave_one_out.hidden"),
     "TVD": ("0.05",),
+    "WHERE": ("layer", "everywhere.live"),
+    "OPERATOR": ("deletion", "mask"),
 }
 
 
 def table() -> list[tuple[str, list[str], list[str]]]:
     """(need, numbers, columns per token) of every row, for everything that its capitals stand for."""
     found = []
-    for form, scalars, vectors in re.findall(r"^\| `(\S+)` \| (.*?) ?\| (.*?) ?\|$", PAGE, re.MULTILINE):
-        needs = [form]
+    for forms, scalars, vectors in re.findall(r"^\| (`.*?`) \| (.*?) ?\| (.*?) ?\|$", PAGE, re.MULTILINE):
+        needs = re.findall("`(.*?)`", forms)
         for word, values in STANDS_FOR.items():
-            needs = [need.replace(word, value) for need in needs for value in (values if word in need else ("",))]
+            needs = list(dict.fromkeys(re.sub(rf"\b{word}\b", value, need) for need in needs for value in values))
         for need in needs:
             named = [[need + tail for tail in re.findall("`…([^`]*)`", cell)] for cell in (scalars, vectors)]
             for names, cell in zip(named, (scalars, vectors), strict=True):

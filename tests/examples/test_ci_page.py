@@ -23,7 +23,7 @@ PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 def test_the_commands_of_the_workflow_run_as_they_stand(tmp_path: Path) -> None:
     (workflow,) = re.findall(r"<!-- example: audit.yml -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
     commands = re.findall(r"^ +- run: (.*)$", workflow, re.MULTILINE)
-    assert commands[0] == "pip install attnaudit"
+    assert commands[0].startswith("pip install attnaudit ")
     shutil.copytree(ROOT / "attnaudit" / "zoo" / "demo", tmp_path / "checkpoints" / "release")
     assert cli.main(["init", str(tmp_path)]) == 0
     rows = sample(load("movie-reviews"), 60, 0).instances
@@ -64,4 +64,4 @@ def test_the_table_has_every_option_with_its_default(pytestconfig: pytest.Config
         assert f"{option}=" in help_ or f"{option} " in help_
         if default.startswith("`"):
             found = pytestconfig.getini(name)
-            assert default.strip("`") == (found[0] if isinstance(found, list) else found)
+            assert default.split("`")[1] == (found[0] if isinstance(found, list) else found)

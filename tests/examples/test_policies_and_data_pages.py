@@ -1,0 +1,105 @@
+"""docs/policies.md and docs/data.md: their tables are complete, and their examples load."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from attnaudit.checks import load_policy
+from attnaudit.checks.base import Check
+from attnaudit.checks.retraining import RetrainingCheck
+from attnaudit.data import load
+from attnaudit.data.rows import Column
+from attnaudit.registry import checks
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+POLICIES, DATA = ((DOCS / name).read_text(encoding="utf-8") for name in ("policies.md", "data.md"))
+EVERY = {field.name for field in dataclasses.fields(Check)}
+#: Only says aloud what `preset` does.
+UNTOLD = {("Agreement", "detach")}
+
+
+def shipped() -> dict[str, type[Check]]:
+    """Class by name; other tests may have registered checks of their own."""
+    found = {name: checks.get(name) for name in checks.names()}
+    return {
+        name: kind
+        for name, kind in found.items()
+        if isinstance(kind, type) and kind.__module__.startswith("attnaudit.checks.")
+    }
+
+
+def listed() -> dict[tuple[str, str], str]:
+    """(check, argument) -> its cell of values; an argument of "" where a check has none of its own."""
+    found, names = {}, []
+    for first, argument, values in re.findall(r"^\| (.*?) ?\| (`\w+`|) ?\| (.*?) ?\|$", POLICIES, re.MULTILINE):
+        names = re.findall(r"`([A-Z]\w+)`", first) or names
+        if names:
+            found.update({(name, argument.strip("`")): values for name in names})
+    return found
+
+
+def declared() -> dict[tuple[str, str], tuple[Any, Any]]:
+    """(check, argument) -> (its type, its default)."""
+    found: dict[tuple[str, str], tuple[Any, Any]] = {}
+    for name, kind in shipped().items():
+        if issubclass(kind, RetrainingCheck):
+            continue
+        hints = get_type_hints(kind)
+        own = [field for field in dataclasses.fields(kind) if field.name not in EVERY]
+        found.update({(name, field.name): (hints[field.name], field.default) for field in own})
+        if not own:
+            found[name, ""] = (None, None)
+    return {key: value for key, value in found.items() if key not in UNTOLD}
+
+
+def test_every_argument_of_every_check_is_listed_with_its_values_the_default_first() -> None:
+    assert set(listed()) == set(declared())
+    for key, values in listed().items():
+        hint, default = declared()[key]
+        literals = {one for part in (hint, *get_args(hint)) for one in get_args(part) if isinstance(one, str)}
+        assert set(re.findall(r'(?<![=] )`"(\w+)"`', values)) == literals, key
+        if isinstance(default, str):
+            assert re.search(r'`"(\w+)"`', values)[1] == default, key  # type: ignore[index]
+        elif isinstance(default, float):
+            assert values.startswith(f"{default:g}"), key
+
+
+def test_the_arguments_that_all_checks_have_are_listed() -> None:
+    table = POLICIES.partition("## Arguments of every check")[2].partition("## Arguments of each")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == EVERY
+
+
+def test_the_arguments_of_the_checks_that_train_are_on_their_page() -> None:
+    page = (DOCS / "retraining.md").read_text(encoding="utf-8")
+    kinds = [kind for kind in shipped().values() if issubclass(kind, RetrainingCheck)]
+    assert len(kinds) == 4
+    for field in {field.name for kind in kinds for field in dataclasses.fields(kind)} - EVERY:
+        assert re.search(rf"\b{field}\b", page), field
+
+
+def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
+    example, question = re.findall(r"```toml\n(.*?)```", POLICIES, re.DOTALL)
+    path = tmp_path / "policy.toml"
+    path.write_text(example, encoding="utf-8")
+    assert [one.id for one in load_policy(path)] == [
+        "agreement.leave_one_out.inputs",
+        "permutation_fragility.f1_drop",
+    ]
+    path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{question}', encoding="utf-8")
+    assert [one.asks for one in load_policy(path).record.questions] == ["Is attention used?"]
+
+
+def test_the_table_of_columns_is_complete() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", DATA, re.MULTILINE)
+    assert rows == [column.value for column in Column]
+
+
+def test_the_example_of_a_data_set_loads() -> None:
+    (example,) = re.findall(r"<!-- example: conftest.py -->\n```python\n(.*?)```", DATA, re.DOTALL)
+    exec(compile(example, "conftest.py", "exec"), {})
+    found = load("complaints")
+    assert (len(found.instances), found.classes) == (2, ("damaged", "late"))
