@@ -38,6 +38,13 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def processors() -> int:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: whoever reads it meanwhile sees the old one. Raises OSError."""
     new = path.with_name(f".{path.name}.{os.getpid()}")

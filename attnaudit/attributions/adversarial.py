@@ -57,7 +57,7 @@ class Adversarial(PerBatch):
             return Columns(
                 scalars={f"{self.name}.{name}": nothing for name in names},
                 tokens={f"{self.name}.attention": torch.full_like(reading, torch.nan)},
-                facts={"adversarial.method": "not possible for this reading"},
+                facts={self._fact: "not possible for this reading"},
             )
         heads, upper, method = self._find(passes)
         found = passes.shown(heads)
@@ -84,8 +84,12 @@ class Adversarial(PerBatch):
                 f"{self.name}.upper": torch.maximum(upper, jsd),
             },
             tokens={f"{self.name}.attention": found},
-            facts={".".join(part for part in ("adversarial", self.preset, "method") if part): method},
+            facts={self._fact: method},
         )
+
+    @property
+    def _fact(self) -> str:
+        return ".".join(part for part in ("adversarial", self.preset, "method") if part)
 
     def _find(self, passes: Passes) -> tuple[Tensor, Tensor, str]:
         """(B, H, T) rows of the heads, special tokens included; bound; method."""

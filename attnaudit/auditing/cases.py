@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import CheckRecord
 
 if TYPE_CHECKING:
@@ -33,11 +32,6 @@ class Case:
     @property
     def id(self) -> str:
         return f"{self.model}-{self.data}-{self.check.id}"
-
-    @property
-    def measurements(self) -> Measurements:
-        """What was measured for this model and data set, once for all its cases. Raises AuditError."""
-        return self.session.measurements(self.model, self.data, self.check.wants())
 
     def judge(self) -> CheckRecord:
         """The verdict, kept for the report. Raises AuditError when the model or the data cannot be audited."""

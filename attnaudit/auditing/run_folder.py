@@ -12,6 +12,7 @@ import msgspec
 
 from attnaudit.errors import ReportError
 from attnaudit.measurement.measurements import Measurements
+from attnaudit.processes import replace_file
 from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, PolicyRecord, RunRecord
 
 
@@ -103,13 +104,7 @@ class RunFolder:
         self._write(self.reports / "latest.txt", f"{self.name}\n".encode())
 
     def _write(self, path: Path, content: bytes) -> None:
-        def write() -> None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(path.name + ".partial")
-            partial.write_bytes(content)
-            partial.replace(path)
-
-        self._guard(write)
+        self._guard(lambda: replace_file(path, content))
 
     def _guard(self, action: Callable[[], None]) -> None:
         try:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
     from attnaudit.measurement.measurements import Measurements
 
-#: Folders whose code decides the numbers: a change in them makes what was kept stale.
+#: Folders and files whose code decides the numbers: a change in them makes what was kept stale.
 DECIDING = ("adapters", "attributions", "checks", "measurement", "metrics", "zoo")
+DECIDING_FILES = ("instances.py", "readings.py", "retraining.py")
 
 
 def judge_together(
@@ -74,7 +75,8 @@ def code_sha256() -> str:
     """Of the code that decides the numbers."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(p for room in DECIDING for p in (package / room).rglob("*.py")):
+    rooms = [path for room in DECIDING for path in (package / room).rglob("*.py")]
+    for path in sorted([*rooms, *(package / name for name in DECIDING_FILES)]):
         digest.update(path.relative_to(package).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -328,6 +328,11 @@ class Check:
                 raise CheckError(f"{self._name}: {name} would reward what this check warns of; give {example}.")
             low, high = self.description.bounds
             if isinstance(getattr(self, name), str):
+                if self.reading and parse_reading(self.reading).many:
+                    raise CheckError(
+                        f"{self._name}: {name} is relative to references, but reading {self.reading!r} stands for many "
+                        "readings, each with its own: give a number, or name one layer and head."
+                    )
                 self._validate_expression(name, low, high)
             else:
                 self.number(name, max(low, -1.7e308), min(high, 1.7e308))

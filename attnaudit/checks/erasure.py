@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
 from attnaudit.checks.intervals import Groups, Spread, mean_interval, ratio_interval
+from attnaudit.checks.verdict import noted
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 
@@ -107,12 +107,7 @@ class Erasure(Check):
                 f"depends on the erasure operator: {record.verdict} under {OPERATORS[self.operator]}, "
                 f"{rival.verdict} under {OPERATORS[other]}"
             )
-        first, _, rest = record.message.partition("\n")
-        verdict, _, rest = rest.partition("\n")
-        message = "\n".join(part for part in (first, verdict, f"note: {said}", rest) if part)
-        return msgspec.structs.replace(
-            record, note="; ".join(part for part in (record.note, said) if part), message=message
-        )
+        return noted(record, said)
 
     def gains(self, measurements: Measurements, column: str) -> tuple[Floats, Floats, Floats]:
         """(n,) gain over random orders of attention, of one random order, and of the signed leave-one-out order."""

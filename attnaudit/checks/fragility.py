@@ -115,7 +115,7 @@ class Fragility(Check):
             "drop in F1": _or_none(drop),
             "instances labelled": int(labelled.sum()),
         }
-        charts = (_by_attention(measurements, tvd, self.tvd_words),)
+        charts = (_by_attention(measurements, tvd),)
         if self.measure == "tvd":
             single = (measurements.lengths < 2) & (tvd < SAME)  # there is no other weight to put in place
             tvd = np.where(single, np.nan, tvd)
@@ -163,7 +163,7 @@ def _or_none(x: float) -> float | None:
     return None if math.isnan(x) else x
 
 
-def _by_attention(measurements: Measurements, tvd: Floats, words: str) -> Chart:
+def _by_attention(measurements: Measurements, tvd: Floats) -> Chart:
     """JW's violins in figures: the median TVD by largest attention weight in 4 equal bins, by predicted class."""
     peak = measurements.scalar("attention.max")
     bins = np.clip((np.nan_to_num(peak) * BINS).astype(int), 0, BINS - 1)

@@ -75,7 +75,7 @@ def from_tables(
 
 def to_table(check: Check) -> dict[str, Parameter]:
     """The table that `from_tables` reads back as the same check; arguments that are not set are left out."""
-    name = check.id if check.family == "custom" else type(check).__name__
+    name = check.subject if check.family == "custom" else type(check).__name__
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 
 

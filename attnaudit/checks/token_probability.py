@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import msgspec
 import numpy as np
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
 from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.checks.verdict import noted
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import CheckRecord, Direction, Reference
 
@@ -65,8 +65,7 @@ class TokenProbability(Check):
         said = f"{int(correct.sum()):,} of {len(measurements):,} instances, those that are predicted correctly"
         if not (measurements.labels >= 0).any():
             said = "needs labels: add a label column, or use among='all'"
-        note = "; ".join(part for part in (record.note, said) if part)
-        return msgspec.structs.replace(record, note=note, message=f"{record.message}\nnote: {said}")
+        return noted(record, said)
 
     def evidence(self, measurements: Measurements) -> Evidence:
         probability = measurements.scalar("token_probability")

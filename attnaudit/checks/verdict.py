@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from attnaudit.records import (
+    CheckRecord,
     InconclusiveRule,
     Interval,
     Planning,
@@ -153,6 +156,18 @@ def message(
         lines.append(f"{order} instances (most attended token marked):")
         lines += [f"  {printable(one.instance)}  {_number(one.value, 3)}  {tokens}" for one, tokens in shown]
     return "\n".join(lines)
+
+
+def noted(record: CheckRecord, said: str) -> CheckRecord:
+    """The record with one more remark, in its note and behind the verdict in its message."""
+    note = "; ".join(part for part in (record.note, said) if part)
+    lines = record.message.split("\n")
+    own = f"note: {record.note}"
+    if record.note and own in lines:
+        lines[lines.index(own)] = f"note: {note}"
+    else:
+        lines.insert(2, f"note: {note}")
+    return msgspec.structs.replace(record, note=note, message="\n".join(lines))
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.errors import CheckError, nearest
-from attnaudit.instances import Instance, sources_of
+from attnaudit.instances import Instance
 from attnaudit.readings import split
 
 #: Columns of every run that are not called after their measure.
@@ -64,12 +64,6 @@ class Measurements:
     def lengths(self) -> NDArray[np.int64]:
         """(n,) number of real tokens."""
         return np.array([len(t) for t in self.tokens], dtype=np.int64)
-
-    @property
-    def sources(self) -> NDArray[np.int64]:
-        """(n,) group number: instances that share a source are resampled together."""
-        numbers: dict[str, int] = {}
-        return np.array([numbers.setdefault(one, len(numbers)) for one in sources_of(self.instances)], dtype=np.int64)
 
     @property
     def columns(self) -> list[str]:

@@ -170,7 +170,7 @@ def lanes(marks: Sequence[Mark], x: Scale) -> list[tuple[Mark, float, int]]:
     return placed
 
 
-def check_marks(check: CheckRecord, *, references: bool = True) -> list[Mark]:
+def check_marks(check: CheckRecord) -> list[Mark]:
     """The threshold, the value and the references of a check, as far as they are defined."""
     marks = []
     if check.requirement is not None:
@@ -183,11 +183,10 @@ def check_marks(check: CheckRecord, *, references: bool = True) -> list[Mark]:
                 css="value",
             )
         )
-    if references:
-        for one in check.references:
-            if one.value is not None:
-                text = f"{_short(one.name, 18)} {number(one.value)}"
-                marks.append(Mark(value=one.value, text=text, css="reference"))
+    for one in check.references:
+        if one.value is not None:
+            text = f"{_short(one.name, 18)} {number(one.value)}"
+            marks.append(Mark(value=one.value, text=text, css="reference"))
     return [m for m in marks if math.isfinite(m.value)]
 
 

@@ -122,8 +122,8 @@ def limit_words(one: Requirement) -> str:
     return threshold(one.value) if one.expression is None else f"{number(one.value)} ({one.expression})"
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def plural(count: int, one: str) -> str:
+    return f"{count:,} {one if count == 1 else one + 's'}"
 
 
 def duration(seconds: float) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import ReportError
 from attnaudit.report.markdown import summary
 from attnaudit.report.pages import Page, assemble
 from attnaudit.report.reading import MeasurementsFile, read_run
 from attnaudit.report.words import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def build(folder: Path) -> None:
@@ -25,21 +28,25 @@ def build(folder: Path) -> None:
 
 
 def render(page: Page) -> str:
-    """The report as one HTML text. Every value is escaped by the template engine."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """The report as one HTML text."""
+    return environment().get_template("report.html.j2").render(page=page)
+
+
+def environment(*packages: str) -> Environment:
+    """Templates of these packages and of the report. Every value is escaped, and what cannot be seen is shown."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     def shown(value: Any) -> Any:
         return visible(value) if type(value) is str else value
 
-    environment = Environment(
-        loader=PackageLoader("attnaudit.report", "templates"),
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(package, "templates") for package in (*packages, "attnaudit.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(page=page)
 
 
 def _from_here(path: Path) -> str:

@@ -146,11 +146,12 @@ def _audit(task: Task) -> Measured:
     result = _merged(before, taken, task.asked.tokens)
     again = {one.id for one in new or checks}
     old = [] if before is None else [one for one in before.checks if one.check not in again]
+    reasons = {} if before is None else {name: why for name, why in before.skipped.items() if name not in again}
     result = msgspec.structs.replace(
         result,
         asked={**have, **words},
         checks=sorted([*old, *map(slim, records)], key=lambda one: one.check),
-        skipped={**({} if before is None else before.skipped), **skipped},
+        skipped={**reasons, **skipped},
         seconds=result.seconds + time.perf_counter() - started,
         cpu_seconds=result.cpu_seconds + time.process_time() - cpu_started,
     )

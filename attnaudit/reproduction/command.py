@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import shutil
 from pathlib import Path
 
 from attnaudit.errors import AuditError, DataError
+from attnaudit.processes import processors
 from attnaudit.reproduction.papers import PAPERS
 
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains, audits, writes and tells. 0 also where numbers differ from the paper's: they are the result."""
-    jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
+    jobs = options.jobs if options.jobs is not None else processors()
     for name, value in (("seeds", options.seeds), ("jobs", jobs), ("max-instances", options.max_instances)):
         if value is not None and value < 1:
             raise AuditError(f"--{name} {value}: expected a whole number of at least 1.")

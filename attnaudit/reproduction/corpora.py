@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A Parquet file below --data-root and the columns that are read. split: of a file that holds only one part."""
+    """A Parquet file below --data-root and the columns that are read. use: the parts that it holds."""
 
     path: str
     columns: tuple[str, ...]
@@ -233,10 +233,6 @@ def prepare(one: Corpus, root: Path | None, out: Path, *, quick: bool = False) -
 def replace_folder(one: Prepared, folder: Path) -> Prepared:
     """The same where the output folder has been moved."""
     return msgspec.structs.replace(one, folder=str(folder))
-
-
-def missing_files(one: Corpus, root: Path) -> list[Path]:
-    return [root / source.path for source in one.sources if not (root / source.path).is_file()]
 
 
 def _made_from(one: Corpus, root: Path | None, quick: bool) -> str:

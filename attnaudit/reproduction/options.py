@@ -30,7 +30,7 @@ class Options:
 
     @property
     def folder(self) -> Path:
-        """Where everything goes: a quick run never mixes with a real one, nor one data root's kind with the other."""
+        """Where everything goes: a quick run never mixes with a real one."""
         return self.out / "quick" if self.quick else self.out
 
     @property

@@ -13,6 +13,7 @@ from attnaudit.processes import replace_file
 from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, line
 from attnaudit.report.words import number, plural
+from attnaudit.report.writing import environment
 from attnaudit.reproduction import words
 from attnaudit.reproduction.figures import draw
 from attnaudit.reproduction.records import SCHEMA_VERSION, Figure, Reproduction, Rival, Row, Table
@@ -89,23 +90,16 @@ def read_if_there(path: Path) -> Reproduction | None:
 
 
 def html(one: Reproduction) -> str:
-    """One page that needs nothing but itself. Every value is escaped by the template engine."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("attnaudit.reproduction", "templates"), PackageLoader("attnaudit.report", "templates")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """One page that needs nothing but itself."""
     pictures = {
         table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
         for table in one.tables
     }
-    return environment.get_template("reproduction.html.j2").render(page=Page(one=one, pictures=pictures))
+    return (
+        environment("attnaudit.reproduction")
+        .get_template("reproduction.html.j2")
+        .render(page=Page(one=one, pictures=pictures))
+    )
 
 
 def _picture(figure: Figure) -> Picture:

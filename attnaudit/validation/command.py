@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from pathlib import Path
 
 from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, ReportError, require_seed
+from attnaudit.processes import processors
 from attnaudit.validation.terminal import progress_bar
 
 RULE = "rule"
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
     require_seed("--seed", options.seed)
     require_device("--device", options.device)
-    jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
+    jobs = options.jobs if options.jobs is not None else processors()
     if jobs < 1:
         raise AuditError(f"--jobs {jobs}: expected 1 or more.")
     policy = shipped_policy() if options.policy is None else None if options.policy == RULE else Path(options.policy)

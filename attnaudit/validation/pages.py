@@ -11,6 +11,7 @@ import msgspec
 from attnaudit.errors import ReportError
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
+from attnaudit.report.writing import environment
 from attnaudit.validation import words
 from attnaudit.validation.records import CheckFigures, Figures, Validation
 
@@ -59,25 +60,14 @@ def read(path: Path) -> Validation:
 
 
 def html(validation: Validation) -> str:
-    """One page that needs nothing but itself. Every value is escaped by the template engine."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("attnaudit.validation", "templates"), PackageLoader("attnaudit.report", "templates")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """One page that needs nothing but itself."""
     page = Page(
         validation=validation,
         roc=_policy_roc(validation),
         rest=_check_roc(validation),
         checks=ordered(validation.checks),
     )
-    return environment.get_template("validation.html.j2").render(page=page)
+    return environment("attnaudit.validation").get_template("validation.html.j2").render(page=page)
 
 
 def markdown(validation: Validation) -> str:

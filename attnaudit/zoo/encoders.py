@@ -39,8 +39,7 @@ class BiLSTM(Encoder):
     three layers); width is 2 * hidden_size.
 
     Two one-directional LSTMs run over tokens gathered to the left, in order and reversed. Padding then always
-    follows the tokens, so it reaches no hidden state, and no packing is needed: gradients and `vmap`-ed gradients
-    stay fast.
+    follows the tokens, so it reaches no hidden state, and no packing is needed, whose gradients are slow.
     """
 
     depth = 1

@@ -11,13 +11,14 @@ import msgspec
 import torch
 from torch import nn
 
+from attnaudit.adapters.huggingface.loading import quiet
 from attnaudit.data.labels import label_indices, require_two_classes
 from attnaudit.data.rows import ordered_classes
 from attnaudit.errors import AuditError, DataError, ModelError, require_seed
 from attnaudit.instances import Dataset
 from attnaudit.zoo.bases import Base
 from attnaudit.zoo.batching import by_length, shuffled_batches
-from attnaudit.zoo.pretrained import Pretrained, Rows, load, quiet
+from attnaudit.zoo.pretrained import Pretrained, Rows, load
 from attnaudit.zoo.training import Epoch, Progress, Score, score
 
 _LARGEST_GRADIENT = 1.0

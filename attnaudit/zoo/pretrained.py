@@ -12,12 +12,12 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.loading import quiet
 from attnaudit.errors import DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.zoo.bases import Base
 
 CARD: Final = "training.json"
-WEIGHTS: Final = "model.safetensors"
 CONFIG: Final = "config.json"
 #: The folder inside --out in which everything is first written.
 UNFINISHED: Final = ".attnaudit-unfinished"
@@ -33,22 +33,6 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[str, ...]
     longest: int
     new: tuple[str, ...]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Transformers without its loading bars and its advice to train a new head."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def load(base: Base, classes: Sequence[str]) -> Pretrained:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from attnaudit.errors import ModelError
 from attnaudit.instances import Dataset
 from attnaudit.retraining import LONGER, PATIENCE
+from attnaudit.zoo.adversary import twin_loss, twin_objective
 from attnaudit.zoo.model import Architecture, PooledClassifier, Query
-from attnaudit.zoo.planted.twin import twin_loss, twin_objective
 from attnaudit.zoo.text import Vocabulary
 from attnaudit.zoo.training import Prepare, Progress, Settings, Trained, train
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnaudit.adapters.padding import pad
 from attnaudit.adapters.pooled import Encoding
+from attnaudit.data.rows import ordered_classes
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.zoo.model import Query
@@ -19,8 +20,8 @@ from attnaudit.zoo.text import PAD, Vocabulary, open_classes
 
 
 def classes_of(training: Dataset) -> tuple[str, ...]:
-    """The labels of the training data, sorted. Raises DataError for fewer than two."""
-    classes = tuple(sorted({one.label for one in training.instances if one.label is not None}))
+    """The labels of the training data, sorted, as numbers when all are integers. Raises DataError below two."""
+    classes = ordered_classes(training.instances)
     if len(classes) < 2:
         raise DataError(
             f"{training.source}: {len(classes)} class{'' if len(classes) == 1 else 'es'} among the labels"

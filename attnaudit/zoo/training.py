@@ -183,10 +183,6 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _batches(rows: Rows, size: int, generator: torch.Generator) -> Iterator[list[int]]:
-    return shuffled_batches(rows.lengths, size, generator)
-
-
 def _loss(labels: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
     """Of the one logit of two classes."""
     weight = len(labels) / sum(labels) - 1
@@ -229,14 +225,14 @@ def _fit(
     loss_of: Callable[[Tensor, Tensor], Tensor] = _loss(rows.labels) if one_logit else nn.CrossEntropyLoss()
     optimizer = _optimizer(model, settings)
     targets = torch.tensor(rows.labels)
-    total = settings.epochs * sum(1 for _ in _batches(rows, settings.batch_size, torch.Generator()))
+    total = settings.epochs * sum(1 for _ in shuffled_batches(rows.lengths, settings.batch_size, torch.Generator()))
     history: list[Epoch] = []
     best_state, best_number, done, note = copy.deepcopy(model.state_dict()), 0, 0, ""
     best = (-math.inf, -math.inf)
     for number in range(1, settings.epochs + 1):
         model.train()
         summed = 0.0
-        for chosen in _batches(rows, settings.batch_size, generator):
+        for chosen in shuffled_batches(rows.lengths, settings.batch_size, generator):
             batch = rows.batch(chosen)
             traced = model.trace(*batch)
             loss = loss_of(traced.logits, targets[chosen])

@@ -33,7 +33,7 @@ def transformer(
     The model is set to compute its attention through attnaudit, which leaves its output as it is. Raises ModelError or
     AdapterError saying what cannot be audited, and the mend.
     """
-    require()
+    require("a Transformers model")
     from attnaudit.adapters.huggingface.building import from_folder, from_model
 
     if isinstance(source, str | Path):

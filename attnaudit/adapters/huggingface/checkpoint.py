@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from attnaudit.adapters.huggingface.adapter import HuggingFaceAdapter
 
 INSTALL = "pip install 'attnaudit[transformers]'"
+OLDEST = 5
 
 
 def recognises(folder: Path) -> bool:
@@ -33,7 +34,7 @@ def recognises(folder: Path) -> bool:
 def load(folder: Path) -> HuggingFaceAdapter:
     """The model in `folder` as an adapter, in float32 and evaluation mode on the CPU, with the settings of its
     attnaudit.toml. Raises ModelError naming the file, what is wrong with it and the mend."""
-    require()
+    require("a Transformers model")
     from attnaudit.adapters.huggingface import settings
     from attnaudit.adapters.huggingface.building import from_folder
 
@@ -41,7 +42,11 @@ def load(folder: Path) -> HuggingFaceAdapter:
     return from_folder(Path(folder), labels=said.labels, template=said.template)
 
 
-def require() -> None:
-    """Raises ModelError where Transformers is not installed."""
-    if importlib.util.find_spec("transformers") is None:
-        raise ModelError(f"Transformers models need the package transformers, which is not installed: {INSTALL}.")
+def require(what: str) -> None:
+    """Raises ModelError that names the extra, where Transformers is missing or too old. what: needs it."""
+    try:
+        found = version("transformers")
+    except PackageNotFoundError:
+        raise ModelError(f"{what} needs Transformers, which is not installed. Install it: {INSTALL}") from None
+    if int(found.partition(".")[0]) < OLDEST:
+        raise ModelError(f"{what} needs Transformers {OLDEST} or newer; {found} is installed. Upgrade it: {INSTALL}")

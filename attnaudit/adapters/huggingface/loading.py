@@ -31,7 +31,6 @@ class Checkpoint:
     requested: the attention kernel that config.json asks for, "" for none."""
 
     folder: Path
-    architecture: str
     task: str
     dtype: torch.dtype
     requested: str
@@ -47,7 +46,6 @@ def examine(folder: Path) -> Checkpoint:
     architecture = str(names[0])
     return Checkpoint(
         folder=folder,
-        architecture=architecture,
         task=task_of(folder, architecture),
         dtype=dtype_of(folder),
         requested=str(raw.get("_attn_implementation") or raw.get("attn_implementation") or ""),

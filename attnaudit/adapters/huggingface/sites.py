@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +55,7 @@ class Layout:
 
 @dataclass(slots=True)
 class Call:
-    """One attention call as the finding pass saw it. heads: None where its weights are not (B, H, Q, K)."""
+    """One attention call as the finding pass saw it."""
 
     module: nn.Module
     shape: tuple[int, ...]
@@ -74,7 +74,6 @@ class Finder:
     calls: list[Call] = field(default_factory=list)
     states: dict[int, tuple[Tensor | None, bool]] = field(default_factory=dict)
     block: int = -1
-    output: Tensor | None = None
 
     def attend(
         self,
@@ -345,9 +344,9 @@ def embedded(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
 
 
 @contextmanager
-def watched(layout: Layout, hidden: dict[str, Tensor], first: int = 0) -> Iterator[None]:
+def watched(layout: Layout, hidden: dict[str, Tensor]) -> Iterator[None]:
     """Fill `hidden` with the states that each site's values are made of: site key -> (B, K, m)."""
-    number = first
+    number = 0
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         nonlocal number
@@ -358,6 +357,5 @@ def watched(layout: Layout, hidden: dict[str, Tensor], first: int = 0) -> Iterat
             hidden[place.site.key] = states.transpose(0, 1) if place.time_first else states
 
     unique = {id(p.module): p.module for p in layout.places}
-    with ExitStack() as stack:
-        stack.enter_context(hooks([m.register_forward_pre_hook(note, with_kwargs=True) for m in unique.values()]))
+    with hooks([m.register_forward_pre_hook(note, with_kwargs=True) for m in unique.values()]):
         yield

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from attnaudit.errors import ModelError
+from attnaudit.processes import processors
 
 QUICK_SEEDS, SEEDS = 3, 6
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Build and tell. Returns 0; raises ModelError for what the user can mend."""
     seeds = arguments.seeds if arguments.seeds is not None else QUICK_SEEDS if arguments.quick else SEEDS
-    jobs = arguments.jobs if arguments.jobs is not None else _processors()
+    jobs = arguments.jobs if arguments.jobs is not None else processors()
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if value < 1:
             raise ModelError(f"--{name} {value}: expected a whole number of at least 1.")
@@ -47,13 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(records))
     print(f"Wrote {arguments.out / population.POPULATION} after {time.monotonic() - start:.0f} s.")
     return 0
-
-
-def _processors() -> int:
-    """CPUs this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _line(record: dict[str, Any]) -> str:

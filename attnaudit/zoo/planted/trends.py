@@ -6,9 +6,9 @@ from functools import partial
 
 import msgspec
 
+from attnaudit.zoo.adversary import twin_objective
 from attnaudit.zoo.model import PooledClassifier
 from attnaudit.zoo.planted.kinds import SMALL, Kind, Recipe, Task, freeze, quick_settings
-from attnaudit.zoo.planted.twin import twin_objective
 from attnaudit.zoo.text import Vocabulary
 from attnaudit.zoo.training import Objective, train
 

@@ -20,7 +20,7 @@ from attnaudit.measurement.measurements import Measurements
 from attnaudit.retraining import Retraining
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.adapter import ReferenceModel
-from attnaudit.zoo.planted.twin import probabilities
+from attnaudit.zoo.adversary import probabilities
 from attnaudit.zoo.rows import Rows
 from attnaudit.zoo.training import train
 from tests.small_checkpoints import QUICK, SMALL, save_trained

@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 
+from attnaudit.adapters.huggingface import checkpoint
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
 from attnaudit.zoo import bases, fine_tuning
@@ -258,7 +259,7 @@ def test_without_transformers_the_extra_is_named(
             raise PackageNotFoundError(name)
         return version
 
-    monkeypatch.setattr(bases, "version", pretend)
+    monkeypatch.setattr(checkpoint, "version", pretend)
     with pytest.raises(ModelError, match=rf"needs Transformers.*{expected}.*pip install 'attnaudit\[transformers\]'"):
         bases.find(str(tiny.folder))
 

@@ -16,8 +16,8 @@ from attnaudit.metrics import jensen_shannon, total_variation
 from attnaudit.retraining import LONGER, PATIENCE, Retraining
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.adapter import ReferenceModel
+from attnaudit.zoo.adversary import probabilities, twin_loss
 from attnaudit.zoo.model import Architecture, Pass, Planted, PooledClassifier
-from attnaudit.zoo.planted.twin import probabilities, twin_loss
 from attnaudit.zoo.retraining import context_free, keep, train_imposed, train_twin, train_uniform, uniform
 from attnaudit.zoo.rows import Rows
 from attnaudit.zoo.training import Settings, Trained, train

@@ -11,11 +11,12 @@ import torch
 
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.zoo.batching import shuffled_batches
 from attnaudit.zoo.model import Architecture, PooledClassifier
 from attnaudit.zoo.regularisers import tying as tying_term
 from attnaudit.zoo.rows import Rows
 from attnaudit.zoo.text import Vocabulary
-from attnaudit.zoo.training import Settings, Trained, _batches, _loss, _optimizer, train
+from attnaudit.zoo.training import Settings, Trained, _loss, _optimizer, train
 
 TINY = Architecture(embedding_size=16, hidden_size=16, attention_size=8)
 FAST = Settings(epochs=2, batch_size=16, learning_rate=1e-2, min_count=1)
@@ -118,11 +119,11 @@ def test_progress_counts_every_batch_and_ends_complete() -> None:
 def test_an_epoch_holds_every_row_once_in_batches_of_like_length() -> None:
     trained = train(sentences(32, seed=1), DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, epochs=1))
     rows = Rows(TRAIN, trained.vocabulary, trained.classes)
-    batches = list(_batches(rows, 16, torch.Generator().manual_seed(0)))
+    batches = list(shuffled_batches(rows.lengths, 16, torch.Generator().manual_seed(0)))
     assert sorted(row for batch in batches for row in batch) == list(range(320))
     spread = [len({len(rows.encodings[row].ids) for row in batch}) for batch in batches]
     assert max(spread) <= 3
-    assert batches != list(_batches(rows, 16, torch.Generator().manual_seed(1)))
+    assert batches != list(shuffled_batches(rows.lengths, 16, torch.Generator().manual_seed(1)))
 
 
 def test_positives_are_weighted_by_the_negatives_per_positive() -> None:

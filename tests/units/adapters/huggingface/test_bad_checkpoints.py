@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -186,10 +186,17 @@ def test_a_folder_is_recognised_without_torch_or_transformers(copy: Path) -> Non
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_transformers_is_not_installed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name))
-    with pytest.raises(ModelError, match=r"not installed: pip install 'attnaudit\[transformers\]'"):
+@pytest.mark.parametrize(("version", "expected"), [(None, "is not installed"), ("4.57.1", "5 or newer; 4.57.1 is")])
+def test_transformers_is_missing_or_too_old(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, expected: str
+) -> None:
+    def pretend(name: str) -> str:
+        if version is None:
+            raise PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(checkpoint, "version", pretend)
+    with pytest.raises(ModelError, match=rf"{expected}.*pip install 'attnaudit\[transformers\]'"):
         checkpoint.load(copy)
 
 

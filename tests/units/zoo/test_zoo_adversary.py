@@ -12,8 +12,8 @@ from scipy.special import rel_entr
 
 from attnaudit.data import sample
 from attnaudit.data.planted_cue import split
+from attnaudit.zoo.adversary import probabilities, twin_loss, twin_objective
 from attnaudit.zoo.model import FORMS, Architecture, Pass, PooledClassifier, Query
-from attnaudit.zoo.planted.twin import probabilities, twin_loss, twin_objective
 from attnaudit.zoo.rows import Rows
 from attnaudit.zoo.training import Settings, train
 

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from attnaudit.errors import AuditError, nearest
 from attnaudit.metrics.divergence import divergence_of_distributions
+from attnaudit.retraining import DIVERGENCES
 from attnaudit.zoo.model import Pass, PooledClassifier
 from attnaudit.zoo.training import Distance, Objective
-
-DIVERGENCES = ("kl", "jsd")
 
 
 def probabilities(logits: Tensor) -> Tensor:
