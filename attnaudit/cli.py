@@ -10,13 +10,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from attnaudit import __version__
-from attnaudit.errors import AuditError, ReportError
+from attnaudit.errors import AuditError, ReportError, require_reachable
 
 COMMANDS = "init, train, conformance, plant, validate, reproduce, report, schema, list"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0, 1 for an AuditError; argparse exits with 2 for bad usage.
+    """Run one command. Returns the exit status: 0, 1 for an AuditError, 130 when interrupted; argparse exits with 2.
     `conformance` says 1 for a broken contract, 2 for what cannot be tried."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser(training=words[:1] == ["train"], planting=words[:1] == ["plant"])
@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AuditError as error:
         print(f"attnaudit: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("attnaudit: interrupted. plant, validate and reproduce go on from what is finished.", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -126,7 +129,8 @@ def _report(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     newest = folder / "latest.txt"
     if not (folder / "audit.json").is_file() and newest.is_file():
-        folder = folder / newest.read_text(encoding="utf-8").strip()
+        folder = folder / newest.read_text(encoding="utf-8", errors="replace").strip()
+    require_reachable("report", folder)
     if not folder.is_dir():
         raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
     build(folder)

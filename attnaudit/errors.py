@@ -47,6 +47,18 @@ def raised_at(error: BaseException) -> str:
     return ""
 
 
+def require_reachable(option: str, path: Path) -> None:
+    """Raises AuditError for a path that cannot be looked for: its name is too long, or a folder may not be entered.
+
+    option: what it was given as, such as "--data"."""
+    try:
+        path.exists()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        shown = str(path) if len(str(path)) <= 80 else f"{str(path)[:77]}..."
+        raise AuditError(f"{option} {shown}: cannot be looked for ({why}). Give a path that you may read.") from error
+
+
 def require_seed(option: str, seed: int) -> None:
     """Raises AuditError unless the seed fits what random generators and files take."""
     if not 0 <= seed < 2**63:

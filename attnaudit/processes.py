@@ -6,9 +6,12 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
+
+from attnaudit.errors import AuditError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,6 +31,11 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
         waiting = {pool.submit(work, task): task for task in tasks}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
+    except BrokenProcessPool as error:
+        raise AuditError(
+            "A process was killed, often because the memory was not enough. Give fewer --jobs and run the same command "
+            "again: what is finished is kept."
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 

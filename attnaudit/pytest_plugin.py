@@ -127,8 +127,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             )
         state.options.check()
         pairs = [(m.id, d.id) for m in state.options.named_models() for d in state.options.named_data()]
+        given = state.options.policy_checks()
         if checks is not None:
-            given = state.options.policy_checks()
             record = given.record if given else getattr(metafunc.function, "attnaudit_policy", None)
             checks, state.policy = given or checks, state.policy or record
     except AuditError as error:
@@ -162,7 +162,7 @@ def pytest_make_collect_report(
     report = yield
     call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
-    if isinstance(error, AuditError) and not collector.config.option.fulltrace:
+    if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
         report.longrepr = str(error)
     return report
 
@@ -189,7 +189,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     known: dict[tuple[str, str, str], tuple[Any, str]] = {}
     problems: dict[str, str] = {}
     for item in items:
-        original = item.nodeid.partition("[")[0]
+        original = f"{item.parent.nodeid if item.parent else ''}::{getattr(item, 'originalname', item.name)}"
         if original in state.problems:
             problems[original] = state.problems[original]
         case = case_of(item)
@@ -271,7 +271,7 @@ def pytest_runtest_makereport(
         "reason": str(error) if isinstance(error, AuditError) else None,
     }
     ours = isinstance(error, (AuditError, CheckFailed)) and report.outcome == "failed"
-    if ours and call.excinfo is not None and not item.config.option.fulltrace:
+    if ours and call.excinfo is not None and not item.config.getoption("fulltrace", False):
         # The message alone; --full-trace shows where it was raised.
         shown = call.excinfo.getrepr(style="value", chain=False)
         if shown.reprcrash is not None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
-from attnaudit.errors import AdapterError, AuditError, ModelError, nearest, raised_at
+from attnaudit.errors import AdapterError, AuditError, ModelError, nearest, raised_at, require_reachable
 from attnaudit.registry import checkpoint_formats, models
 
 
@@ -32,6 +33,7 @@ class LoadedModel:
 def load_model(name: str) -> LoadedModel:
     """Raises ModelError or AdapterError, with the nearest names and the mend, when there is nothing to audit."""
     folder = Path(name)
+    require_reachable("--model", folder)
     if name in models:
         source, adapter = f"registered model '{name}'", _made(models.get(name), f"model '{name}'")
         short = name
@@ -141,6 +143,9 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
         raise AdapterError(
             f"{source}: capabilities is a {type(capabilities).__name__}; expected attnaudit.adapters.Capabilities."
         )
+    for name in capabilities.classes:
+        if type(name) is not str:
+            raise AdapterError(f"{source}: the class {name!r} is no text. Give class names: str({name!r}).")
 
 
 def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
@@ -149,8 +154,10 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
     seen: set[int] = set()
     for position, module in enumerate(adapter.modules):
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):
-            if id(tensor) in seen:
+            if id(tensor) in seen or not isinstance(tensor, Tensor):  # a module may keep more than tensors there
                 continue
+            if tensor.is_meta:
+                raise AdapterError(f"'{name}' has no numbers (it is on torch's meta device). Load the model's weights.")
             seen.add(id(tensor))
             digest.update(f"{position}.{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

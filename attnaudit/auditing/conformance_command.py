@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.devices import NAMES, require_device
-from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.errors import AuditError, DataError, ModelError, require_reachable
 from attnaudit.records import ConformanceResult
 from attnaudit.registry import models
 
@@ -76,6 +76,7 @@ def _instances(data: str) -> Sequence[Instance]:
 def _load(model: str) -> Any:
     from attnaudit.adapters.loading import load_model
 
+    require_reachable("--model", Path(model))
     if model not in models and ":" not in model and not Path(model).exists():
         read_conftests()
     return load_model(model)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnaudit.errors import AuditError, DataError, ModelError, nearest
+from attnaudit.errors import AuditError, DataError, ModelError, nearest, require_reachable
 from attnaudit.registry import datasets, models
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -32,6 +32,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Named, ...]:
     found: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
         folder = base / name
+        require_reachable("--model", folder)
         if name in models:
             found.append((name, None))
         elif folder.is_dir():
@@ -60,6 +61,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Named, ...]:
     found: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
         path = base / name
+        require_reachable("--data", path)
         if name in datasets:
             found.append((name, None))
         elif path.is_file():
@@ -119,11 +121,23 @@ def _unique(found: Sequence[tuple[str, Path | None]]) -> tuple[Named, ...]:
         while take < len(words) and any(words[-take:] == other[-take:] for other in others):
             take += 1
         result.append(Named("/".join(words[-take:]), str(path), given))
+    for one in result:
+        if not _readable(one.id):
+            raise AuditError(f"{one.given!r}: its name is not UTF-8, which reports are written in. Rename it.")
     for id_, count in Counter(one.id for one in result).items():
         if count > 1:
             both = " and ".join(one.given for one in result if one.id == id_)
             raise AuditError(f"{both}: both would be called '{id_}' in this run. Audit them in runs of their own.")
     return tuple(result)
+
+
+def _readable(text: str) -> bool:
+    """Whether it holds no bytes that are not UTF-8, which file names may have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _words(path: Path) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +76,8 @@ class AuditOptions:
         """Where the thresholds come from, for audit.json."""
         if self.policy is None:
             return "declared in Python"
-        return f"{self.policy.name} (sha256 {hashlib.sha256(self.policy.read_bytes()).hexdigest()})"
+        checks = self.policy_checks()
+        return f"{self.policy.name} (sha256 {checks.record.sha256 if checks else ''})"
 
     def require_writable_reports(self) -> None:
         """Raises ReportError when no run can be written. Creates the folder."""

@@ -91,15 +91,16 @@ class RunFolder:
         return [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
 
     def finish(self, run: RunRecord, parts: Iterable[Part]) -> None:
-        """Write measurements.parquet and audit.json, remove the parts, name the run in latest.txt."""
+        """Write audit.json and measurements.parquet, remove the parts, name the run in latest.txt."""
         from attnaudit.auditing.tables import merge_measurements
 
         chosen: dict[tuple[str, str], Path] = {}
         for part in parts:
             chosen.setdefault((part.model.name, part.data.name), self._parts / part.numbers)
         self._guard(lambda: self.path.mkdir(parents=True, exist_ok=True))
-        self._guard(lambda: merge_measurements(list(chosen.values()), self.path / "measurements.parquet"))
+        # The verdicts first: they are small, and must not go where there is no room for the numbers.
         self._write(self.path / "audit.json", msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
+        self._guard(lambda: merge_measurements(list(chosen.values()), self.path / "measurements.parquet"))
         shutil.rmtree(self._parts, ignore_errors=True)
         self._write(self.reports / "latest.txt", f"{self.name}\n".encode())
 

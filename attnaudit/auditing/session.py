@@ -60,7 +60,7 @@ class AuditSession:
         self._datasets: dict[str, tuple[Dataset, str]] = {}
         self._measured: dict[tuple[str, str], Measurements] = {}
         self._refused: dict[tuple[str, str], dict[str, AuditError]] = {}
-        self._broken: dict[object, AuditError] = {}
+        self._broken: dict[object, Exception] = {}
         self._threads: int | None = None
 
     def want(self, model: str, data: str, needs: Iterable[str]) -> None:
@@ -100,7 +100,7 @@ class AuditSession:
             raise self._broken[key]
         try:
             return make()
-        except AuditError as error:
+        except Exception as error:
             self._broken[key] = error
             raise
 

@@ -293,7 +293,9 @@ class Check:
             raise CheckError(f"{self._name}: {argument} is {given!r}, expected a number.")
         if not low <= given <= high:
             span = f"between {low:g} and {high:.4g}" if math.isfinite(high - low) else "that is finite"
-            raise CheckError(f"{self._name}: {argument}={given:g} is impossible, expected a number {span}.")
+            huge = isinstance(given, int) and abs(given) > 10**300
+            shown = "a number too large" if huge else f"{given:g}"
+            raise CheckError(f"{self._name}: {argument}={shown} is impossible, expected a number {span}.")
         object.__setattr__(self, argument, float(given))
 
     @property

@@ -21,6 +21,7 @@ from attnaudit.registry import checks
 
 Measure = Callable[[Measurements], ArrayLike]
 STATISTICS = ("mean", "median", "proportion")
+LARGEST = 1e100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,10 @@ class CustomCheck(Check):
     def _values(self, measurements: Measurements) -> Floats:
         name, n, said = self._name, len(measurements), self.description
         try:
-            values = np.asarray(self.definition.measure(measurements.of(self._measures())), dtype=np.float64)
+            given = self.definition.measure(measurements.of(self._measures()))
+            if np.iscomplexobj(given):
+                raise CheckError(f"check '{name}' returned complex numbers, expected real ones.")
+            values = np.asarray(given, dtype=np.float64)
         except AuditError:
             raise
         except Exception as error:
@@ -108,6 +112,8 @@ class CustomCheck(Check):
         known = values[~np.isnan(values)]
         if not np.isfinite(known).all():
             raise CheckError(f"check '{name}' returned an infinite value; return NaN where it is undefined.")
+        if len(known) and np.abs(known).max() > LARGEST:
+            raise CheckError(f"check '{name}' returned a value beyond {LARGEST:g}: rescale it.")
         outside = known[(known < said.low) | (known > said.high)]
         if len(outside):
             raise CheckError(
@@ -170,6 +176,15 @@ def check(
         raise CheckError(f"check: unknown worst {worst!r}. {nearest(worst, ('lowest', 'highest'))}")
     if isinstance(needs, str):
         raise CheckError(f"check: needs is {needs!r}, expected a tuple of names, such as ({needs!r},).")
+    for argument, text in (("title", title), ("question", question), ("why", why), ("unit", unit)):
+        if not isinstance(text, str):
+            raise CheckError(f"check: {argument} is {text!r}, expected text.")
+    for argument, names in (("needs", needs), ("token_columns", token_columns)):
+        if not all(isinstance(one, str) for one in names):
+            raise CheckError(f"check: {argument} is {names!r}, expected a tuple of names.")
+    for argument, bound in (("low", low), ("high", high)):
+        if isinstance(bound, bool) or not isinstance(bound, (int, float)) or math.isnan(bound):
+            raise CheckError(f"check: {argument} is {bound!r}, expected a number.")
     if statistic == "proportion":
         low, high = 0.0, 1.0
 

@@ -72,8 +72,10 @@ def histogram(values: Floats, label: str, span: tuple[float, float] | None, bins
     if not len(kept):
         return None
     low, high = span or (float(kept.min()), float(kept.max()))
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
+    size = max(abs(low), abs(high))
+    if high - low < 1e-9 * max(1.0, size):
+        half = max(0.5, 1e-6 * size)
+        low, high = low - half, high + half
     counts, edges = np.histogram(np.clip(kept, low, high), bins=bins, range=(low, high))
     return Histogram(edges=[float(e) for e in edges], counts=[int(c) for c in counts], label=label)
 

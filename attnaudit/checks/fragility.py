@@ -54,7 +54,7 @@ class Fragility(Check):
         self.choose("measure", ("tvd", "f1_drop"))
         self.choose("where", PLACES)
         if self.where == "everywhere":
-            object.__setattr__(self, "replacement", self.replacement or "live")
+            object.__setattr__(self, "replacement", "live" if self.replacement is None else self.replacement)
             self.choose("replacement", ("live", "frozen"))
         elif self.replacement is not None:
             raise CheckError(

@@ -87,14 +87,14 @@ def load_policy(path: Path) -> Policy:
     """
     try:
         raw = path.read_bytes()
-        content = tomllib.loads(raw.decode("utf-8"))
+        content = tomllib.loads(raw.decode("utf-8-sig"))
     except FileNotFoundError:
         raise CheckError(f"{path}: there is no such policy file. Give the path of a TOML file.") from None
     except UnicodeDecodeError as error:
         raise CheckError(f"{path}: not UTF-8 (byte {error.start}). Save the policy as UTF-8.") from error
     except OSError as error:
         raise CheckError(f"{path}: the policy cannot be read: {error.strerror or error}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise CheckError(f"{path}: not valid TOML: {error}.") from error
     for key in content:
         if key not in TABLES:

@@ -208,4 +208,9 @@ def _values(column: Any, path: Path, name: str) -> list[Any]:
                 f"{path}:{number}: column '{name}' is not UTF-8: byte 0x{error.object[error.start]:02x} at offset "
                 f"{error.start} of the value. Expected UTF-8: write the file again from decoded text."
             ) from error
+        except (ValueError, OverflowError) as error:
+            raise DataError(
+                f"{path}:{number}: column '{name}' holds {scalar.type} that cannot be read ({error}). Expected text: "
+                "write the column as text."
+            ) from error
     return values

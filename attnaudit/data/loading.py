@@ -10,7 +10,7 @@ from typing import Any
 
 from attnaudit.data.files import SUFFIXES, Table, read
 from attnaudit.data.rows import Column, check_columns, checked_instances, ordered_classes, shorten, to_instances
-from attnaudit.errors import AuditError, DataError, nearest
+from attnaudit.errors import AuditError, DataError, nearest, require_reachable
 from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets
 
@@ -28,6 +28,7 @@ def load(name_or_path: str | Path) -> Dataset:
     if given in datasets:
         return _registered(given)
     path = Path(given)
+    require_reachable("--data", path)
     looks_like_path = path.suffix.lower() in SUFFIXES or path.exists() or len(path.parts) > 1
     if isinstance(name_or_path, Path) or looks_like_path:
         return load_file(path)
@@ -75,10 +76,14 @@ def _registered(name: str) -> Dataset:
                 "It must take no arguments and return a Dataset, or an iterable of Instance or of dict rows."
             ) from error
     if isinstance(produced, Dataset):
+        _require_types(produced, name)
         instances = checked_instances(produced.instances, name)
         rows = produced.rows if produced.rows >= 0 else len(instances)
         classes = produced.classes or ordered_classes(instances)
-        return dataclasses.replace(produced, name=name, instances=instances, classes=classes, rows=rows)
+        source = str(produced.source)
+        return dataclasses.replace(
+            produced, name=name, source=source, instances=instances, classes=tuple(map(str, classes)), rows=rows
+        )
     instances = _from_items(produced, name, thing)
     return Dataset(
         name=name,
@@ -88,6 +93,25 @@ def _registered(name: str) -> Dataset:
         classes=ordered_classes(instances),
         rows=len(instances),
     )
+
+
+def _require_types(given: Dataset, name: str) -> None:
+    """Raises DataError for a field of another type than Dataset says, which would be met only when a run is written."""
+    listed = (list, tuple)
+    for field, value, right in (
+        ("source", given.source, isinstance(given.source, str | Path)),
+        ("description", given.description, isinstance(given.description, str)),
+        ("classes", given.classes, isinstance(given.classes, listed)),
+        ("instances", given.instances, isinstance(given.instances, listed)),
+    ):
+        if not right:
+            raise DataError(f"data set '{name}': its {field} is {shorten(repr(value))}. See attnaudit.instances.")
+    for item in given.instances:
+        if not isinstance(item, Instance):
+            raise DataError(f"data set '{name}': found {shorten(repr(item))} among its instances. Expected Instance.")
+    for label in given.classes:
+        if not isinstance(label, str):
+            raise DataError(f"data set '{name}': its class {label!r} is no text. Expected class names.")
 
 
 def _origin(thing: object) -> str:

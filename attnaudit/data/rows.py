@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
@@ -125,7 +126,7 @@ def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
     """The labels that occur, sorted; as numbers when all are integers."""
     labels = {one.label for one in instances if one.label is not None}
     if all(_INTEGER.fullmatch(label) for label in labels):
-        return tuple(sorted(labels, key=lambda label: (int(label), label)))
+        return tuple(sorted(labels, key=lambda label: (Decimal(label), label)))
     return tuple(sorted(labels))
 
 
@@ -153,6 +154,11 @@ def _refuse(where: str, column: str, found: str, expected: str, mend: str) -> Da
     return DataError(f"{where}: column '{column}': found {found}, expected {expected}. {mend}")
 
 
+def _no_class(text: str) -> bool:
+    """Whether a cell is a number that cannot be a class: 1.0, or what is written where a number is missing."""
+    return _FRACTION.fullmatch(text) is not None or text.casefold() in ("nan", "inf", "-inf")
+
+
 def _kind(value: object) -> str:
     names = {"NoneType": "null", "str": "text", "list": "a list", "dict": "an object", "bool": "true or false"}
     name = names.get(type(value).__name__, type(value).__name__)
@@ -170,7 +176,7 @@ def _encodable(value: str, where: str, column: str) -> str:
             "characters that UTF-8 can hold",
             "Write the character whole, or remove it.",
         ) from error
-    return value
+    return str(value)  # NumPy's text is no text to a writer of JSON
 
 
 def _text(value: object, where: str) -> str:
@@ -208,7 +214,7 @@ def _label(value: object, where: str, *, text_rules: bool) -> str | None:
         raise _refuse(where, Column.LABEL, _kind(value), one_class, "Write the class name, or 0 and 1.")
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, float) or (text_rules and isinstance(value, str) and _FRACTION.fullmatch(value.strip())):
+    if isinstance(value, float) or (text_rules and isinstance(value, str) and _no_class(value.strip())):
         raise _refuse(
             where,
             Column.LABEL,

@@ -30,7 +30,7 @@ def escape(text: str, longest: int = LONGEST) -> str:
     flat = flat if len(flat) <= longest else flat[: longest - 1] + "…"
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = re.sub(r"([\\`*_{}\[\]|~$!#])", r"\\\1", flat)
-    return flat.replace("://", ":&#8203;//").replace("@", "&#64;")
+    return re.sub(r"(?i)\bwww\.", "www&#46;", flat.replace("://", ":&#8203;//").replace("@", "&#64;"))
 
 
 def summary(run: RunRecord, *, report: str) -> str:

@@ -210,11 +210,12 @@ def prepare(one: Corpus, root: Path | None, out: Path, *, quick: bool = False) -
     card = folder / "prepared.json"
     try:
         kept = msgspec.json.decode(card.read_bytes(), type=Prepared)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         kept = None
     if kept is not None and kept.made_from == made_from and all((folder / f"{p}.jsonl").is_file() for p in PARTS):
         return replace_folder(kept, folder)
     parts = _embedded() if one.name == EMBEDDED else _from_files(one, root)
+    card.unlink(missing_ok=True)  # a run that ends between the files leaves no card that tells of others
     digest = hashlib.sha256()
     rows = {}
     for name in PARTS:
@@ -264,8 +265,15 @@ def _from_files(one: Corpus, root: Path | None) -> dict[str, Dataset]:
         path = (root or Path()) / source.path
         for number, row in enumerate(_rows(path, source), start=1):
             part = row["split"]
-            made = one.instance(row) if part in source.use else None
-            if made is None or not made[0].strip():
+            try:
+                made = one.instance(row) if part in source.use else None
+                blank = made is None or not made[0].strip()
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise DataError(
+                    f"{path}:{number}: the row cannot be read ({error}). Expected text in {', '.join(source.columns)} "
+                    "(docs/reproduction.md)."
+                ) from error
+            if made is None or blank:
                 continue
             text, label, query = made
             found[part].append(
@@ -295,8 +303,11 @@ def _rows(path: Path, source: Source) -> Iterator[Row]:
                 f"{path}: column '{name}' is missing. Expected the columns {', '.join(source.columns)}; found "
                 f"{', '.join(table.schema.names)}."
             )
-    for batch in table.select(list(source.columns)).to_batches():
-        yield from batch.to_pylist()
+    try:
+        for batch in table.select(list(source.columns)).to_batches():
+            yield from batch.to_pylist()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: holds text that is not UTF-8 ({error}). Write the file again.") from error
 
 
 def _of_length(one: Corpus, instances: Sequence[Instance]) -> list[Instance]:

@@ -12,6 +12,7 @@ from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file
 from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, line
+from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.report.words import number, plural
 from attnaudit.report.writing import environment
 from attnaudit.reproduction import words
@@ -183,10 +184,10 @@ def _table(table: Table) -> list[str]:
         lines += [line for row in there for line in _row(row)]
         lines.append("")
         lines += [f"* {row.title}: {words.how(row)}" for row in there]
-        lines += [f"* {row.title}: {note}" for row in there for note in row.notes]
+        lines += [f"* {row.title}: {escape(note, LONGEST_REASON)}" for row in there for note in row.notes]
         lines.append("")
     for why, names in words.missing(table):
-        lines += [f"{', '.join(f'`{name}`' for name in names)}: {why}", ""]
+        lines += [f"{', '.join(f'`{name}`' for name in names)}: {escape(why, LONGEST_REASON)}", ""]
     return lines
 
 

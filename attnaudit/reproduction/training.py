@@ -105,7 +105,7 @@ def finished(task: Task) -> TrainedPlan | None:
     folder = Path(task.models) / task.plan.folder
     try:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     whole = all((folder / name).is_file() for name in (checkpoint.CARD, checkpoint.WEIGHTS))
     return record if whole and record.key == _key(task) else None

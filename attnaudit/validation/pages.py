@@ -11,6 +11,7 @@ import msgspec
 from attnaudit.errors import ReportError
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
+from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.report.writing import environment
 from attnaudit.validation import words
 from attnaudit.validation.records import CheckFigures, Figures, Validation
@@ -142,8 +143,9 @@ def markdown(validation: Validation) -> str:
             ],
         )
     if v.failed or v.notes:
-        lines += ["## Notes", "", *(f"* {note}" for note in v.notes)]
-        lines += [f"* not audited: {folder}: {why}" for folder, why in sorted(v.failed.items())]
+        lines += ["## Notes", "", *(f"* {escape(note, LONGEST_REASON)}" for note in v.notes)]
+        failed = sorted(v.failed.items())
+        lines += [f"* not audited: {escape(folder)}: {escape(why, LONGEST_REASON)}" for folder, why in failed]
         lines.append("")
     lines.append(
         f"{v.models} models of {v.population}, at most {v.max_instances} instances each, seed {v.seed}, "

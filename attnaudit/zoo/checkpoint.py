@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,20 +76,19 @@ def save(
     )
     contents = {WEIGHTS: weights, CARD: msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n"}
     folder = Path(folder)
-    written: list[Path] = []
+    written = {name: folder / f".{name}.{os.getpid()}" for name in contents}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in contents.items():
-            written.append(folder / f".{name}.new")
-            written[-1].write_bytes(data)
-        for name in contents:
-            (folder / f".{name}.new").replace(folder / name)
+            written[name].write_bytes(data)
+        for name, path in written.items():
+            path.replace(folder / name)
     except OSError as error:
         raise ModelError(
             f"{folder}: the checkpoint cannot be written ({error.strerror}). Give --out a folder that you may write to."
         ) from error
     finally:
-        for path in written:
+        for path in written.values():
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ def _read_card(path: Path) -> Card:
         raise ModelError(f"{path}: cannot be read ({error.strerror}). {_AGAIN}") from error
     try:
         head = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON ({error}). {_AGAIN}") from error
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         found = head.get("format") if isinstance(head, dict) else type(head).__name__
@@ -173,6 +173,8 @@ def _fill(model: PooledClassifier, path: Path, card: Card) -> None:
                 f"{path}: tensor '{name}' has shape {tuple(tensor.shape)}, but {CARD} asks for "
                 f"{tuple(expected[name].shape)}. {_AGAIN}"
             )
+        if tensor.dtype not in (torch.float16, torch.float32):
+            raise ModelError(f"{path}: tensor '{name}' is of {tensor.dtype}, expected float32 or float16. {_AGAIN}")
         if not torch.isfinite(tensor).all():
             raise ModelError(f"{path}: tensor '{name}' holds NaN or infinity. Train the model again.")
     if hashlib.sha256(raw).hexdigest() != card.weights_sha256:

@@ -39,6 +39,8 @@ EVIDENCE = ("free", "unit", "scored")
 LABEL = ("nowhere", "everywhere", "first", "last")
 #: what an instance is
 FORMS = ("text", "pair", "question")
+#: Most features of one layer.
+WIDEST = 65_536
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,8 +78,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if self.form != "text":
                 raise ModelError(f"form is '{self.form}': planted states are those of one text.")
         for size in ("embedding_size", "hidden_size", "attention_size"):
-            if getattr(self, size) < 1:
-                raise ModelError(f"{size} is {getattr(self, size)}: expected a whole number of at least 1.")
+            if not 1 <= getattr(self, size) <= WIDEST:
+                raise ModelError(f"{size} is {getattr(self, size)}: expected a whole number from 1 to {WIDEST:,}.")
         projection(self.projection, self.projection_parameter)
 
 

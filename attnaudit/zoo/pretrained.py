@@ -200,8 +200,9 @@ def _remove_former(folder: Path) -> None:
     """Remove the files of the checkpoint that is replaced: another tokenizer's would be read beside the new one's."""
     try:
         former = msgspec.json.decode((folder / CARD).read_bytes())
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return
-    for name in [CARD, *former.get("files", [])]:
-        if Path(name).name == name:
+    files = former.get("files") if isinstance(former, dict) else None
+    for name in [CARD, *(files if isinstance(files, list) else [])]:
+        if isinstance(name, str) and Path(name).name == name:
             (folder / name).unlink(missing_ok=True)

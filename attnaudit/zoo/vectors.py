@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import zlib
@@ -118,7 +119,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                yield number, line.rstrip()
+                yield number, line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").rstrip()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: the word vectors cannot be read ({error}). Give a whole file.") from error
 

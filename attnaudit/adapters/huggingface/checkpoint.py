@@ -26,7 +26,7 @@ def recognises(folder: Path) -> bool:
         return False
     try:
         found = json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return True
     return isinstance(found, dict) and bool({"model_type", "architectures", "auto_map"} & set(found))
 

@@ -22,6 +22,8 @@ _AGAIN = "Copy the whole folder again."
 #: Any of these means that the folder has a tokenizer.
 _TOKENIZERS = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tiktoken", "bpe.codes", "tekken.json")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+#: What reading a JSON file of another shape raises.
+_MALFORMED = (TypeError, KeyError, IndexError, AttributeError, RecursionError)
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -64,7 +66,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}). {_AGAIN}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON ({error}). {_AGAIN}") from error
     if not isinstance(raw, dict):
         raise ModelError(f"{path}: holds a {type(raw).__name__}, expected a table. {_AGAIN}")
@@ -82,13 +84,14 @@ def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
             "conftest.py and register it with attnaudit.adapters.huggingface.transformer(model, tokenizer)."
         )
     if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "an unknown method")
+        said = raw["quantization_config"]
+        method = said.get("quant_method", "an unknown method") if isinstance(said, dict) else said
         raise ModelError(
             f"{path}: the checkpoint is quantised ({method}), and attention is audited in float32. Audit the "
             "checkpoint that it was made from."
         )
     model_type = raw.get("model_type")
-    if not model_type:
+    if not model_type or not isinstance(model_type, str):
         raise ModelError(f"{path}: no 'model_type', so it is not known what the model is. {_AGAIN}")
     if model_type not in CONFIG_MAPPING:
         raise ModelError(
@@ -122,17 +125,21 @@ def dtype_of(folder: Path) -> torch.dtype:
             with path.open("rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
                 header = json.loads(file.read(length))
-        except (OSError, struct.error, ValueError, MemoryError, OverflowError) as error:
+            tensors = [
+                (str(entry["dtype"]), int(entry["data_offsets"][0]), int(entry["data_offsets"][1]))
+                for name, entry in header.items()
+                if name != "__metadata__"
+            ]
+        except (OSError, struct.error, ValueError, MemoryError, OverflowError, *_MALFORMED) as error:
             raise ModelError(f"{path}: not a whole safetensors file ({error}). {_AGAIN}") from error
-        header.pop("__metadata__", None)
-        end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+        end = max((stop for _, _, stop in tensors), default=0)
         size = path.stat().st_size
         if size != 8 + length + end:
             raise ModelError(
                 f"{path}: not a whole safetensors file ({size} bytes, expected {8 + length + end}). {_AGAIN}"
             )
-        for entry in header.values():
-            found[entry["dtype"]] += entry["data_offsets"][1] - entry["data_offsets"][0]
+        for dtype, start, stop in tensors:
+            found[dtype] += stop - start
     most = found.most_common(1)[0][0] if found else "F32"
     if most not in _TYPES:
         raise ModelError(
@@ -149,8 +156,9 @@ def weights(folder: Path) -> list[Path]:
         return [whole]
     if index.is_file():
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+            found = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            names = sorted({Path(name).name for name in found})
+        except (OSError, ValueError, *_MALFORMED) as error:
             raise ModelError(f"{index}: not a safetensors index ({error}). {_AGAIN}") from error
         lacking = [name for name in names if not (folder / name).is_file()]
         if lacking:

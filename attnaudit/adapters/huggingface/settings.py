@@ -29,8 +29,8 @@ def read(folder: Path) -> Settings:
     if not path.is_file():
         return Settings()
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid TOML ({error}). Expected, for example:\n{EXAMPLE}") from error
     for key in found:
         if key not in ("labels", "template"):

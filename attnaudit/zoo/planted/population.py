@@ -113,7 +113,7 @@ def finished(out: Path, plan: Plan) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     whole = (folder / checkpoint.CARD).is_file() and (folder / checkpoint.WEIGHTS).is_file()
-    return record if whole and record.get("key") == key_of(plan) else None
+    return record if whole and isinstance(record, dict) and record.get("key") == key_of(plan) else None
 
 
 def key_of(plan: Plan) -> str:

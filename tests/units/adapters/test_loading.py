@@ -97,3 +97,14 @@ def test_two_things_under_one_name_are_refused() -> None:
 def test_a_name_with_a_slash_is_refused() -> None:
     with pytest.raises(AuditError, match="without spaces, slashes or colons"):
         models.register("a/b")
+
+
+def test_classes_must_be_text_and_tensors_must_have_numbers() -> None:
+    models.register("numbered")(lambda: adapter(2, classes=(0, 1)))
+    with pytest.raises(AdapterError, match="the class 0 is no text"):
+        load_model("numbered")
+    empty = adapter(2)
+    empty.modules[0].to("meta")
+    models.register("empty")(lambda: empty)
+    with pytest.raises(AdapterError, match="torch's meta device"):
+        load_model("empty")

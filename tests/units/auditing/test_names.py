@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,15 @@ def test_a_folder_is_no_data_set(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     with pytest.raises(DataError, match="is a folder; expected one file"):
         resolve_datasets(["texts"], base=tmp_path)
+
+
+def test_a_name_that_is_too_long_and_one_that_is_not_utf8(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match=r"--model .*: cannot be looked for \(File name too long\)"):
+        resolve_models(["x" * 300], base=tmp_path)
+    path = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    try:
+        path.write_text("text\none\n", encoding="utf-8")
+    except OSError:
+        pytest.skip("this file system holds names in UTF-8 alone")
+    with pytest.raises(AuditError, match="its name is not UTF-8, which reports are written in"):
+        resolve_datasets([path.name], base=tmp_path)

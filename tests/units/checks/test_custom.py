@@ -129,3 +129,39 @@ def test_a_name_is_registered_once():
     with pytest.raises(AuditError, match="'Agreement' is registered twice"):
         checks.check(title="t", question="q")(type("f", (), {"__name__": "Agreement", "__module__": "elsewhere"})())
     assert from_tables([{"name": "Agreement", "at_least": 0.1}], where="here") == [Agreement(at_least=0.1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"title": 5}, "title is 5, expected text"),
+        ({"unit": None}, "unit is None, expected text"),
+        ({"low": "0"}, "low is '0', expected a number"),
+        ({"needs": (1,)}, "needs is (1,), expected a tuple of names"),
+    ],
+)
+def test_decorator_arguments_of_another_type(arguments, words):
+    with pytest.raises(CheckError) as caught:
+        check(**{"title": "t", "question": "q", **arguments})
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("values", "words"), [(np.full(40, 1j), "complex numbers"), (np.full(40, 1e150), "beyond 1e")])
+def test_numbers_that_cannot_be_judged(values, words, monkeypatch):
+    monkeypatch.setattr("attnaudit.checks.custom.checks.register", lambda name: lambda thing: thing)
+    made = check(title="t", question="q")(function(values))(severity="report")
+    with pytest.raises(CheckError, match=words):
+        made.judge(measured(40))
+
+
+@pytest.mark.parametrize("size", [1e17, 1.7e18, 1e90])
+def test_large_numbers_are_judged(size, monkeypatch):
+    monkeypatch.setattr("attnaudit.checks.custom.checks.register", lambda name: lambda thing: thing)
+    made = check(title="t", question="q")(function(size * (1 + 1e-15 * np.arange(40))))(at_least=0.0)
+    record = made.judge(measured(40))
+    assert (record.verdict, sum(record.distribution.counts)) == ("pass", 40)
+
+
+def test_a_table_keeps_the_reading():
+    made = attention_peak_for_tests(at_most=0.9, reading="rollout@query=cls")
+    assert from_tables([to_table(made)], where="here") == [made]

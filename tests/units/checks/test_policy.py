@@ -107,3 +107,15 @@ def test_a_file_that_is_not_there(tmp_path):
         load_policy(tmp_path / "none.toml")
     with pytest.raises(CheckError, match="the policy cannot be read"):
         load_policy(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_policy(tmp_path):
+    (tmp_path / "mine.toml").write_bytes(b'\xef\xbb\xbf[[check]]\nname = "UniformFragility"\nat_least = 0.1\n')
+    assert [one.id for one in load_policy(tmp_path / "mine.toml")] == ["uniform_fragility.tvd"]
+
+
+@pytest.mark.parametrize(("number", "words"), [("9" * 400, "a number too large"), ("9" * 5000, "not valid TOML")])
+def test_numbers_of_hundreds_of_digits(tmp_path, number, words):
+    (tmp_path / "mine.toml").write_text(f'[[check]]\nname = "UniformFragility"\nat_least = {number}\n')
+    with pytest.raises(CheckError, match=words):
+        load_policy(tmp_path / "mine.toml")

@@ -152,3 +152,13 @@ def test_an_operator_that_the_model_lacks_is_no_disagreement_under_a_reading_eit
     record = check.judge(measured(check, model=SmallTransformer(mask=False)))
     assert "only deletion was tried" in record.note
     assert "depends on the erasure operator" not in record.message
+
+
+def test_a_sweep_has_no_references_of_its_own() -> None:
+    with pytest.raises(CheckError, match="stands for many readings, each with its own"):
+        checks.Agreement(at_least="floor + 0.2", severity="report", reading="cls@layer=*")
+
+
+def test_no_replacement_is_not_the_same_as_an_empty_one() -> None:
+    with pytest.raises(CheckError, match="unknown replacement ''"):
+        checks.UniformFragility(severity="report", where="everywhere", replacement="")  # type: ignore[arg-type]

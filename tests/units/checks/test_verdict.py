@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.checks.verdict import blocks, decide, headline, marked, message
+from attnaudit.checks.verdict import blocks, decide, headline, marked, message, noted
 from attnaudit.records import Interval, Reference, Requirement, Shown
+from tests.units.report.example_runs import check_record
 
 
 def interval(low, high):
@@ -187,3 +188,23 @@ def test_tokens_are_cut_around_the_most_attended_one_and_hold_no_control_charact
     assert marked(tokens, 30, limit=4) == "… w28 w29 «bad\ufffd[31m\ufffd» w31 …"
     assert marked(["a", "b"], None) == "a b"
     assert marked([], None) == ""
+
+
+@pytest.mark.parametrize("before", ["", "skewed"])
+def test_a_remark_stands_in_the_note_and_once_behind_the_verdict(before):
+    text = message(
+        "headline",
+        verdict="fail",
+        reason="r",
+        interval=None,
+        undefined={},
+        references=[],
+        shown=[],
+        order="lowest",
+        note=before,
+    )
+    found = noted(check_record(note=before, message=text), "more")
+    said = "skewed; more" if before else "more"
+    assert found.note == said
+    assert found.message.split("\n")[:3] == ["headline", "fail: r.", f"note: {said}"]
+    assert found.message.count("note:") == 1

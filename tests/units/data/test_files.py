@@ -388,3 +388,24 @@ def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
 def test_parquet_bytes_are_not_text(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "rows.parquet", [{"text": b"one"}])
     refused(path, f"{path}:1:", "column 'text'", "bytes")
+
+
+@pytest.mark.parametrize("label", ["nan", "NaN", "inf"])
+def test_a_csv_label_that_stands_for_no_number_is_no_class(tmp_path: Path, label: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"text,label\none,{label}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"rows\.csv:2: column 'label': found the number {label}"):
+        load(path)
+
+
+def test_integer_labels_of_thousands_of_digits(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"text,label\none,{'9' * 5000}\ntwo,3\n", encoding="utf-8")
+    assert load(path).classes == ("3", "9" * 5000)
+
+
+def test_a_parquet_cell_that_has_no_python_value_is_named(tmp_path: Path) -> None:
+    days = pa.array([1, 2**30], type=pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"text": ["one", "two"], "label": days}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"rows\.parquet:2: column 'label' holds date32.*Expected text"):
+        load(tmp_path / "rows.parquet")

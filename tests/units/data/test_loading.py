@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnaudit.data import load, loading
@@ -133,3 +135,32 @@ def test_importing_and_reading_text_files_needs_neither_torch_nor_arrow(tmp_path
         [sys.executable, "-c", code, str(tmp_path / "rows.csv")], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_text_of_numpy_becomes_plain_text(registry: Registry[Any]) -> None:
+    texts, labels = np.array(["one", "two"]), np.array(["x", "y"])
+    registry.register("mine")(lambda: [{"text": t, "label": y} for t, y in zip(texts, labels, strict=True)])
+    found = load("mine")
+    assert {type(part) for one in found.instances for part in (one.text, one.label)} == {str}
+    assert {type(name) for name in found.classes} == {str}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"description": None}, "its description is None"),
+        ({"source": 5}, "its source is 5"),
+        ({"classes": (0, 1)}, "its class 0 is no text"),
+        ({"instances": ({"text": "a"},)}, "among its instances. Expected Instance"),
+    ],
+)
+def test_fields_of_other_types_are_refused(registry: Registry[Any], changes: dict[str, Any], says: str) -> None:
+    given = Dataset(name="x", source="s", description="", instances=(Instance(id="a", text="one"),))
+    registry.register("mine")(dataclasses.replace(given, **changes))
+    with pytest.raises(DataError, match=f"data set 'mine': .*{says}"):
+        load("mine")
+
+
+def test_a_path_that_cannot_be_looked_for() -> None:
+    with pytest.raises(AuditError, match=r"--data x+\.\.\.: cannot be looked for \(File name too long\)"):
+        load("x" * 300)

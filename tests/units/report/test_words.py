@@ -235,3 +235,7 @@ def test_the_family_of_a_check_tells_how_to_read_it() -> None:
     assert words.GENERIC_READING not in texts
     assert words.reading(check_record(family="custom")) == words.GENERIC_READING
     assert words.reading(check_record(family="fragility", unit="F1")) == words.F1_READING
+
+
+def test_no_address_in_a_markdown_cell_becomes_a_link() -> None:
+    assert "www." not in escape("see www.example.org and WWW.example.org").lower()

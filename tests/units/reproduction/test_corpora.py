@@ -10,6 +10,7 @@ import pytest
 
 from attnaudit.data import load
 from attnaudit.errors import DataError
+from attnaudit.reproduction import corpora
 from attnaudit.reproduction.corpora import CORPORA, Prepared, corpus, prepare
 
 
@@ -147,3 +148,38 @@ def test_an_unknown_corpus_is_told_with_the_nearest() -> None:
 
 def test_every_corpus_is_called_as_its_key() -> None:
     assert all(name == one.name for name, one in CORPORA.items())
+
+
+def test_a_run_that_ends_between_the_files_leaves_no_card_of_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sst(tmp_path)
+    first = prepare(corpus("sst"), tmp_path, tmp_path / "out")
+    path = "sst/sst_binary_jain_wallace.parquet"
+    old = (tmp_path / path).read_bytes()
+    rows = pyarrow.parquet.read_table(tmp_path / path).to_pylist()
+    put(tmp_path, path, [{**row, "text": f"{row['text']} more"} for row in rows])
+    written = corpora._put
+
+    def killed(to: Path, content: bytes) -> None:
+        if to.name == "dev.jsonl":
+            raise KeyboardInterrupt
+        written(to, content)
+
+    monkeypatch.setattr(corpora, "_put", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus("sst"), tmp_path, tmp_path / "out")
+    monkeypatch.undo()
+    (tmp_path / path).write_bytes(old)
+    again = prepare(corpus("sst"), tmp_path, tmp_path / "out")
+    assert again == first
+    assert not any("more" in text for text in texts(again, "train"))
+
+
+def test_a_row_without_text_is_named(tmp_path: Path) -> None:
+    sst(tmp_path)
+    path = "sst/sst_binary_jain_wallace.parquet"
+    rows = pyarrow.parquet.read_table(tmp_path / path).to_pylist()
+    put(tmp_path, path, [*rows[:3], {**rows[3], "text": None}, *rows[4:]])
+    with pytest.raises(DataError, match=r"sst_binary_jain_wallace\.parquet:4: the row cannot be read"):
+        prepare(corpus("sst"), tmp_path, tmp_path / "out")

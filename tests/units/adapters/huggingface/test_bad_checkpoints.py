@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -325,3 +326,34 @@ def test_nothing_is_taken_away_from_the_decoder(folder: Folder) -> None:
     found = load_model(str(folder("bart"))).adapter
     with pytest.raises(AdapterError, match="only tokens of 'text' are taken away"):
         found.delete(found.collate([Instance(id="a", text="good")]), "decoder", [(0, 1)])
+
+
+@pytest.mark.parametrize("header", ["[]", '{"a": 5}', '{"a": {"dtype": "F32"}}', '{"a": ' * 3000 + "1" + "}" * 3000])
+def test_weights_with_a_header_of_another_shape(copy: Path, header: str) -> None:
+    raw = header.encode()
+    (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(raw)) + raw)
+    _refused(copy, "not a whole safetensors file")
+
+
+@pytest.mark.parametrize("index", ["[]", '"x"', '{"weight_map": {"a": 1}}'])
+def test_an_index_of_another_shape(copy: Path, index: str) -> None:
+    (copy / "model.safetensors").unlink()
+    (copy / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+    _refused(copy, "not a safetensors index")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"quantization_config": "x"}, r"the checkpoint is quantised \(x\)"),
+        ({"model_type": ["bert"]}, "no 'model_type'"),
+    ],
+)
+def test_settings_of_another_shape(copy: Path, changes: dict[str, object], words: str) -> None:
+    _config(copy, **changes)
+    _refused(copy, words)
+
+
+def test_settings_that_are_nested_too_deeply(copy: Path) -> None:
+    (copy / "config.json").write_text("[" * 100_000, encoding="utf-8")
+    _refused(copy, "not valid JSON")
