@@ -277,8 +277,8 @@ def _refuse_unable(adapter: ModelAdapter, ordered: Sequence[Measure]) -> None:
         )
     if not capabilities.deletion and any(one.name == "leave_one_out.inputs" for one in ordered):
         raise AdapterError(
-            "leave_one_out.inputs deletes tokens, but the adapter declares deletion=False. Implement delete(), or use "
-            "checks at='hidden'."
+            "leave_one_out.inputs deletes tokens, but the adapter declares deletion=False. Implement delete() and "
+            "keep(), or use checks at='hidden'."
         )
 
 

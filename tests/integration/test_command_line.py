@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import jsonschema
+import pytest
 
+from attnaudit import cli
 from attnaudit.report import audit_schema
 
 ROOT = Path(__file__).parents[2]
@@ -79,3 +81,14 @@ def test_report_of_a_folder_that_is_no_run_names_it(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "no such folder" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_interrupted_command_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_schema", interrupted)
+    assert cli.main(["schema"]) == 130
+    assert capsys.readouterr().err.startswith("attnaudit: interrupted.")

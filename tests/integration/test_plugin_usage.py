@@ -235,3 +235,28 @@ def test_models_and_data_sets_of_installed_packages_are_found(
     result = project.runpytest_subprocess("--model", "their-model", "--data", "their-data", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*their-model-their-data-uniform_fragility.tvd*PASSED*"])
+
+
+def test_a_policy_that_no_check_reads_is_looked_for_before_anything_is_measured(project: pytest.Pytester) -> None:
+    project.makepyfile(test_audit="def test_mine(measurements): pass\n")
+    result = project.runpytest("--model", "tiny", "--policy", "nope.toml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *nope.toml: there is no such policy file*"])
+
+
+def test_a_wrong_declaration_in_a_folder_with_brackets_is_told(project: pytest.Pytester) -> None:
+    folder = project.mkdir("w[x]")
+    (folder / "test_two.py").write_text(
+        "from attnaudit import audit, checks\n\n"
+        "@audit(checks.UniformFragility(at_least=0.1))\ndef test_faithful():\n    pass\n",
+        encoding="utf-8",
+    )
+    result = project.runpytest("--model", "tiny")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_faithful*takes no argument `check`*"])
+
+
+def test_without_a_terminal_a_failed_gate_is_a_failed_test(project: pytest.Pytester) -> None:
+    result = project.runpytest_subprocess("--model", "tiny", "-p", "no:terminal")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert len(newest_audit(project.path)["checks"]) == 3

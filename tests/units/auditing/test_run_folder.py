@@ -13,6 +13,7 @@ from attnaudit.auditing.tables import merge_measurements, write_measurements
 from attnaudit.errors import ReportError
 from attnaudit.instances import Instance
 from attnaudit.measurement.measurements import Measurements
+from tests.units.report.example_runs import run_record
 
 
 def measured() -> Measurements:
@@ -82,3 +83,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReportError, match="--audit-reports"):
         RunFolder(tmp_path / "file", "run").plan([], worker="main")
+
+
+def test_the_verdicts_are_there_where_the_numbers_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("attnaudit.auditing.tables.merge_measurements", full)
+    folder = RunFolder(tmp_path, "run")
+    with pytest.raises(ReportError, match="No space left on device"):
+        folder.finish(run_record([]), [])
+    assert (folder.path / "audit.json").is_file()
