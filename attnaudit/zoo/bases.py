@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from attnaudit.adapters.huggingface.checkpoint import require
 from attnaudit.errors import ModelError, nearest
 
 _TOKENIZERS: Final = (
@@ -61,6 +60,8 @@ class Base:
 def find(name: str) -> Base:
     """The encoder of that package or folder. Raises ModelError that names what is missing and the mend."""
     base = _packaged(name) if name in PACKAGES else _local(name)
+    from attnaudit.adapters.huggingface.checkpoint import require
+
     _check(base)
     require("--base")
     return base

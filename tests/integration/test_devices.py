@@ -19,6 +19,7 @@ from attnaudit.measurement.engine import measure
 from tests.pretended_device import OnDevice, pretended_device
 from tests.small_models import parts
 
+pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 NEEDS = (
     *("prediction", "attention", "permutation", "uniform", "flip", "top_token", "token_probability", "conicity"),
     *("agreement.gradient.meister.inputs", "agreement.gradient.jain_wallace.inputs", "agreement.leave_one_out.hidden"),
