@@ -59,9 +59,9 @@ class Base:
 
 def find(name: str) -> Base:
     """The encoder of that package or folder. Raises ModelError that names what is missing and the mend."""
-    base = _packaged(name) if name in PACKAGES else _local(name)
-    from attnaudit.adapters.huggingface.checkpoint import require
+    from attnaudit.adapters.huggingface.checkpoint import require  # its package loads torch, which --help must not
 
+    base = _packaged(name) if name in PACKAGES else _local(name)
     _check(base)
     require("--base")
     return base
