@@ -18,6 +18,7 @@ from attnaudit.zoo.model import Architecture, PooledClassifier
 from attnaudit.zoo.retraining import anew, context_free, train_imposed, train_keeping, train_twin, train_uniform
 from attnaudit.zoo.text import Vocabulary
 from attnaudit.zoo.training import Settings, Trained, train
+from attnaudit.zoo.unfinished import Unfinished
 from attnaudit.zoo.vectors import Vectors
 
 #: Part of every model's key: raise it when models are made differently, and older ones are trained anew.
@@ -127,13 +128,15 @@ def architecture(of: Corpus, **parts: Any) -> Architecture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a variant is trained with. base: the model that it is made from, and its vocabulary; None without one."""
+    """What a variant is trained with. base: the model that it is made from, and its vocabulary; None without one.
+    unfinished: where epochs are kept."""
 
     training: Dataset
     dev: Dataset
     test: Dataset
     base: PooledClassifier | None = None
     vocabulary: Vocabulary | None = None
+    unfinished: Unfinished | None = None
 
     @property
     def guide(self) -> PooledClassifier:
@@ -162,7 +165,12 @@ class Variant:
 
 def _uniform(plan: Plan, given: Given) -> Trained:
     return train_uniform(
-        given.training, given.dev, test=given.test, architecture=plan.architecture, settings=plan.settings
+        given.training,
+        given.dev,
+        test=given.test,
+        unfinished=given.unfinished,
+        architecture=plan.architecture,
+        settings=plan.settings,
     )
 
 
@@ -176,6 +184,7 @@ def _keeping(*parts: str) -> Callable[[Plan, Given], Trained]:
             given.dev,
             *parts,
             test=given.test,
+            unfinished=given.unfinished,
             settings=plan.settings,
             vocabulary=given.words,
         )
@@ -190,6 +199,7 @@ def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, Given], T
             given.training,
             given.dev,
             test=given.test,
+            unfinished=given.unfinished,
             weight=plan.value or 0.0,
             divergence=plan.divergence,
             frozen=frozen,
@@ -208,12 +218,26 @@ def _mlp(plan: Plan) -> tuple[Architecture, Settings]:
 
 def _learnt_mlp(plan: Plan, given: Given) -> Trained:
     architecture, settings = _mlp(plan)
-    return train(given.training, given.dev, test=given.test, architecture=architecture, settings=settings)
+    return train(
+        given.training,
+        given.dev,
+        test=given.test,
+        unfinished=given.unfinished,
+        architecture=architecture,
+        settings=settings,
+    )
 
 
 def _uniform_mlp(plan: Plan, given: Given) -> Trained:
     architecture, settings = _mlp(plan)
-    return train_uniform(given.training, given.dev, test=given.test, architecture=architecture, settings=settings)
+    return train_uniform(
+        given.training,
+        given.dev,
+        test=given.test,
+        unfinished=given.unfinished,
+        architecture=architecture,
+        settings=settings,
+    )
 
 
 def _imposed_mlp(plan: Plan, given: Given) -> Trained:
@@ -223,6 +247,7 @@ def _imposed_mlp(plan: Plan, given: Given) -> Trained:
         given.training,
         given.dev,
         test=given.test,
+        unfinished=given.unfinished,
         architecture=architecture,
         settings=settings,
         vocabulary=given.words,
@@ -235,6 +260,7 @@ def _imposed_attention(plan: Plan, given: Given) -> Trained:
         given.training,
         given.dev,
         test=given.test,
+        unfinished=given.unfinished,
         architecture=plan.architecture,
         settings=anew(plan.settings),
         vocabulary=given.words,

@@ -1,9 +1,8 @@
-"""Trains what is planned and not there yet; a killed run loses the models that were under way, and no other."""
+"""Trains what is planned and not there yet; a killed run loses the epochs that were under way, and nothing else."""
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,14 +16,17 @@ from attnaudit.reproduction.corpora import Prepared
 from attnaudit.reproduction.plans import Given, Plan, variant
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.training import Score, train
+from attnaudit.zoo.unfinished import Unfinished
 
 RECORD = "plan.json"
+UNFINISHED = "unfinished.pt"
 Told = Callable[[int, int, str], None]
 
 
 class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """plan.json: a finished model. key: of the plan, the data and, where it has one, the model it is made from.
-    seconds: wall clock of training; cpu_seconds: of its process. started: how many of its words had a word vector."""
+    seconds: wall clock of training, with the epochs of a run that was stopped; cpu_seconds: of the process. started:
+    how many of its words had a word vector."""
 
     key: str
     folder: str
@@ -117,7 +119,7 @@ def _key(task: Task) -> str:
 
 def _train(task: Task) -> TrainedPlan:
     plan, folder = task.plan, Path(task.models) / task.plan.folder
-    started, cpu_started = time.perf_counter(), time.process_time()
+    unfinished = Unfinished(path=folder / UNFINISHED, key=_key(task))
     plan.check()
     made = variant(plan.variant)
     base, vocabulary = None, None
@@ -126,9 +128,17 @@ def _train(task: Task) -> TrainedPlan:
         base.requires_grad_(False)
     training, dev, test = (load(task.data.path(part)) for part in ("train", "dev", "test"))
     if made.train is None:
-        trained = train(training, dev, test=test, architecture=plan.architecture, settings=plan.settings)
+        trained = train(
+            training,
+            dev,
+            test=test,
+            architecture=plan.architecture,
+            settings=plan.settings,
+            unfinished=unfinished,
+        )
     else:
-        trained = made.train(plan, Given(training=training, dev=dev, test=test, base=base, vocabulary=vocabulary))
+        given = Given(training=training, dev=dev, test=test, base=base, vocabulary=vocabulary, unfinished=unfinished)
+        trained = made.train(plan, given)
     assert trained.test is not None
     checkpoint.save(
         folder,
@@ -138,6 +148,7 @@ def _train(task: Task) -> TrainedPlan:
         description=f"{plan.corpus}: {made.words}",
         training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
     )
+    seconds, cpu_seconds = unfinished.spent
     record = TrainedPlan(
         key=_key(task),
         folder=plan.folder,
@@ -145,8 +156,8 @@ def _train(task: Task) -> TrainedPlan:
         dev=trained.dev,
         test=trained.test,
         chosen=trained.chosen,
-        seconds=time.perf_counter() - started,
-        cpu_seconds=time.process_time() - cpu_started,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
         started=trained.started,
     )
     try:
@@ -154,4 +165,5 @@ def _train(task: Task) -> TrainedPlan:
         replace_file(folder / RECORD, msgspec.json.encode(record))
     except OSError as error:
         raise ModelError(f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
+    unfinished.forget()
     return record

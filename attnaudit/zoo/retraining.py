@@ -20,6 +20,7 @@ from attnaudit.zoo.adversary import twin_loss, twin_objective
 from attnaudit.zoo.model import Architecture, PooledClassifier, Query
 from attnaudit.zoo.text import Vocabulary
 from attnaudit.zoo.training import Prepare, Progress, Settings, Trained, train
+from attnaudit.zoo.unfinished import Unfinished
 
 #: What `anew` adds to a seed: more than anyone counts up to, so that no other copy of the model has it.
 ANEW = 1_000_000
@@ -52,6 +53,7 @@ def train_uniform(
     vocabulary: Vocabulary | None = None,
     test: Dataset | None = None,
     progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Trained:
     """The same architecture with uniform attention from the first step on (Wiegreffe & Pinter 2019, §3.1)."""
     return train(
@@ -62,6 +64,7 @@ def train_uniform(
         vocabulary=vocabulary,
         test=test,
         progress=progress,
+        unfinished=unfinished,
     )
 
 
@@ -75,6 +78,7 @@ def train_imposed(
     vocabulary: Vocabulary,
     test: Dataset | None = None,
     progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Trained:
     """A model in which the weights of `guide` stand in place of its own, text by text, in training and after. Of
     `context_free(architecture)` it is the MLP of Wiegreffe & Pinter 2019, §4.1; of the guide's own architecture it is
@@ -92,6 +96,7 @@ def train_imposed(
         vocabulary=vocabulary,
         test=test,
         progress=progress,
+        unfinished=unfinished,
         prepare=prepare,
     )
 
@@ -120,6 +125,7 @@ def train_twin(
     vocabulary: Vocabulary,
     test: Dataset | None = None,
     progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Trained:
     """A copy that is trained to answer as `base` does while its attention goes elsewhere: see `twin_loss` for weight
     and divergence. The epoch with the smallest loss on `dev` is kept, of `longer` times those in `settings`; training
@@ -142,6 +148,7 @@ def train_twin(
         vocabulary=vocabulary,
         test=test,
         progress=progress,
+        unfinished=unfinished,
         prepare=keep(base, "embedding", "encoder", "query_encoder", "joint", "decoder") if frozen else None,
         objective=twin_objective(base, weight=weight, divergence=divergence),
         nearest=twin_loss(base, weight=weight, divergence=divergence),
@@ -158,6 +165,7 @@ def train_keeping(
     vocabulary: Vocabulary,
     test: Dataset | None = None,
     progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Trained:
     """A copy that has these parts of `base` (see `keep`); the rest is trained on the labels, drawn from another seed.
 
@@ -174,6 +182,7 @@ def train_keeping(
         vocabulary=vocabulary,
         test=test,
         progress=progress,
+        unfinished=unfinished,
         prepare=keep(base, *parts),
     )
 

@@ -6,6 +6,8 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import torch
@@ -19,6 +21,7 @@ from attnaudit.zoo.model import Architecture, Pass, PooledClassifier
 from attnaudit.zoo.regularisers import masked_words, require_equal_widths, tying
 from attnaudit.zoo.rows import Rows, classes_of
 from attnaudit.zoo.text import Vocabulary
+from attnaudit.zoo.unfinished import Unfinished
 from attnaudit.zoo.vectors import Vectors, start_from
 
 #: Tokens, padding included, of a batch outside training.
@@ -119,13 +122,15 @@ def train(
     nearest: Distance | None = None,
     patience: int | None = None,
     vocabulary: Vocabulary | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Trained:
     """Train on `training`; keep the epoch with the best F1 on `dev` (then accuracy, then the earliest).
 
     prepare sees the new model before training; objective replaces the loss; with nearest, the epoch is kept that has
     the smallest mean of it on `dev`. patience: stop after so many epochs without a better one. vocabulary: known words,
-    in place of those of the training data. The same arguments give the same model on the same machine; the caller's
-    random state is left as it was.
+    in place of those of the training data. unfinished: where epochs are kept, so that a killed training goes on and
+    ends with the same model; the caller removes the file. The same arguments give the same model on the same machine;
+    the caller's random state is left as it was.
     Raises DataError for data that cannot be trained on, ModelError for an unknown part or a loss that is not finite.
     """
     architecture, settings = architecture or Architecture(), settings or Settings()
@@ -159,7 +164,7 @@ def train(
         started = None if settings.vectors is None else start_from(settings.vectors, model, vocabulary)
         if prepare is not None:
             prepare(model, vocabulary)
-        history, chosen = _fit(model, rows, dev_rows, settings, progress, objective, nearest, patience)
+        history, chosen = _fit(model, rows, dev_rows, settings, progress, objective, nearest, patience, unfinished)
         return Trained(
             model=model,
             vocabulary=vocabulary,
@@ -209,6 +214,25 @@ def _optimizer(model: PooledClassifier, settings: Settings) -> torch.optim.Optim
     )
 
 
+@dataclass(slots=True)
+class _Epochs:
+    """What the epochs so far have come to. number: of the best one, whose dev score is `reached`, and parameters are
+    `best`."""
+
+    history: list[Epoch]
+    best: dict[str, Tensor]
+    number: int = 0
+    reached: tuple[float, float] = (-math.inf, -math.inf)
+
+    @property
+    def note(self) -> str:
+        if not self.history:
+            return ""
+        last = self.history[-1]
+        on_dev = f"dev F1 {last.dev.f1 or 0.0:.3f}, accuracy {last.dev.accuracy:.3f}"
+        return f"epoch {last.number}: loss {last.loss:.3f}, {on_dev}"
+
+
 def _fit(
     model: PooledClassifier,
     rows: Rows,
@@ -218,6 +242,7 @@ def _fit(
     objective: Objective | None = None,
     nearest: Distance | None = None,
     patience: int | None = None,
+    unfinished: Unfinished | None = None,
 ) -> tuple[tuple[Epoch, ...], int]:
     """Train in place and leave the best epoch's parameters in `model`."""
     generator = torch.Generator().manual_seed(settings.seed)
@@ -225,23 +250,34 @@ def _fit(
     loss_of: Callable[[Tensor, Tensor], Tensor] = _loss(rows.labels) if one_logit else nn.CrossEntropyLoss()
     optimizer = _optimizer(model, settings)
     targets = torch.tensor(rows.labels)
-    total = settings.epochs * sum(1 for _ in shuffled_batches(rows.lengths, settings.batch_size, torch.Generator()))
-    history: list[Epoch] = []
-    best_state, best_number, done, note = copy.deepcopy(model.state_dict()), 0, 0, ""
-    best = (-math.inf, -math.inf)
-    for number in range(1, settings.epochs + 1):
+
+    def loss_on(chosen: list[int]) -> Tensor:
+        batch = rows.batch(chosen)
+        traced = model.trace(*batch)
+        loss = loss_of(traced.logits, targets[chosen])
+        if settings.tying > 0:
+            loss = loss + settings.tying * tying(traced)
+        if settings.mlm > 0:
+            loss = loss + settings.mlm * masked_words(model, *batch[:3])
+        return loss if objective is None else objective(model, traced, targets[chosen], loss)
+
+    an_epoch = sum(1 for _ in shuffled_batches(rows.lengths, settings.batch_size, torch.Generator()))
+    total = settings.epochs * an_epoch
+    epochs = _Epochs(history=[], best=copy.deepcopy(model.state_dict()))
+    kept = None if unfinished is None else unfinished.kept()
+    if kept is not None:
+        if objective is not None:
+            _first_pass(model, loss_on, shuffled_batches(rows.lengths, settings.batch_size, generator))
+        epochs = _go_on(kept, model, optimizer, generator)
+    done = len(epochs.history) * an_epoch
+    while len(epochs.history) < settings.epochs:
+        number = len(epochs.history) + 1
+        if patience is not None and number - 1 - epochs.number >= patience:
+            break
         model.train()
         summed = 0.0
         for chosen in shuffled_batches(rows.lengths, settings.batch_size, generator):
-            batch = rows.batch(chosen)
-            traced = model.trace(*batch)
-            loss = loss_of(traced.logits, targets[chosen])
-            if settings.tying > 0:
-                loss = loss + settings.tying * tying(traced)
-            if settings.mlm > 0:
-                loss = loss + settings.mlm * masked_words(model, *batch[:3])
-            if objective is not None:
-                loss = objective(model, traced, targets[chosen], loss)
+            loss = loss_on(chosen)
             if not torch.isfinite(loss):
                 raise ModelError(f"Epoch {number}: the loss is {loss.item()}. Train with a lower learning rate.")
             optimizer.zero_grad(set_to_none=True)
@@ -250,27 +286,60 @@ def _fit(
             summed += loss.item() * len(chosen)
             done += 1
             if progress is not None:
-                progress(done, total, note)
+                progress(done, total, epochs.note)
         exact = _as_stored(model)
         on_dev = evaluate(model, dev)
-        history.append(Epoch(number=number, loss=summed / len(rows.labels), dev=on_dev))
-        reached = (on_dev.f1 or 0.0, on_dev.accuracy)
-        note = (
-            f"epoch {number}: loss {summed / len(rows.labels):.3f}, dev F1 {reached[0]:.3f}, accuracy {reached[1]:.3f}"
-        )
-        if nearest is not None:
-            reached = (-_mean(nearest, model, dev), 0.0)
-        if reached > best:
-            best, best_state, best_number = reached, copy.deepcopy(model.state_dict()), number
+        epochs.history.append(Epoch(number=number, loss=summed / len(rows.labels), dev=on_dev))
+        reached = (on_dev.f1 or 0.0, on_dev.accuracy) if nearest is None else (-_mean(nearest, model, dev), 0.0)
+        if reached > epochs.reached:
+            epochs.reached, epochs.best, epochs.number = reached, copy.deepcopy(model.state_dict()), number
         model.embedding.weight.data.copy_(exact)
-        enough = patience is not None and number - best_number >= patience
+        if unfinished is not None:
+            unfinished.keep(_state(epochs, model, optimizer, generator))
         if progress is not None:
-            progress(total if enough else done, total, note)
-        if enough:
-            break
-    model.load_state_dict(best_state)
+            progress(done, total, epochs.note)
+    if progress is not None and done < total:
+        progress(total, total, epochs.note)
+    model.load_state_dict(epochs.best)
     model.eval()
-    return tuple(history), best_number
+    return tuple(epochs.history), epochs.number
+
+
+def _state(
+    epochs: _Epochs, model: PooledClassifier, optimizer: torch.optim.Optimizer, generator: torch.Generator
+) -> dict[str, Any]:
+    """All that the next epoch depends on."""
+    return {
+        "history": msgspec.to_builtins(epochs.history),
+        "best": epochs.best,
+        "number": epochs.number,
+        "reached": epochs.reached,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "order": generator.get_state(),
+        "dropped": torch.get_rng_state(),
+    }
+
+
+def _go_on(
+    kept: dict[str, Any], model: PooledClassifier, optimizer: torch.optim.Optimizer, generator: torch.Generator
+) -> _Epochs:
+    """Put everything back to where `_state` was taken."""
+    model.load_state_dict(kept["model"])
+    optimizer.load_state_dict(kept["optimizer"])
+    generator.set_state(kept["order"])
+    torch.set_rng_state(kept["dropped"])
+    history = msgspec.convert(kept["history"], list[Epoch])
+    return _Epochs(history=history, best=kept["best"], number=kept["number"], reached=kept["reached"])
+
+
+@torch.no_grad()
+def _first_pass(model: PooledClassifier, loss_on: Callable[[list[int]], Tensor], batches: Iterator[list[int]]) -> None:
+    """An objective may keep what it sees first, which depends on the batch in its last digits: let it see the batches
+    of the first epoch first, as it did."""
+    model.eval()
+    for chosen in batches:
+        loss_on(chosen)
 
 
 def _as_stored(model: PooledClassifier) -> Tensor:

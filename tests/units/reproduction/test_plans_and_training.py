@@ -9,12 +9,14 @@ import msgspec
 import pytest
 import torch
 
+from attnaudit.data import load
 from attnaudit.errors import ModelError
 from attnaudit.reproduction import training
 from attnaudit.reproduction.corpora import corpus
 from attnaudit.reproduction.papers.tutek_snajder_models import plan as tutek_snajder
 from attnaudit.reproduction.plans import VARIANTS, Plan, architecture, jain_wallace
 from attnaudit.zoo import checkpoint
+from attnaudit.zoo.unfinished import Unfinished
 from attnaudit.zoo.vectors import Vectors
 from tests.units.reproduction.small import data, plan
 
@@ -81,6 +83,37 @@ def test_a_killed_run_goes_on_without_training_a_finished_model_again(
     assert len(again) == 2
     assert second[plan(0)] == first[plan(0)]
     assert second[plan(1)].test == first[plan(1)].test
+
+
+def test_a_model_that_was_under_way_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
+    asked = plan(0, epochs=6)
+    whole, _ = train(tmp_path / "whole", asked)
+    task = training.Task(plan=asked, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
+    unfinished = Unfinished(
+        path=tmp_path / "models" / asked.folder / training.UNFINISHED, key=training._key(task), every=0
+    )
+
+    def killed(_done: int, _total: int, note: str) -> None:
+        if note.startswith("epoch 4"):
+            raise KeyboardInterrupt
+
+    given = (load(task.data.path(part)) for part in ("train", "dev"))
+    with pytest.raises(KeyboardInterrupt):
+        training.train(
+            *given,
+            architecture=asked.architecture,
+            settings=asked.settings,
+            unfinished=unfinished,
+            progress=killed,
+        )
+    kept = unfinished.kept()
+    assert kept is not None
+    assert len(kept["history"]) == 4
+    after, _ = train(tmp_path, asked)
+    assert (after[asked].dev, after[asked].test) == (whole[asked].dev, whole[asked].test)
+    ours, theirs = (folder / "models" / asked.folder / checkpoint.WEIGHTS for folder in (tmp_path, tmp_path / "whole"))
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert not unfinished.path.exists()
 
 
 def test_other_data_trains_anew(tmp_path: Path) -> None:
