@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.reproduction import pages
     from attnaudit.reproduction.options import Options
     from attnaudit.reproduction.papers import paper
-    from attnaudit.reproduction.running import reproduce
+    from attnaudit.reproduction.running import gather, reported
     from attnaudit.reproduction.terminal import summary
     from attnaudit.validation.terminal import progress_bar
     from attnaudit.zoo.vectors import Vectors
@@ -94,8 +94,10 @@ def run(options: argparse.Namespace) -> int:
         quick=options.quick,
         vectors=None if options.vectors is None else Vectors.of(options.vectors),
     )
-    found = reproduce(asked, shown=progress_bar)
-    written = pages.write(found, asked.folder / "papers", asked.report)
+    gathered = gather(asked, shown=progress_bar)
+    with pages.alone(asked.folder / "papers"):
+        found = reported(gathered)
+        written = pages.write(found, asked.folder / "papers", asked.report)
     print(summary(found, width=shutil.get_terminal_size((100, 24)).columns))
     for path in written:
         print(path)

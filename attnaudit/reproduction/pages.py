@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock
 
 from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file
@@ -43,6 +45,21 @@ class Page:
 
 #: The claims of all papers of a folder together.
 TOGETHER = "claims.md"
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No other run adds to the reports of the folder meanwhile. Raises ReportError where nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / LOCK).acquire()
+    except OSError as error:
+        raise ReportError(
+            f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be."
+        ) from error
+    with held:
+        yield
 
 
 def write(one: Reproduction, folder: Path, stem: str) -> list[Path]:

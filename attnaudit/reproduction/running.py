@@ -6,8 +6,8 @@ import fnmatch
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
@@ -34,15 +34,31 @@ QUICK_TRAINING = {"epochs": 4, "learning_rate": 0.01}
 QUICK_SIZES = {"embedding_size": 32, "hidden_size": 16, "attention_size": 16}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What a run found, before it is laid out. created: when it began; began: the same on a clock of its own."""
+
+    options: Options
+    corpora: Sequence[str]
+    rows: list[RowRun]
+    data: dict[str, Prepared]
+    created: str
+    began: float
+
+
 def reproduce(options: Options, *, shown: Shown) -> Reproduction:
-    """Train, audit and lay out what is asked for; rows of an earlier run that are not asked for now are kept.
+    """`gather`, and `reported` at once."""
+    return reported(gather(options, shown=shown))
+
+
+def gather(options: Options, *, shown: Shown) -> Gathered:
+    """Train and audit what is asked for.
 
     shown: a word for what is being done -> a progress bar. Raises AuditError: before any training for files that are
     missing, tables and rows that do not exist.
     """
-    started, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    earlier = options.folder / "papers" / f"{options.report}.json"
-    _same_vectors(earlier, options)  # a file that cannot be added to is named before hours of training
+    began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    _earlier(options)  # a file that cannot be added to is named before hours of training
     corpora = options.paper.corpora if options.data_root else (EMBEDDED,)
     tables = _tables(options)
     chosen = [row for table in tables for row in _rows(table, corpora, options)]
@@ -65,7 +81,14 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
             told=told,
         )
     _gather(chosen, models, measured, {**untrained, **unaudited})
-    before = pages.read_if_there(earlier)  # by now another run may have added to it
+    return Gathered(options=options, corpora=corpora, rows=chosen, data=data, created=created, began=began)
+
+
+def reported(gathered: Gathered) -> Reproduction:
+    """Laid out, with the rows of earlier runs that were not asked for now. Another run may have added some meanwhile:
+    who writes the result does both within `pages.alone`."""
+    options = gathered.options
+    before = _earlier(options)
     found = Reproduction(
         schema_version=SCHEMA_VERSION,
         paper=options.paper.name,
@@ -73,13 +96,16 @@ def reproduce(options: Options, *, shown: Shown) -> Reproduction:
         citation=options.paper.citation,
         quick=options.quick,
         command=options.command,
-        created=created,
+        created=gathered.created,
         attnaudit=__version__,
-        seconds=time.perf_counter() - started,
+        seconds=time.perf_counter() - gathered.began,
         jobs=options.jobs,
         environment=describe_environment(device="cpu", threads=1),
-        data={**(before.data if before else {}), **{name: one.rows for name, one in data.items()}},
-        tables=[laid_out(table, corpora, chosen, before, options, created) for table in options.paper.tables],
+        data={**(before.data if before else {}), **{name: one.rows for name, one in gathered.data.items()}},
+        tables=[
+            laid_out(table, gathered.corpora, gathered.rows, before, options, gathered.created)
+            for table in options.paper.tables
+        ],
         vectors=_recorded(options.vectors),
     )
     return msgspec.structs.replace(
@@ -100,14 +126,17 @@ def _recorded(vectors: Vectors | None) -> WordVectors | None:
     return WordVectors(name=vectors.name, width=vectors.width, sha256=vectors.sha256)
 
 
-def _same_vectors(earlier: Path, options: Options) -> None:
-    """Raises ReportError for a report that cannot be read, or is of other word vectors of the same name."""
-    before = pages.read_if_there(earlier)
+def _earlier(options: Options) -> Reproduction | None:
+    """The report that the rows are added to. Raises ReportError for one that cannot be read, or is of other word
+    vectors of the same name."""
+    path = options.folder / "papers" / f"{options.report}.json"
+    before = pages.read_if_there(path)
     if before and before.vectors and options.vectors and before.vectors.sha256 != options.vectors.sha256:
         raise ReportError(
-            f"{earlier}: its rows started from another file called {before.vectors.name}. Rename "
+            f"{path}: its rows started from another file called {before.vectors.name}. Rename "
             f"{options.vectors.path}, or give another --out."
         )
+    return before
 
 
 def _tables(options: Options) -> list[TablePlan]:

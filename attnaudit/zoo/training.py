@@ -179,7 +179,7 @@ def train(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sums then do not depend on the number of cores, and batches this small gain nothing from more."""
+    """Sums then do not depend on the number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

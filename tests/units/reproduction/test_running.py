@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,6 +135,31 @@ def test_a_run_keeps_the_rows_that_another_run_adds_meanwhile(tmp_path: Path) ->
 
     found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, shown=beside_another)
     assert [bool(row.lines) for row in found.tables[0].rows] == [True, True, False]
+
+
+def test_one_run_at_a_time_adds_to_a_report(tmp_path: Path) -> None:
+    entered: list[str] = []
+
+    def other() -> None:
+        with running.pages.alone(tmp_path):
+            entered.append("other")
+
+    with running.pages.alone(tmp_path):
+        waiting = threading.Thread(target=other)
+        waiting.start()
+        waiting.join(timeout=0.3)
+        entered.append("this")
+    waiting.join()
+    assert entered == ["this", "other"]
+
+
+def test_a_folder_for_reports_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "papers").write_text("")
+    with (
+        pytest.raises(AuditError, match=r"papers: cannot be written.*--out"),
+        running.pages.alone(tmp_path / "papers"),
+    ):
+        pass
 
 
 def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: Path) -> None:
