@@ -48,9 +48,9 @@ class Dataset:
 
 
 def sources_of(instances: Sequence[Instance]) -> list[str]:
-    """What each instance is resampled with: its source, else the least id of those with its text and query, since rows
-    that are given twice say no more than once."""
+    """What each instance is resampled with: its source, else the rows without one that have its text and query, since
+    rows that are given twice say no more than once. A row's id is no source of that name."""
     first: dict[tuple[str, str | None], str] = {}
     for one in sorted(instances, key=lambda one: one.id):
         first.setdefault((one.text, one.query), one.id)
-    return [one.source or first[one.text, one.query] for one in instances]
+    return [f"source {one.source}" if one.source else f"row {first[one.text, one.query]}" for one in instances]

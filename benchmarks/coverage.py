@@ -26,14 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.f1_drop import F1Drop
-from attnaudit.checks.intervals import (
-    Groups,
-    Spread,
-    mean_interval,
-    median_interval,
-    proportion_interval,
-    ratio_interval,
-)
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval, median_interval, proportion_interval, ratio_interval
+from attnaudit.checks.spreads import Spread
 from attnaudit.instances import Instance
 from attnaudit.measurement.measurements import Measurements
 
@@ -153,7 +148,7 @@ def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
     return Scenario("ratio of means", shape, draw, lambda n: truth)
 
 
-def of_f1(shape: str, changed: Population | float, replacements: int) -> Scenario:
+def of_f1(shape: str, changed: Population | float, replacements: int, *, sources: bool = False) -> Scenario:
     """Two classes with the demo model's confusion; each instance has its own chance that a replacement flips it."""
     counts = shapes()["uniform"]
     cells = [(t, p) for t in (0, 1) for p in (0, 1)]
@@ -176,9 +171,10 @@ def of_f1(shape: str, changed: Population | float, replacements: int) -> Scenari
         chosen = random.choice(4, n, p=share)
         labels, predicted = np.array(cells)[chosen].T
         chance = np.full(n, changed) if isinstance(changed, float) else changed.at(random.random(n))
-        flipped = random.random((n, replacements)) < chance[:, None]
+        instances, members = clustered(n, random) if sources else apart(n)
+        drawn = [uniform_of(members, random, CORRELATION if sources else 0.0) for _ in range(replacements)]
+        flipped = np.column_stack(drawn) < chance[:, None]
         replaced = np.where(flipped, 1 - predicted[:, None], predicted[:, None]).astype(np.float64)
-        instances, _ = apart(n)
         measured = Measurements(
             model="m", data="d", seed=0, classes=names, instances=instances, tokens=[], labels=labels,
             predicted=predicted,
@@ -186,7 +182,8 @@ def of_f1(shape: str, changed: Population | float, replacements: int) -> Scenari
         groups = Groups.of(instances, np.ones(n, dtype=bool))
         return F1Drop.of(measured, replaced).interval(groups, confidence=LEVELS[0])
 
-    return Scenario("ΔF1, " + ("uniform" if replacements == 1 else "permutations"), shape, draw, lambda n: truth)
+    name = "ΔF1, " + ("uniform" if replacements == 1 else "permutations") + (", sources of 1 to 8" if sources else "")
+    return Scenario(name, shape, draw, lambda n: truth)
 
 
 def of_ranking(shape: str, told: Sequence[float], attention: Sequence[float]) -> Scenario:
@@ -242,6 +239,7 @@ def scenarios() -> list[Scenario]:
     found.append(of_f1("flips as measured", known["permutation flips"], PERMUTATIONS))
     found.append(of_ranking("in order", (1.2, 0.8, 0.5, 0.25, 0.0), (0.4, 0.25, 0.15, 0.12, 0.08)))
     found.append(of_ranking("partly in order", (0.5, 1.2, 0.8, 0.0, 0.25), (0.4, 0.25, 0.15, 0.12, 0.08)))
+    found += [of_f1(shape, share, 1, sources=True) for shape, share in (("4% flip", 0.04), ("30% flip", 0.3))]
     return found
 
 

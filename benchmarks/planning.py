@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.checks.intervals import Groups, Spread, mean_interval, proportion_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval, proportion_interval
 from attnaudit.checks.planning import POWER, plan
+from attnaudit.checks.spreads import Spread
 from attnaudit.checks.verdict import decide
 from attnaudit.records import Requirement, VerdictName
 from benchmarks import coverage

@@ -67,8 +67,8 @@ def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
 class Randomised:
     """.attention.tau, .gradient.tau: Kendall's τ-b between the model's and a re-drawn copy's attention, and gradient
     norm at the inputs (each of its own predicted class), mean over the copies. .jsd: Jensen-Shannon divergence (nats)
-    of the same. .tau.floor, .jsd.floor: the same between two copies, mean over pairs. Undefined with one token; τ also
-    where all are tied."""
+    of the same. .tau.1, ...: of each copy. .tau.floor, .jsd.floor: the same between two copies, mean over pairs.
+    Undefined with one token; τ also where all are tied."""
 
     name = "randomised"
     requires: tuple[str, ...] = ("gradient.meister.inputs",)
@@ -100,9 +100,11 @@ class Randomised:
         scalars: dict[str, Tensor] = {}
         for what, (own, *copies) in rows.items():
             for name, compare in (("tau", kendall_tau_b), ("jsd", jensen_shannon)):
-                found = torch.stack([compare(own, copy, real) for copy in copies]).nanmean(0)
+                each = torch.stack([compare(own, copy, real) for copy in copies])
                 between = torch.stack([compare(a, b, real) for a, b in combinations(copies, 2)]).nanmean(0)
-                scalars[f"{self.name}.{what}.{name}"] = found.masked_fill(undefined, torch.nan)
+                scalars[f"{self.name}.{what}.{name}"] = each.nanmean(0).masked_fill(undefined, torch.nan)
+                for number, one in enumerate(each, start=1):
+                    scalars[f"{self.name}.{what}.{name}.{number}"] = one.masked_fill(undefined, torch.nan)
                 scalars[f"{self.name}.{what}.{name}.floor"] = between.masked_fill(undefined, torch.nan)
         return Columns(scalars=scalars)
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import LN2, Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons
-from attnaudit.checks.intervals import Groups, Spread, bracket, mean_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval
+from attnaudit.checks.spreads import Spread, bracket
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Direction, Reference, Series

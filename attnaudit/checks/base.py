@@ -13,8 +13,10 @@ import numpy as np
 
 from attnaudit.checks import verdict as verdicts
 from attnaudit.checks.evidence import Evidence, histogram, reasons, worst
-from attnaudit.checks.intervals import Groups, Spread, bracket, mean_interval, shifted
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval
 from attnaudit.checks.planning import plan
+from attnaudit.checks.spreads import Spread, bracket, shifted
 from attnaudit.checks.sweep import swept
 from attnaudit.checks.threshold import Expression, parse
 from attnaudit.errors import CheckError, nearest
@@ -165,6 +167,7 @@ class Check:
             n=n,
             n_defined=n_defined,
             fail_interval=fail_interval,
+            missing=found.missing,
         )
         planning = None
         if verdict == "inconclusive" and requirement and spread and found.value is not None:
@@ -259,10 +262,16 @@ class Check:
             return replace(found, value=None, defined=both), None
         number = float(limit[both].mean())
         groups = Groups.of(measurements.instances, both)
+        low, high = self.description.bounds
+        least, most = asked.range(low, high)
 
         def spread(values: Floats) -> Spread | None:
             return mean_interval(
-                values - limit, groups, confidence=self.confidence, generator=self.generator(measurements, "interval")
+                values - limit,
+                groups,
+                confidence=self.confidence,
+                generator=self.generator(measurements, "interval"),
+                bounds=(low - most, high - least),
             )
 
         below = spread(found.values)

@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike
 
 from attnaudit.checks.base import TOKEN_COLUMNS, Check, Description, Parameter
 from attnaudit.checks.evidence import Evidence, mean_of, reasons
-from attnaudit.checks.intervals import Groups, Spread, mean_interval, median_interval, proportion_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval, median_interval, proportion_interval
+from attnaudit.checks.spreads import Spread
 from attnaudit.errors import AuditError, CheckError, nearest, raised_at
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.readings import split
@@ -67,9 +69,13 @@ class CustomCheck(Check):
         statistic = self.definition.statistic
         value = mean_of(values) if statistic != "median" else (float(np.median(kept)) if len(kept) else None)
         groups = Groups.of(measurements.instances, ~missing)
+        interval = self._interval(measurements, values, groups)
         return Evidence(
             value=value,
-            interval=self._interval(measurements, values, groups),
+            interval=interval,
+            missing="all values are alike: give the check low and high, between which others may lie"
+            if interval is None and len(groups) > 1
+            else "",
             defined=~missing,
             undefined=reasons(("the check returned NaN", missing)),
             values=values,

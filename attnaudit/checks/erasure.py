@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
-from attnaudit.checks.intervals import Groups, Spread, mean_interval, ratio_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval, ratio_interval
+from attnaudit.checks.spreads import Spread
 from attnaudit.checks.verdict import noted
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
@@ -144,6 +146,9 @@ class Erasure(Check):
             reference_values={"floor": shuffled, "ceiling": reach} if self.against == "random" else {},
             details=details,
             charts=(self._chart(measurements),),
+            missing="the gain of the signed leave-one-out order is not clearly above 0: a share of it has no interval"
+            if interval is None and value is not None and len(groups) > 1
+            else "",
             note="the signed leave-one-out order gains nothing over a random one, so there is no share of it"
             if value is None and len(groups)
             else "",
@@ -167,7 +172,9 @@ class Erasure(Check):
         known = len(groups) > 0 and bool(total[2] > 0)
         return (
             float(total[0] / total[2]) if known else None,
-            ratio_interval(gain, reach, groups, confidence=self.confidence, generator=generator) if known else None,
+            ratio_interval(gain, reach, groups, confidence=self.confidence, generator=generator, extremes=(-1.0, 1.0))
+            if known
+            else None,
             (
                 Reference(
                     name="floor",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.checks.intervals import Spread
+from attnaudit.checks.spreads import Spread
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Histogram, Reference, Shown
 
@@ -21,7 +21,8 @@ class Evidence:
     None for a statistic of the whole data set. defined: (n,) which instances the statistic counts. undefined: reason ->
     how many instances. ranked: (n,) which instances may be shown as the worst; all defined ones by default.
     reference_values: (n,) per instance, of the references whose mean a threshold can be relative to. upper: (n,) where
-    the values are only known to lie between `values` and it."""
+    the values are only known to lie between `values` and it. missing: why there is no interval, where it is not for
+    want of sources."""
 
     value: float | None
     interval: Spread | None
@@ -37,6 +38,7 @@ class Evidence:
     details: dict[str, Detail] = field(default_factory=dict)
     charts: tuple[Chart, ...] = ()
     note: str = ""
+    missing: str = ""
 
 
 def mean_of(values: Floats) -> float | None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnaudit.checks.intervals import Groups, Spread, linearised_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import linearised_interval
+from attnaudit.checks.spreads import Spread
 from attnaudit.measurement.measurements import Floats, Measurements
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import Direction
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence
-from attnaudit.checks.intervals import Groups, Spread
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.spreads import Spread
 from attnaudit.checks.subsampling import FEWEST_TO_HALVE, from_half_samples, half_samples
 from attnaudit.measurement.measurements import Floats, Measurements, Table
 from attnaudit.records import Chart, Reference, Series

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Evidence
-from attnaudit.checks.intervals import Groups
+from attnaudit.checks.groups import Groups
 from attnaudit.checks.subsampling import subsampling_interval
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import Direction, Reference

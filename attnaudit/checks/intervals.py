@@ -1,27 +1,24 @@
 """Seeded confidence intervals over instances; rows that share a source are resampled together.
 
-Nothing depends on the order of the rows: groups are sorted by the name of their source before anything is drawn. How
-often each kind of interval holds the true value is measured by benchmarks/coverage.py.
+How often each kind of interval holds the true value is measured by benchmarks/coverage.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnaudit.instances import Instance, sources_of
+from attnaudit.checks.groups import FEW_GROUPS, Groups, few_sources, jackknife_error, leverage, share_error
+from attnaudit.checks.spreads import Spread, clip, normal_reach, point
 from attnaudit.measurement.measurements import Floats
 from attnaudit.records import Interval
 
 RESAMPLES = 4000
-FEW_GROUPS = 10
 #: A tail with fewer draws than this is extended from the last one that has as many.
 TAIL_DRAWS = 5
-#: Of `linearised_interval`: how many rows are added, and the step of the derivative, in rows.
-PSEUDO_ROWS = 2.0
+#: Of `linearised_interval`: how many sources are added, and the step of the derivative, in rows.
+PSEUDO_SOURCES = 2.0
 STEP = 1e-3
 #: Where benchmarks/coverage.md finds intervals of means short: skewness beyond the one, sources below the other.
 SKEWED = 2.0
@@ -35,87 +32,13 @@ CHUNK = 4_000_000
 Statistic = Callable[[Floats], Floats]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """How far a statistic may lie from the truth: an interval at any confidence, from one set of resamples.
-
-    error: the standard error of the statistic. confidence: the level of `low` and `high`. caution: what measured
-    coverage says against the interval, in words, or nothing. find: confidence -> interval.
-    """
-
-    error: float
-    confidence: float
-    find: Callable[[float], Interval] = field(repr=False)
-    caution: str = ""
-
-    def at(self, confidence: float) -> Interval:
-        return self.find(confidence)
-
-    @property
-    def low(self) -> float:
-        return self.at(self.confidence).low
-
-    @property
-    def high(self) -> float:
-        return self.at(self.confidence).high
-
-    @property
-    def method(self) -> str:
-        return self.at(self.confidence).method
-
-
-def _normal(confidence: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + confidence) / 2))
-
-
 def upper_tail(values: Floats, tail: float) -> float:
     """The quantile that `tail` of the values lie beyond; past the last few draws it grows as a normal tail does."""
     least = TAIL_DRAWS / len(values)
     found = float(np.quantile(values, 1 - max(tail, least), method="higher"))
     if tail < least and found > 0:
-        found *= _normal(1 - 2 * tail) / _normal(1 - 2 * least)
+        found *= normal_reach(1 - 2 * tail) / normal_reach(1 - 2 * least)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Rows by source, in an order of their own.
-
-    rows: (n,) positions of the chosen instances, sorted by source and id. starts: (G,) where each group begins in
-    `rows`.
-    """
-
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, instances: Sequence[Instance], chosen: NDArray[np.bool_]) -> Groups:
-        """Groups of those instances for which `chosen` is true."""
-        names = list(zip(sources_of(instances), (one.id for one in instances), strict=True))
-        rows = sorted(np.flatnonzero(chosen).tolist(), key=names.__getitem__)
-        starts = [i for i, row in enumerate(rows) if i == 0 or names[row][0] != names[rows[i - 1]][0]]
-        return cls(np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        return np.diff(np.append(self.starts, len(self.rows)))
-
-    @property
-    def effective(self) -> float:
-        """The number of equally large groups that would hold as much: less than G where a few hold most rows."""
-        sizes = self.sizes.astype(np.float64)
-        return float(sizes.sum() ** 2 / (sizes**2).sum())
-
-    def sums(self, columns: Floats) -> Floats:
-        """(n_all, D) numbers per instance -> (G, D) sums per group."""
-        if not len(self):
-            return np.zeros((0, columns.shape[1]))
-        return np.add.reduceat(columns[self.rows], self.starts, axis=0)
 
 
 def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
@@ -132,17 +55,6 @@ def _resampled(statistic: Statistic, sums: Floats, generator: np.random.Generato
     return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
 
 
-def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Both ends brought within the bounds."""
-    return float(np.clip(low, *bounds)), float(np.clip(high, *bounds))
-
-
-def _leverage(parts: Floats) -> Floats:
-    """(G,) 1 / (1 - share of the total)²: what a delete-one-group jackknife gives the squared sum of each group."""
-    found: Floats = 1 / (1 - np.clip(parts / parts.sum(), 0.0, 0.99)) ** 2
-    return found
-
-
 def mean_interval(
     values: Floats,
     groups: Groups,
@@ -151,12 +63,13 @@ def mean_interval(
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> Spread | None:
-    """Interval of the mean of `values` (n_all,) over the rows of `groups`; None with fewer than two groups.
+    """Interval of the mean of `values` (n_all,), which lie within `bounds`, over the rows of `groups`; None with fewer
+    than two groups.
 
     As `ratio_interval`, with the number of rows below the line.
     """
     return ratio_interval(
-        values, np.ones_like(values), groups, confidence=confidence, generator=generator, bounds=bounds
+        values, np.ones_like(values), groups, confidence=confidence, generator=generator, bounds=bounds, extremes=bounds
     )
 
 
@@ -168,13 +81,16 @@ def ratio_interval(
     confidence: float,
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
+    extremes: tuple[float, float] = (-np.inf, np.inf),
 ) -> Spread | None:
     """Interval of sum(above) / sum(below), both (n_all,), over the rows of `groups`.
 
     The studentised bootstrap (bootstrap-t; Davison & Hinkley 1997, 5.2) with the delete-one-group jackknife's standard
-    error of a ratio: it follows skewed values where a normal interval does not. With fewer than 10 groups, Student's t
-    on the effective number of groups less one. None with fewer than
-    two groups, or where the sum below is not clearly above 0 (less than 4 standard errors): a ratio to it may be
+    error of a ratio: it follows skewed values where a normal interval does not. Where the groups weigh as few as fewer
+    than 10 of equal size, Student's t on that number less one. bounds: of the ratio. extremes: the least and the
+    largest that one row may have above, with 1 below; where all rows have the same ratio, rows that were not drawn may
+    still have those (see `_all_alike`). None with fewer than two groups, where all rows are alike and nothing is known
+    of extremes, or where the sum below is not clearly above 0 (less than 4 standard errors): a ratio to it may be
     anything.
     """
     from scipy.special import stdtrit
@@ -184,16 +100,17 @@ def ratio_interval(
         return None
     parts = groups.sums(np.column_stack([above, below]))
     total = parts.sum(0)
-    error = _jackknife_error(parts[:, 1] - total[1] * groups.sizes / len(groups.rows), parts[:, 1])
+    error = jackknife_error(parts[:, 1] - total[1] * groups.sizes / len(groups.rows), parts[:, 1])
     if total[1] <= CLEARLY * error:
         return None
     ratio = float(total[0] / total[1])
     kept = above[groups.rows]
     if np.ptp(kept - ratio * below[groups.rows]) == 0 or (np.ptp(kept) == 0 and np.ptp(below[groups.rows]) == 0):
-        return _point(float(kept[0]) / float(below[groups.rows][0]), confidence, "all values are equal")
+        mean = float(below[groups.rows].mean())
+        return _all_alike(ratio, mean, groups, confidence=confidence, bounds=bounds, extremes=extremes)
     base = groups.sums(np.column_stack([above - ratio * below, below]))
     squares = np.column_stack([base[:, 0] ** 2, base[:, 0] * base[:, 1], base[:, 1] ** 2])
-    sums = np.column_stack([base, squares * _leverage(base[:, 1])[:, None]])
+    sums = np.column_stack([base, squares * leverage(base[:, 1])[:, None]])
 
     def centre_and_error(totals: Floats) -> tuple[Floats, Floats]:
         s, size, ss, sn, nn = totals.T
@@ -210,7 +127,7 @@ def ratio_interval(
         return np.where(own > 1e-9 * error, centre / np.maximum(own, 1e-300), np.where(centre == 0, 0.0, moved))
 
     t = np.empty(0)
-    if count >= FEW_GROUPS:
+    if groups.effective >= FEW_GROUPS:
         with np.errstate(over="ignore", invalid="ignore"):
             t = _resampled(studentised, sums, generator)
     freedom = max(1.0, groups.effective - 1)
@@ -226,18 +143,16 @@ def ratio_interval(
         low, high = clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=asked, method=method)
 
-    caution = _caution((above - ratio * below)[groups.rows], count)
+    caution = _caution((above - ratio * below)[groups.rows], groups)
     return Spread(error=error, confidence=confidence, find=find, caution=caution)
 
 
-def _caution(residuals: Floats, sources: int) -> str:
+def _caution(residuals: Floats, groups: Groups) -> str:
     """What measured coverage says against an interval of a mean of such values, or nothing."""
+    few, sources = few_sources(groups), len(groups)
+    if few:
+        return f"{few}: with so few, a 95% interval of skewed values was measured to hold the truth in 91% of samples"
     skewness = float((residuals**3).mean() / max(float((residuals**2).mean()) ** 1.5, 1e-300))
-    if sources < FEW_GROUPS:
-        return (
-            f"there are only {sources} independent sources: with so few, a 95% interval of skewed values was measured "
-            "to hold the truth in 92% of samples"
-        )
     if abs(skewness) <= SKEWED or sources >= SOURCES_OF_SKEWED:
         return ""
     return (
@@ -246,39 +161,38 @@ def _caution(residuals: Floats, sources: int) -> str:
     )
 
 
-def _point(value: float, confidence: float, why: str) -> Spread:
+def _all_alike(
+    ratio: float,
+    mean: float,
+    groups: Groups,
+    *,
+    confidence: float,
+    bounds: tuple[float, float],
+    extremes: tuple[float, float],
+) -> Spread | None:
+    """Where every row has the same ratio: as far as it comes when a share z² / (G + z²) of the rows, which G effective
+    groups may all have missed (Wilson's upper end at none), are at an extreme instead. mean: of what is below."""
+    from scipy.special import stdtrit
+
+    if not np.isfinite(extremes).all():
+        return None
+    size = groups.effective
+    freedom = max(1.0, size - 1)
+
+    def find(asked: float) -> Interval:
+        z2 = float(stdtrit(freedom, (1 + asked) / 2)) ** 2
+        missed = z2 / (size + z2)
+        low, high = (((1 - missed) * ratio * mean + missed * end) / ((1 - missed) * mean + missed) for end in extremes)
+        low, high = clip(min(low, ratio), max(high, ratio), bounds)
+        return Interval(low=low, high=high, confidence=asked, method="all values are alike; others may be missed")
+
+    own = find(confidence)
     return Spread(
-        error=0.0,
+        error=(own.high - own.low) / (2 * normal_reach(confidence)),
         confidence=confidence,
-        find=lambda asked: Interval(low=value, high=value, confidence=asked, method=why),
-    )
-
-
-def bracket(below: Spread, above: Spread) -> Spread:
-    """From the lower end of one to the upper end of the other: of a value that is only known to lie between two."""
-
-    def find(asked: float) -> Interval:
-        low, high = below.at(asked), above.at(asked)
-        return Interval(
-            low=low.low, high=high.high, confidence=asked, method=f"{low.method}, from the found to the upper bound"
-        )
-
-    return Spread(
-        error=max(below.error, above.error),
-        confidence=below.confidence,
         find=find,
-        caution=below.caution or above.caution,
+        caution=few_sources(groups),
     )
-
-
-def shifted(spread: Spread, by: float, what: str) -> Spread:
-    """The same spread around another point."""
-
-    def find(asked: float) -> Interval:
-        one = spread.at(asked)
-        return Interval(low=one.low + by, high=one.high + by, confidence=asked, method=f"{one.method}, {what}")
-
-    return Spread(error=spread.error, confidence=spread.confidence, find=find, caution=spread.caution)
 
 
 def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spread | None:
@@ -294,12 +208,11 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spr
     kept = np.sort(values[groups.rows])
     median, size = float(np.median(kept)), len(kept)
     if kept[0] == kept[-1]:
-        return _point(median, confidence, "all values are equal")
+        return point(median, confidence, "all values are equal")
     # A value on the median counts half, so that ties on it do not make the share differ from one half.
-    share = np.where(values < median, 1.0, np.where(values == median, 0.5, 0.0))
-    error = max(_share_error(share, groups), 0.0)
-    # Independent rows would have one half; ties on the median make the observed error smaller, never the true one.
-    error = max(error, 0.5 / float(np.sqrt(size))) if len(groups) == size else max(error, 0.5 / size)
+    # They make its error smaller than that of the share below or at it, and than that of independent rows.
+    shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
+    error = max(0.5 / float(np.sqrt(size)), *(share_error(np.asarray(one, dtype=np.float64), groups) for one in shares))
     freedom = max(1.0, groups.effective - 1)
 
     def find(asked: float) -> Interval:
@@ -309,24 +222,17 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spr
         return Interval(low=float(low), high=float(high), confidence=asked, method="Woodruff interval over sources")
 
     own = find(confidence)
-    return Spread(error=(own.high - own.low) / (2 * _normal(confidence)), confidence=confidence, find=find)
-
-
-def _jackknife_error(sums: Floats, parts: Floats) -> float:
-    """Standard error of a sum of (G,) deviations by the delete-one-group jackknife; parts: each group's share."""
-    count = len(sums)
-    return float(np.sqrt((sums**2 * _leverage(parts)).sum() * (count - 1) / count))
-
-
-def _share_error(values: Floats, groups: Groups) -> float:
-    """Standard error of the mean of the values over groups."""
-    kept = values[groups.rows]
-    sums = groups.sums((values - kept.mean())[:, None])[:, 0]
-    return _jackknife_error(sums, groups.sizes.astype(np.float64)) / len(kept)
+    return Spread(
+        error=(own.high - own.low) / (2 * normal_reach(confidence)),
+        confidence=confidence,
+        find=find,
+        caution=few_sources(groups),
+    )
 
 
 def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> Spread | None:
-    """Wilson's interval of the share of ones, with the effective number of rows that the grouping leaves."""
+    """Wilson's interval of the share of ones, with the effective number of rows that the grouping leaves: no more than
+    that of its groups where fewer than 10 hold the rarer value, which is too few to see how alike their rows are."""
     from scipy.special import stdtrit
 
     if len(groups) < 2:
@@ -335,8 +241,11 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     share = float(values[groups.rows].mean())
     effective = groups.effective
     if 0 < share < 1:
-        spread = _share_error(values, groups) ** 2
+        spread = share_error(values, groups) ** 2
         effective = min(float(size), share * (1 - share) / spread) if spread > 0 else float(size)
+        rarer = values if share <= 0.5 else 1 - values
+        if np.count_nonzero(groups.sums(rarer[:, None])) < FEW_GROUPS:
+            effective = min(effective, groups.effective)
     freedom = max(1.0, groups.effective - 1)
 
     def wilson(asked: float) -> tuple[float, float]:
@@ -351,7 +260,12 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
         return Interval(low=low, high=high, confidence=asked, method="Wilson interval over sources")
 
     middle = wilson(confidence)[0]
-    return Spread(error=float(np.sqrt(middle * (1 - middle) / effective)), confidence=confidence, find=find)
+    return Spread(
+        error=float(np.sqrt(middle * (1 - middle) / effective)),
+        confidence=confidence,
+        find=find,
+        caution=few_sources(groups),
+    )
 
 
 def linearised_interval(
@@ -363,13 +277,14 @@ def linearised_interval(
     confidence: float,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> Spread | None:
-    """Interval of a smooth function of sums, such as F1 of counts, with two pseudo-rows added.
+    """Interval of a smooth function of sums, such as F1 of counts, with two pseudo-sources added.
 
     statistic: (b, D) totals -> (b,) values. columns: (n_all, D) per instance. pseudo: (P, D) kinds of row, which share
-    the weight of two rows: where nothing differs in the sample they keep the interval from being a point, as in the
-    adjusted interval of a difference of paired proportions (Agresti & Min 2005; Bonett & Price 2012). The error is that
-    of the derivative, by the delete-one-group jackknife, with Student's t; a resampled interval of a rare difference
-    is far too short. None with fewer than two groups, or where the statistic is undefined.
+    the weight of two sources as large as that of an average row: where nothing differs in the sample they keep the
+    interval from being a point, as in the adjusted interval of a difference of paired proportions (Agresti & Min 2005;
+    Bonett & Price 2012). The error is that of the derivative, by the delete-one-group jackknife, with Student's t; a
+    resampled interval of a rare difference is far too short. None with fewer than two groups, or where the statistic
+    is undefined.
     """
     from scipy.special import stdtrit
 
@@ -378,7 +293,9 @@ def linearised_interval(
         return None
     sums = groups.sums(columns)
     observed = float(statistic(sums.sum(0)[None])[0])
-    total = sums.sum(0) + PSEUDO_ROWS * pseudo.mean(0)
+    sizes = groups.sizes.astype(np.float64)
+    weight = PSEUDO_SOURCES * float((sizes**2).sum() / sizes.sum())
+    total = sums.sum(0) + weight * pseudo.mean(0)
 
     def derivative(rows: Floats) -> Floats:
         step = max(1, CHUNK // max(1, rows.shape[1]))
@@ -386,8 +303,8 @@ def linearised_interval(
         return np.concatenate([statistic(total + part) - statistic(total - part) for part in parts]) / (2 * STEP)
 
     value = float(statistic(total[None])[0])
-    spread = _jackknife_error(derivative(sums), groups.sizes.astype(np.float64)) ** 2
-    spread += PSEUDO_ROWS * (derivative(pseudo) ** 2).mean()
+    spread = jackknife_error(derivative(sums), sizes) ** 2
+    spread += weight * (derivative(pseudo) ** 2).mean()
     if not np.isfinite([observed, value, spread]).all():
         return None
     error, freedom = float(np.sqrt(spread)), max(1.0, groups.effective - 1)
@@ -396,7 +313,7 @@ def linearised_interval(
         reach = float(stdtrit(freedom, (1 + asked) / 2)) * error
         low, high = clip(min(observed, value - reach), max(observed, value + reach), bounds)
         return Interval(
-            low=low, high=high, confidence=asked, method="linearised over sources, two pseudo-instances added"
+            low=low, high=high, confidence=asked, method="linearised over sources, two pseudo-sources added"
         )
 
-    return Spread(error=error, confidence=confidence, find=find)
+    return Spread(error=error, confidence=confidence, find=find, caution=few_sources(groups))

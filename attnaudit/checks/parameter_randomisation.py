@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import stdev
 from typing import Literal
 
 import numpy as np
 
 from attnaudit.checks.base import LN2, Check, Description, registered
 from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
-from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval
+from attnaudit.checks.spreads import widened
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import Reference
@@ -21,7 +24,8 @@ WORDS = {"attention": "attention", "gradient": "the gradient's importance"}
 @dataclass(frozen=True, kw_only=True)
 class ParameterRandomisation(Check):
     """How alike the model's attention (or gradient norm at the inputs) is to that of copies with re-drawn parameters,
-    per instance, mean over 3 copies and over instances.
+    per instance, mean over 3 copies and over instances. The interval is over instances and over copies (Student's t):
+    where copies differ, so few decide little.
 
     of: "attention" or "gradient". measure: "tau", Kendall's τ-b, with at_most; or "jsd", Jensen-Shannon divergence in
     nats, with at_least. Every parameter's entries are drawn again from a normal with that parameter's own mean and
@@ -72,15 +76,25 @@ class ParameterRandomisation(Check):
         found = measurements.scalar(column)
         missing = np.isnan(found)
         bounds = self.description.bounds
+        groups = Groups.of(measurements.instances, ~missing)
+        over_rows = mean_interval(
+            found,
+            groups,
+            confidence=self.confidence,
+            generator=self.generator(measurements, "interval"),
+            bounds=bounds,
+        )
+        copies = [
+            mean_of(values[groups.rows])
+            for name, values in measurements.scalars.items()
+            if name.removeprefix(f"{column}.").isdigit()
+        ]
+        known = [one for one in copies if one is not None]
         return Evidence(
             value=mean_of(found),
-            interval=mean_interval(
-                found,
-                Groups.of(measurements.instances, ~missing),
-                confidence=self.confidence,
-                generator=self.generator(measurements, "interval"),
-                bounds=bounds,
-            ),
+            interval=widened(over_rows, stdev(known) / len(known) ** 0.5, len(known) - 1, "and over copies", bounds)
+            if over_rows and len(known) > 1
+            else None,
             defined=~missing,
             undefined=reasons(
                 ("a single token", missing & (measurements.lengths < 2)),
@@ -103,6 +117,7 @@ class ParameterRandomisation(Check):
                 f"mean {'JSD, nats' if self.measure == 'tau' else 'τ-b'}": mean_of(
                     measurements.scalar(f"randomised.{self.of}.{'jsd' if self.measure == 'tau' else 'tau'}")
                 ),
+                **{f"mean of copy {number}": one for number, one in enumerate(copies, start=1)},
                 **by_predicted_class(measurements, found),
             },
         )

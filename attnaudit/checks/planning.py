@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from attnaudit.checks.intervals import Spread
+from attnaudit.checks.spreads import Spread
 from attnaudit.checks.verdict import MINIMUM_DEFINED
 from attnaudit.records import Planning, Requirement
 

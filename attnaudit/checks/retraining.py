@@ -14,7 +14,7 @@ import numpy as np
 from attnaudit.checks.base import Check
 from attnaudit.checks.evidence import Detail, Evidence, reasons
 from attnaudit.checks.f1_drop import F1Drop
-from attnaudit.checks.intervals import Groups
+from attnaudit.checks.groups import Groups
 from attnaudit.errors import CheckError
 from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Series, Severity

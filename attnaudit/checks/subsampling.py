@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.checks.intervals import Groups, Spread, clip, upper_tail
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import upper_tail
+from attnaudit.checks.spreads import Spread, clip
 from attnaudit.measurement.measurements import Floats
 from attnaudit.records import Interval
 

@@ -8,8 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from attnaudit.checks.evidence import Evidence, mean_of, reasons
-from attnaudit.checks.intervals import Groups, mean_interval
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval
+from attnaudit.checks.spreads import Spread, bracket
+from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
 
@@ -17,6 +19,9 @@ from attnaudit.records import Matrix
 class Described(Protocol):
     @property
     def statistic(self) -> str: ...
+
+    @property
+    def bounds(self) -> tuple[float, float]: ...
 
 
 class Swept(Protocol):
@@ -54,25 +59,36 @@ def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> 
         "highest": max(known, default=None),
         "highest at": _best(each, places),
     }
+    notes = list(dict.fromkeys(one.note for one in each.values() if one.note))
     if check.description.statistic != "mean" or len(stacked) < len(each):
         found = Evidence(
             value=sum(known) / len(known) if known else None,
             interval=None,
             defined=np.any([one.defined for one in each.values()], axis=0),
             details=details,
-            note="the mean of the values under the single readings, which has no interval",
+            note="; ".join(["the mean of the values under the single readings, which has no interval", *notes]),
+            missing="the mean of such values under several readings has no interval",
         )
         return found, matrix
-    table = np.stack(stacked)
-    counts = np.logical_not(np.isnan(table)).sum(0)
-    mean = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
+    mean, upper = _mean(stacked), None
+    if any(one.upper is not None for one in each.values()):
+        upper = _mean(
+            [np.fmax(v, v if e.upper is None else e.upper) for v, e in zip(stacked, each.values(), strict=True)]
+        )
     missing = np.isnan(mean)
-    interval = mean_interval(
-        mean,
-        Groups.of(measurements.instances, np.logical_not(missing)),
-        confidence=check.confidence,
-        generator=check.generator(measurements, "sweep"),
-    )
+    groups = Groups.of(measurements.instances, np.logical_not(missing))
+
+    def spread(values: Floats) -> Spread | None:
+        return mean_interval(
+            values,
+            groups,
+            confidence=check.confidence,
+            generator=check.generator(measurements, "sweep"),
+            bounds=check.description.bounds,
+        )
+
+    below, above = spread(mean), None if upper is None else spread(upper)
+    interval = bracket(below, above) if below and above else below
     found = Evidence(
         value=mean_of(mean),
         interval=interval,
@@ -80,9 +96,19 @@ def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> 
         undefined=reasons(("undefined under every reading", missing)),
         values=mean,
         values_label="mean over the readings, per instance",
+        upper=upper,
         details=details,
+        note="; ".join(notes),
     )
     return found, matrix
+
+
+def _mean(of: Sequence[Floats]) -> Floats:
+    """(n,) means over the readings under which an instance has a value, NaN where it has none."""
+    table = np.stack(of)
+    counts = np.logical_not(np.isnan(table)).sum(0)
+    found: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
+    return found
 
 
 def _order(text: str) -> tuple[int, str]:

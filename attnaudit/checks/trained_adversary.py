@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.intervals import Groups, mean_interval
+from attnaudit.checks.groups import Groups
+from attnaudit.checks.intervals import mean_interval
 from attnaudit.checks.retraining import RetrainingCheck, column, f1_of, together
 from attnaudit.checks.seed_variance import other_seeds
 from attnaudit.errors import CheckError

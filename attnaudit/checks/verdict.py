@@ -30,11 +30,13 @@ def decide(
     n: int,
     n_defined: int,
     fail_interval: Interval | None = None,
+    missing: str = "",
 ) -> tuple[VerdictName, str]:
     """The verdict and its reason in words.
 
     undefined: no value, or fewer than 80% of the instances are defined. inconclusive: fewer than 30 are defined, there
-    is no interval, or the threshold lies inside it; also where nothing is required, since nothing is then concluded.
+    is no interval (missing says why), or the threshold lies inside it; also where nothing is required, since nothing is
+    then concluded.
     pass: the whole interval, ends included, is on the required side. fail: the whole of `fail_interval`, by default the
     same one, is on the other. A release passes when every gated check passes, so a false pass of the release needs a
     false pass of each check that should not have passed, and no correction; but a single false failure blocks it, so
@@ -50,7 +52,7 @@ def decide(
     if n_defined < MINIMUM_DEFINED:
         return "inconclusive", f"fewer than {MINIMUM_DEFINED} instances are defined"
     if interval is None:
-        return "inconclusive", "there are too few independent sources for an interval"
+        return "inconclusive", missing or "there are too few independent sources for an interval"
     at_least = requirement.direction == "at_least"
     if interval.low >= requirement.value if at_least else interval.high <= requirement.value:
         return "pass", "the whole interval is on the required side"

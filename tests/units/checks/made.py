@@ -104,6 +104,9 @@ def add_erasure(m: Measurements, random: np.random.Generator) -> None:
         m.scalars[f"randomised.{of}.tau"] = random.uniform(-0.5, 0.7, n)
         m.scalars[f"randomised.{of}.tau.floor"] = random.uniform(-0.5, 0.5, n)
         m.scalars[f"randomised.{of}.jsd"] = random.uniform(0, 0.6, n)
+        for copy, by in ((1, -0.01), (2, 0.0), (3, 0.01)):
+            for name in ("tau", "jsd"):
+                m.scalars[f"randomised.{of}.{name}.{copy}"] = m.scalars[f"randomised.{of}.{name}"] + by
         m.scalars[f"randomised.{of}.jsd.floor"] = random.uniform(0, 0.6, n)
 
 

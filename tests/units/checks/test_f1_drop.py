@@ -6,7 +6,7 @@ from scipy import stats
 from sklearn.metrics import f1_score
 
 from attnaudit.checks.f1_drop import F1Drop
-from attnaudit.checks.intervals import Groups
+from attnaudit.checks.groups import Groups
 from attnaudit.instances import Instance
 from attnaudit.measurement.measurements import Measurements
 

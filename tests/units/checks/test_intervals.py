@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from attnaudit.checks.groups import Groups
 from attnaudit.checks.intervals import (
-    Groups,
-    bracket,
     linearised_interval,
     mean_interval,
     median_interval,
     proportion_interval,
     ratio_interval,
 )
+from attnaudit.checks.spreads import bracket, widened
 from attnaudit.checks.subsampling import subsampling_interval
 from attnaudit.instances import Instance
 
@@ -107,11 +107,23 @@ def test_ratio_to_what_may_be_nothing_has_no_interval():
     assert ratio_interval(np.ones(200), below, everything(200), confidence=0.95, generator=generator()) is None
 
 
-def test_ratio_that_is_the_same_everywhere_is_a_point():
-    below = generator(20).gamma(2.0, 1.0, 50)
-    found = ratio_interval(0.25 * below, below, everything(50), confidence=0.95, generator=generator())
-    assert found.high - found.low < 1e-12
-    assert found.low == pytest.approx(0.25)
+def test_ratio_that_is_the_same_everywhere_may_have_missed_the_extremes():
+    below = generator(20).beta(2.0, 2.0, 50)
+    asked = {"confidence": 0.95, "generator": generator()}
+    assert ratio_interval(0.25 * below, below, everything(50), **asked) is None
+    found = ratio_interval(0.25 * below, below, everything(50), **asked, extremes=(-1.0, 1.0))
+    z2 = stats.t.ppf(0.975, 49) ** 2
+    ends = [(0.25 * below.sum() + z2 * end) / (below.sum() + z2) for end in (-1, 1)]
+    assert (found.low, found.high) == pytest.approx(ends)
+    assert found.at(0.9975).low < found.low < 0.25 < found.high
+
+
+def test_a_first_row_with_nothing_below_is_no_error():
+    above = np.repeat([0.0, 1.0], [10, 40])
+    found = ratio_interval(
+        above, above, everything(50), confidence=0.95, generator=generator(), extremes=(-1.0, 1.0), bounds=(-1.0, 1.0)
+    )
+    assert 0.7 < found.low < found.high == 1.0
 
 
 def test_median_of_independent_rows_has_the_exact_order_statistics():
@@ -154,9 +166,86 @@ def test_proportion_that_is_all_or_none_keeps_a_width(share):
     assert found.low <= share <= found.high
 
 
-def test_equal_values_have_a_point_interval():
-    found = mean_interval(np.full(40, 0.1), everything(40), confidence=0.95, generator=generator())
-    assert (found.low, found.high, found.method) == (0.1, 0.1, "all values are equal")
+def test_equal_values_may_have_missed_others():
+    asked = {"confidence": 0.95, "generator": generator()}
+    assert mean_interval(np.full(40, 0.1), everything(40), **asked) is None  # nothing says how far others may lie
+    none = mean_interval(np.zeros(40), everything(40), **asked, bounds=(0.0, 1.0))
+    wilson = proportion_interval(np.zeros(40), everything(40), confidence=0.95)
+    for level in (0.95, 0.9975):
+        assert (none.at(level).low, none.at(level).high) == pytest.approx((wilson.at(level).low, wilson.at(level).high))
+    found = mean_interval(np.full(40, 0.1), everything(40), **asked, bounds=(0.0, 1.0))
+    missed = none.high
+    assert (found.low, found.high) == pytest.approx((0.1 * (1 - missed), 0.1 + 0.9 * missed))
+    grouped = mean_interval(np.zeros(40), everything(40, np.arange(40) % 8), **asked, bounds=(0.0, 1.0))
+    assert grouped.high > 2 * none.high
+    assert grouped.caution == "there are only 8 independent sources"
+
+
+def test_sources_that_weigh_as_few_have_student_t():
+    sources = np.repeat(np.arange(20), [200, *[1] * 19])
+    groups, values = everything(219, sources), generator(24).normal(0, 1, 20)[sources]
+    spread = mean_interval(values, groups, confidence=0.95, generator=generator())
+    assert groups.effective < 2
+    assert spread.method == "Student's t over sources"
+    assert spread.caution.startswith("a few of the 20 sources hold most rows: they weigh as 1.2 of equal size")
+
+
+def test_one_source_of_nearly_all_rows_says_little():
+    sources = np.repeat(np.arange(11), [10_000, *[1] * 10])
+    values = (sources > 0).astype(float)
+    found = mean_interval(values, everything(10_010, sources), confidence=0.95, generator=generator(), bounds=(0, 1))
+    assert found.high == 1.0
+
+
+def test_one_pair_of_rows_does_not_make_a_median_of_ties_surer():
+    values = np.repeat([0.0, 1.0], [140, 160])
+    pair = np.concatenate([[0, 0], np.arange(1, 299)])
+    for groups in (everything(300), everything(300, pair)):
+        found = median_interval(values, groups, confidence=0.95)
+        assert (found.low, found.high) == (0.0, 1.0)
+
+
+def test_a_proportion_that_few_sources_hold_counts_sources():
+    sources = np.repeat(np.arange(15), 20)
+    values = np.zeros(300)
+    values[:6] = 1
+    found = proportion_interval(values, everything(300, sources), confidence=0.95)
+    counted = 6 / 300, stats.t.ppf(0.975, 14) ** 2
+    centre = (counted[0] + counted[1] / 30) / (1 + counted[1] / 15)
+    reach = np.sqrt(counted[1] * counted[0] * (1 - counted[0]) / 15 + counted[1] ** 2 / 900) / (1 + counted[1] / 15)
+    assert found.high == pytest.approx(centre + reach)
+    assert found.low < 6 / 300
+
+
+def test_pseudo_sources_are_as_large_as_that_of_an_average_row():
+    kinds = np.array([[1.0, 1.0], [-1.0, 1.0]])
+    columns = np.column_stack([np.zeros(200), np.ones(200)])
+    spreads = [
+        linearised_interval(shares, columns, everything(200, sources), pseudo=kinds, confidence=0.95)
+        for sources in (None, np.repeat(np.arange(50), 4))
+    ]
+    # Nothing differs, so all error is that of the pseudo-rows: 2 of 202, then 8 of 208.
+    assert spreads[0].error == pytest.approx(np.sqrt(2) / 202, rel=1e-3)
+    assert spreads[1].error == pytest.approx(np.sqrt(8) / 208, rel=1e-3)
+
+
+def test_a_second_cause_of_error_widens():
+    values = generator(25).normal(0, 1, 400)
+    spread = mean_interval(values, everything(400), confidence=0.95, generator=generator())
+    wider = widened(spread, 0.1, 2, "and over copies", (-0.4, 0.4))
+    for level in (0.8, 0.95):
+        own, reach = spread.at(level), stats.t.ppf((1 + level) / 2, 2) * 0.1
+        half = np.hypot((own.high - own.low) / 2, reach)
+        middle = (own.high + own.low) / 2
+        expected = np.clip([middle - half, middle + half], -0.4, 0.4)
+        assert [wider.at(level).low, wider.at(level).high] == pytest.approx(expected)
+    assert wider.error == pytest.approx(np.hypot(spread.error, 0.1))
+
+
+def test_a_row_without_a_source_is_not_in_the_source_of_its_name():
+    plain = [Instance(id=f"{i}", text=f"plain {i}") for i in range(5)]
+    sourced = [Instance(id=f"s{i}", text=f"sourced {i}", source=f"{i}") for i in range(5)]
+    assert len(Groups.of([*plain, *sourced], np.ones(10, dtype=bool))) == 10
 
 
 def test_one_value_unlike_all_others_gives_a_finite_interval():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnaudit import checks
-from attnaudit.checks.intervals import Spread
 from attnaudit.checks.planning import plan
+from attnaudit.checks.spreads import Spread
 from attnaudit.records import Interval, Requirement
 from tests.units.checks.made import measured
 
