@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ COMMANDS = "init, train, conformance, plant, validate, reproduce, report, schema
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0, 1 for an AuditError, 130 when interrupted; argparse exits with 2.
     `conformance` says 1 for a broken contract, 2 for what cannot be tried."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of papers and data need not fit a terminal's character set
+            stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser(training=words[:1] == ["train"], planting=words[:1] == ["plant"])
     options = parser.parse_args(words)

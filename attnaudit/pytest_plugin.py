@@ -23,6 +23,7 @@ from attnaudit.pytest_state import (
     command_of,
     current,
     has_workers,
+    ignore_terminations,
     interrupt_when_terminated,
     is_worker,
     needs_of,
@@ -182,7 +183,7 @@ def measurements(attnaudit_case: Imperative) -> Measurements:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """After deselection: which cases there are, what each needs, and whether the run can be written at all."""
+    """After deselection: which cases there are, and whether the run can be written at all."""
     if STATE not in config.stash:
         return
     state = config.stash[STATE]
@@ -201,9 +202,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
                 case.needs = needs_of(item) or DEFAULT_NEEDS
             except AuditError as error:
                 problems[original] = str(error)
-            state.session.want(case.model, case.data, case.needs)
             continue
-        state.session.want(case.model, case.data, case.check.wants())
         key = (case.model, case.data, case.check.id)
         other, where = known.setdefault(key, (case.check, item.nodeid))
         if other != case.check:
@@ -229,7 +228,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Write down the cases before the first one runs, so that none can get lost."""
+    """Write down the cases before the first one runs, so that none can get lost, and what they need, now that every
+    plugin has deselected."""
     config = session.config
     stopped = session.testsfailed and not config.option.continue_on_collection_errors
     if STATE not in config.stash or config.option.collectonly or stopped:
@@ -242,6 +242,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         if case is None:
             continue
         check = "" if isinstance(case, Imperative) else case.check.id
+        state.session.want(case.model, case.data, case.needs if isinstance(case, Imperative) else case.check.wants())
         state.planned.append(PlannedCase(test=item.nodeid, model=case.model, data=case.data, check=check))
         if not isinstance(case, Imperative):
             case.test = item.nodeid
@@ -300,8 +301,26 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
-    """Everything is in: decide the exit status, then write the run and its report."""
-    yield
+    """Everything is in: decide the exit status, then write the run and its report; also where another plugin fails, or
+    a signal comes, at this late hour."""
+    try:
+        yield
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        if interrupted or session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED if interrupted else pytest.ExitCode.TESTS_FAILED
+        state = session.config.stash.get(STATE, None)
+        _finish(session)
+        if state is not None and state.finished is not None:
+            where = shown_path(state.folder.path / "report.html", session.config)
+            session.config.get_terminal_writer().line(f"\nattention audit: what was judged is in {where}")
+        if interrupted:
+            raise pytest.exit.Exception("interrupted", pytest.ExitCode.INTERRUPTED) from None
+        raise
+    _finish(session)
+
+
+def _finish(session: pytest.Session) -> None:
     config = session.config
     if is_worker(config) or config.option.collectonly:
         return
@@ -327,6 +346,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         return
     from attnaudit.auditing.finishing import finish
 
+    ignore_terminations(config)
     try:
         state.finished = finish(
             state.folder,

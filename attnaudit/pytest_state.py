@@ -57,6 +57,8 @@ class State:
 STATE = pytest.StashKey[State]()
 CASE = pytest.StashKey["Case | Imperative"]()
 
+#: Whether SIGTERM is ours to take.
+TERMINATES: pytest.StashKey[bool] = pytest.StashKey()
 #: For `pytest_runtest_logreport`, which is not given the config.
 current: dict[str, State] = {}
 
@@ -90,7 +92,7 @@ def options_of(config: pytest.Config) -> AuditOptions:
 
     here = config.invocation_params.dir
     # Without a configuration file pytest takes for root what all paths on the command line share, --data's included.
-    root = config.rootpath if config.inipath is not None else here
+    root = here if config.inipath is None else config.inipath.parent
 
     def near(option: str) -> Path:
         """What a path is relative to: this folder on the command line, and else the configuration file."""
@@ -149,14 +151,31 @@ def needs_of(item: pytest.Item) -> tuple[str, ...]:
 
 def interrupt_when_terminated(config: pytest.Config) -> None:
     """SIGTERM, with which CI cancels a run, ends it as Ctrl-C does: what was judged until then is written."""
-    ours = threading.current_thread() is threading.main_thread()
-    if not is_worker(config) and ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if is_worker(config) or not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    config.stash[TERMINATES] = True
 
-        def restore() -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def restore() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-        config.add_cleanup(restore)
+    config.add_cleanup(restore)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """Once: who cancels a run often sends a second signal, which must not stop the writing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def ignore_terminations(config: pytest.Config) -> None:
+    """From now on, SIGTERM waits for the run to be written; what cannot wait sends SIGKILL."""
+    if config.stash.get(TERMINATES, False) and _in_main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 #: What -k takes as one word.

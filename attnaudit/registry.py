@@ -7,11 +7,9 @@ registry, and an entry point of an installed distribution. Nothing is imported b
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from attnaudit.errors import AuditError, nearest
@@ -40,13 +38,10 @@ class Registry(Generic[T]):
 
         def add(thing: T) -> T:
             origin = f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', '?')}"
-            file, before = _file(thing), _file(self._known.get(name))
             if name in self._known and self._origin[name] != origin:
                 raise AuditError(
                     f"{self.kind} '{name}' is registered twice, by {self._origin[name]} and by {origin}: rename one."
                 )
-            if file != before and file is not None and before is not None:
-                raise AuditError(f"{self.kind} '{name}' is registered twice, in {before} and in {file}: rename one.")
             shipped = None if origin.startswith("attnaudit.") else self._entry_points().get(name)
             if shipped is not None and shipped.value.replace(":", ".") != origin:
                 raise AuditError(
@@ -97,18 +92,6 @@ class Registry(Generic[T]):
         self._known[name] = thing
         self._origin[name] = point.value
         return thing
-
-
-def _file(thing: object) -> str | None:
-    """The file that a function or class is written in: two conftest.py are one module by name. None where it has none
-    that stays, as in a notebook, whose cells are run again."""
-    try:
-        file = inspect.getsourcefile(inspect.unwrap(thing))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-    if getattr(thing, "__module__", "__main__") == "__main__" or file is None or not Path(file).exists():
-        return None
-    return str(Path(file).resolve())
 
 
 models: Registry[Callable[[], Any]] = Registry("model", "attnaudit.models")

@@ -10,6 +10,7 @@ from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from attnaudit.checks.verdict import decimals
 from attnaudit.records import CheckRecord, MissingCase
 
 if TYPE_CHECKING:
@@ -85,13 +86,18 @@ def _row(record: CheckRecord, room: int) -> list[Text]:
     name = record.check if record.severity == "gate" else f"{record.check} (report)"
     references = ", ".join(f"{r.name} {r.value:.3f}" for r in record.references if r.value is not None)
     verdict = record.verdict if required is not None else "reported"
+    ends = () if record.interval is None else (record.interval.low, record.interval.high)
+    numbers = [x for x in (record.value, *ends) if x is not None]
+    digits = decimals(numbers, required.value if required else None)
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
         Text(verdict, style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
         Text.assemble(_broken(name, room), *([("\n" + references, "dim")] if references else [])),
-        Text("-" if record.value is None else f"{record.value:.3f}"),
+        Text("-" if record.value is None else f"{record.value:.{digits}f}"),
         Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
-        Text("-" if record.interval is None else f"[{record.interval.low:.3f}, {record.interval.high:.3f}]"),
+        Text(
+            "-" if record.interval is None else f"[{record.interval.low:.{digits}f}, {record.interval.high:.{digits}f}]"
+        ),
         Text(n),
     ]
 
@@ -100,9 +106,9 @@ def _planning(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
     """What would decide the inconclusive cases, and what a failure needed."""
     lines = []
     gated = max((r.gated for r in records), default=1)
-    strict = next((r.fail_interval for r in records if r.gated == gated and r.fail_interval is not None), None)
-    if gated > 1 and strict is not None:
-        lines.append(f"a failure needs the {strict.level} interval: there are {gated} gated checks")
+    strict = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
+    if gated > 1 and len(strict) == 1:
+        lines.append(f"a failure needs the {strict.pop()} interval: there are {gated} gated checks")
     for record in records:
         if record.planning is not None:
             of = f" on {record.model}, {record.data}" if several else ""

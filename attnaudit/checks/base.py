@@ -201,6 +201,7 @@ class Check:
             order=said.worst,
             note=note,
             fail_interval=fail_interval,
+            threshold=requirement.value if requirement else None,
             planning=planning,
         )
         return CheckRecord(

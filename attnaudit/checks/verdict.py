@@ -81,7 +81,7 @@ def blocks(verdict: VerdictName, *, severity: Severity, inconclusive: Inconclusi
     return verdict in ("fail", "undefined") or inconclusive == "fail"
 
 
-def _decimals(numbers: Sequence[float], threshold: float | None) -> int:
+def decimals(numbers: Sequence[float], threshold: float | None) -> int:
     """Three, or as many as it takes (up to six) that no number is rounded onto a threshold that it is not equal to."""
     if threshold is None:
         return 3
@@ -109,7 +109,7 @@ def headline(
     numbers = [] if value is None else [value]
     if interval is not None:
         numbers += [interval.low, interval.high]
-    digits = _decimals(numbers, requirement.value if requirement else None)
+    digits = decimals(numbers, requirement.value if requirement else None)
     text = f"{measured} undefined" if value is None else f"{measured} {_number(value, digits)}"
     if value is not None:
         text += (
@@ -136,6 +136,7 @@ def message(
     order: str,
     note: str,
     fail_interval: Interval | None = None,
+    threshold: float | None = None,
     planning: Planning | None = None,
 ) -> str:
     """The text of a failure: the headline, the verdict and why, references, and the worst instances with tokens."""
@@ -145,7 +146,8 @@ def message(
     if interval is not None:
         lines.append(f"interval: {interval.level} confidence, {interval.method}.")
     if fail_interval is not None and fail_interval != interval:
-        ends = ", ".join(_number(end, 3) for end in (fail_interval.low, fail_interval.high))
+        numbers = (fail_interval.low, fail_interval.high)
+        ends = ", ".join(_number(end, decimals(numbers, threshold)) for end in numbers)
         lines.append(f"a failure needs: [{ends}], {fail_interval.level} confidence, on the wrong side.")
     lines += [f"undefined: {count:,} instances: {why}." for why, count in undefined.items()]
     lines += [

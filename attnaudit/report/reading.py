@@ -65,6 +65,9 @@ def _runs_near(folder: Path) -> str:
     newest = folder / "latest.txt"
     if newest.is_file():
         return f"{newest} names the newest run in this folder."
+    killed = [part.parent for part in sorted(folder.glob("*/parts")) if not (part.parent / "audit.json").is_file()]
+    if killed:
+        return f"{killed[-1]} was killed before its end, so that its verdicts are lost; run it again."
     return "give the folder that holds audit.json."
 
 

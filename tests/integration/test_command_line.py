@@ -83,6 +83,22 @@ def test_report_of_a_folder_that_is_no_run_names_it(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_report_of_a_run_that_was_killed_says_so(tmp_path: Path) -> None:
+    (tmp_path / "reports" / "20260101-000000-abc" / "parts").mkdir(parents=True)
+    for folder in ("reports", "reports/20260101-000000-abc"):
+        done = attnaudit("report", folder, folder=tmp_path)
+        assert done.returncode == 1
+        assert "was killed before its end, so that its verdicts are lost; run it again" in done.stderr
+
+
+def test_names_that_the_terminal_cannot_write_are_spelt_out(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "attnaudit.cli", "list"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Tutek & \\u0160najder" in done.stdout
+
+
 def test_an_interrupted_command_says_so_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
