@@ -170,7 +170,7 @@ class Check:
             missing=found.missing,
         )
         planning = None
-        if verdict == "inconclusive" and requirement and spread and found.value is not None:
+        if verdict == "inconclusive" and requirement and spread and spread.narrows and found.value is not None:
             planning = plan(
                 value=found.value,
                 spread=spread,

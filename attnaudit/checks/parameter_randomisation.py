@@ -103,6 +103,9 @@ class ParameterRandomisation(Check):
             values=found,
             values_label=f"{self.description.unit} per instance",
             values_range=bounds,
+            note=f"the interval counts how far {len(known)} re-drawn copies lie apart, which no more instances narrow"
+            if len(known) > 1
+            else "",
             references=(
                 reference("floor", measurements.scalar(f"{column}.floor"), "the same between two re-drawn models"),
                 Reference(

@@ -15,13 +15,15 @@ class Spread:
     """How far a statistic may lie from the truth: an interval at any confidence, from one set of resamples.
 
     error: the standard error of the statistic. confidence: the level of `low` and `high`. caution: what measured
-    coverage says against the interval, in words, or nothing. find: confidence -> interval.
+    coverage says against the interval, in words, or nothing. find: confidence -> interval. narrows: whether more
+    instances like these make it ever shorter.
     """
 
     error: float
     confidence: float
     find: Callable[[float], Interval] = field(repr=False)
     caution: str = ""
+    narrows: bool = True
 
     def at(self, confidence: float) -> Interval:
         return self.find(confidence)
@@ -87,7 +89,11 @@ def widened(spread: Spread, error: float, freedom: float, what: str, bounds: tup
         return Interval(low=low, high=high, confidence=asked, method=f"{one.method}, {what}")
 
     return Spread(
-        error=float(np.hypot(spread.error, error)), confidence=spread.confidence, find=find, caution=spread.caution
+        error=float(np.hypot(spread.error, error)),
+        confidence=spread.confidence,
+        find=find,
+        caution=spread.caution,
+        narrows=False,
     )
 
 
@@ -98,4 +104,6 @@ def shifted(spread: Spread, by: float, what: str) -> Spread:
         one = spread.at(asked)
         return Interval(low=one.low + by, high=one.high + by, confidence=asked, method=f"{one.method}, {what}")
 
-    return Spread(error=spread.error, confidence=spread.confidence, find=find, caution=spread.caution)
+    return Spread(
+        error=spread.error, confidence=spread.confidence, find=find, caution=spread.caution, narrows=spread.narrows
+    )

@@ -65,7 +65,7 @@ def decide(
             f"the interval lies {side} the required value, but not that of {strict.level} confidence, "
             "which a failure needs among so many gated checks"
         )
-    return "inconclusive", "the required value lies inside the interval; more instances would narrow it"
+    return "inconclusive", "the required value lies inside the interval"
 
 
 def fail_confidence(confidence: float, gated: int) -> float:

@@ -304,3 +304,17 @@ def test_pass_means_that_enough_is_defined_and_all_of_the_interval_is_above(n, m
     lax = dataclasses.replace(checks.Agreement(at_least=threshold), at_least=max(-1.0, threshold - 0.1)).judge(m)
     assert lax.interval == record.interval
     assert not (record.verdict == "pass" and lax.verdict != "pass")
+
+
+def test_copies_that_lie_apart_decide_nothing_however_many_instances():
+    m = measured(400)
+    near = checks.ParameterRandomisation(at_most=0.5).judge(m)
+    assert near.verdict == "pass"
+    assert near.interval.method == "studentised bootstrap over sources, and over copies"
+    for copy, by in ((1, -0.5), (3, 0.5)):
+        m.scalars[f"randomised.attention.tau.{copy}"] = m.scalars["randomised.attention.tau"] + by
+    apart = checks.ParameterRandomisation(at_most=0.5).judge(m)
+    assert apart.value == near.value
+    assert apart.verdict == "inconclusive"
+    assert apart.planning is None
+    assert "3 re-drawn copies lie apart, which no more instances narrow" in apart.note
