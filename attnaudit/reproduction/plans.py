@@ -241,7 +241,14 @@ def _uniform_mlp(plan: Plan, given: Given) -> Trained:
 
 
 def _imposed_mlp(plan: Plan, given: Given) -> Trained:
-    architecture, settings = _mlp(plan)
+    return _imposed(given, *_mlp(plan))
+
+
+def _imposed_attention(plan: Plan, given: Given) -> Trained:
+    return _imposed(given, plan.architecture, anew(plan.settings))
+
+
+def _imposed(given: Given, architecture: Architecture, settings: Settings) -> Trained:
     return train_imposed(
         given.guide,
         given.training,
@@ -250,19 +257,6 @@ def _imposed_mlp(plan: Plan, given: Given) -> Trained:
         unfinished=given.unfinished,
         architecture=architecture,
         settings=settings,
-        vocabulary=given.words,
-    )
-
-
-def _imposed_attention(plan: Plan, given: Given) -> Trained:
-    return train_imposed(
-        given.guide,
-        given.training,
-        given.dev,
-        test=given.test,
-        unfinished=given.unfinished,
-        architecture=plan.architecture,
-        settings=anew(plan.settings),
         vocabulary=given.words,
     )
 
