@@ -16,7 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.ordered import Ordered, in_order, moved_up
+from attnaudit.adapters.ordered import Ordered, at_places, in_order, moved_up
 from attnaudit.errors import AdapterError
 
 #: The layer: one LSTM, of one direction or two, or the forward and the backward one apart.
@@ -112,8 +112,7 @@ def begin(layer: Layer, embeddings: Tensor, mask: Tensor) -> Begun:
         directions = []
         for lstm, suffix, backwards in _cells(layer):
             read = _mirrored(order, lengths) if backwards else order
-            taken = embeddings.gather(1, read[..., None].expand(-1, -1, embeddings.shape[-1]))
-            directions.append(_direction(lstm, suffix, taken, steps))
+            directions.append(_direction(lstm, suffix, at_places(embeddings, read), steps))
     return Begun(order=order, lengths=lengths, directions=tuple(directions))
 
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.ordered import at_places, in_order
 from attnaudit.errors import ModelError
 
 
@@ -57,10 +58,9 @@ class BiLSTM(Encoder):
         return (self.forwards, self.backwards) if self.above is None else None
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        ordered = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
-        lengths = mask.sum(dim=1, keepdim=True)
+        ordered, lengths = in_order(mask)
         places = torch.arange(mask.shape[1], device=mask.device).expand_as(ordered)
-        mirrored = torch.where(places < lengths, lengths - 1 - places, places)
+        mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
         reverse = ordered.gather(1, mirrored)
         both = [self._run(self.forwards, embeddings, ordered), self._run(self.backwards, embeddings, reverse)]
         hidden = torch.cat(both, dim=-1) * mask.unsqueeze(-1)
@@ -76,12 +76,9 @@ class BiLSTM(Encoder):
 
     @staticmethod
     def _run(lstm: nn.LSTM, embeddings: Tensor, order: Tensor) -> Tensor:
-        taken = embeddings.gather(1, order.unsqueeze(-1).expand(-1, -1, embeddings.shape[-1]))
         with _differentiable_in_evaluation(lstm, embeddings):
-            hidden, _ = lstm(taken)
-        back = torch.argsort(order, dim=1)
-        result: Tensor = hidden.gather(1, back.unsqueeze(-1).expand_as(hidden))
-        return result
+            hidden, _ = lstm(at_places(embeddings, order))
+        return at_places(hidden, torch.argsort(order, dim=1))
 
 
 def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:
