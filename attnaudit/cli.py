@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"attnaudit: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("attnaudit: interrupted. plant, validate and reproduce go on from what is finished.", file=sys.stderr)
+        on = "train (without --base), plant, validate and reproduce go on from what is finished"
+        print(f"attnaudit: interrupted. {on}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

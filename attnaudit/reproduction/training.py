@@ -16,10 +16,9 @@ from attnaudit.reproduction.corpora import Prepared
 from attnaudit.reproduction.plans import Given, Plan, variant
 from attnaudit.zoo import checkpoint
 from attnaudit.zoo.training import Score, train
-from attnaudit.zoo.unfinished import Unfinished
+from attnaudit.zoo.unfinished import UNFINISHED, Unfinished
 
 RECORD = "plan.json"
-UNFINISHED = "unfinished.pt"
 Told = Callable[[int, int, str], None]
 
 

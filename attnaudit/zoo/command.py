@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import shlex
 import sys
 import tempfile
@@ -26,7 +27,8 @@ from attnaudit.zoo.bases import PACKAGES, find
 if TYPE_CHECKING:
     from attnaudit.zoo.bases import Base
     from attnaudit.zoo.fine_tuning import FineTuned
-    from attnaudit.zoo.training import Progress, Trained
+    from attnaudit.zoo.model import Architecture
+    from attnaudit.zoo.training import Progress, Settings, Trained
 
 _Parts = tuple[Dataset, Dataset, Dataset | None]
 
@@ -81,7 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Train a small reference classifier that pools a text with attention, or with --base fine-tune a pretrained "
         "Transformers encoder, and write it as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is "
-        "chosen on dev; test is read once, at the end."
+        "chosen on dev; test is read once, at the end. Training from nothing that was stopped goes on, given the same "
+        "command: epochs are kept in DIR, at most once a minute."
     )
     parser.set_defaults(given=frozenset(), states="plain")
     parts = parser.add_argument_group("model")
@@ -187,6 +190,7 @@ def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
     from attnaudit.zoo.model import Architecture
     from attnaudit.zoo.text import RESERVED
     from attnaudit.zoo.training import Settings, train
+    from attnaudit.zoo.unfinished import UNFINISHED, Unfinished
     from attnaudit.zoo.vectors import Vectors
 
     training, dev, test = parts
@@ -194,19 +198,24 @@ def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
     if vectors is not None and "embedding_size" not in arguments.given:
         arguments.embedding_size = vectors.width
     settings = Settings(**_settings(arguments), vectors=vectors)
-    start = time.monotonic()
+    architecture = Architecture(**{name: getattr(arguments, name) for name in _PARTS})
+    unfinished = Unfinished(path=arguments.out / UNFINISHED, key=_key(architecture, settings, training, dev))
+    kept = unfinished.kept()
+    if kept is not None:
+        print(f"Going on after epoch {len(kept['history'])} of the training that was stopped.")
     with _shown() as progress:
         trained = train(
             training,
             dev,
             test=test,
-            architecture=Architecture(**{name: getattr(arguments, name) for name in _PARTS}),
+            architecture=architecture,
             settings=settings,
             progress=progress,
+            unfinished=unfinished,
         )
     if vectors is not None:
         print(f"{trained.started:,} of {len(trained.vocabulary) - len(RESERVED):,} words started from {vectors.path}")
-    _announce(trained, start)
+    _announce(trained, unfinished.spent[0])
     checkpoint.save(
         arguments.out,
         trained.model,
@@ -215,7 +224,17 @@ def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
         description=f"{arguments.encoder} + {arguments.alignment} + {arguments.projection}, trained on {training.name}",
         training=_account(arguments, settings, trained, parts),
     )
+    unfinished.forget()
     return sum(file.stat().st_size for file in (arguments.out / checkpoint.WEIGHTS, arguments.out / checkpoint.CARD))
+
+
+def _key(architecture: Architecture, settings: Settings, *parts: Dataset) -> str:
+    """Of all that decides the model."""
+    told = msgspec.to_builtins({"architecture": architecture, "settings": settings})
+    if settings.vectors is not None:
+        del told["settings"]["vectors"]["path"]  # wherever the file is
+    hashed = [_version("attnaudit"), told, [part.sha256() for part in parts]]
+    return hashlib.sha256(msgspec.json.encode(hashed, order="sorted")).hexdigest()
 
 
 def _fine_tuned(arguments: argparse.Namespace, base: Base, parts: _Parts) -> int:
@@ -230,7 +249,8 @@ def _fine_tuned(arguments: argparse.Namespace, base: Base, parts: _Parts) -> int
     start = time.monotonic()
     with _shown() as progress:
         tuned = fine_tune(base, training, dev, test=test, settings=settings, progress=progress)
-    seconds = _announce(tuned, start)
+    seconds = time.monotonic() - start
+    _announce(tuned, seconds)
     for part, count in tuned.truncated.items():
         if count:
             print(f"{part}: {count} texts were cut to {tuned.max_tokens} tokens")
@@ -284,11 +304,14 @@ def _reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[No
     pretrained: which sort of checkpoint will be written; one of another sort is not replaced.
     """
     from attnaudit.zoo.checkpoint import CARD as ZOO_CARD
-    from attnaudit.zoo.pretrained import CARD, CONFIG, UNFINISHED
+    from attnaudit.zoo.pretrained import CARD, CONFIG
+    from attnaudit.zoo.pretrained import UNFINISHED as UNFINISHED_FOLDER
+    from attnaudit.zoo.unfinished import UNFINISHED
 
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"--out {folder}: this is a file. Give a folder.")
-    held = {path.name for path in folder.iterdir()} - {UNFINISHED} if folder.is_dir() else set()
+    ours = {UNFINISHED_FOLDER} if pretrained else {UNFINISHED_FOLDER, UNFINISHED}
+    held = {path.name for path in folder.iterdir()} - ours if folder.is_dir() else set()
     if held and not overwrite:
         raise ModelError(
             f"--out {folder}: this folder is not empty. Give another one, or --overwrite to replace the "
@@ -316,15 +339,13 @@ def _reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[No
         raise
 
 
-def _announce(trained: Trained | FineTuned, start: float) -> float:
-    """Say how it went. Returns the seconds it took."""
-    seconds = time.monotonic() - start
+def _announce(trained: Trained | FineTuned, seconds: float) -> None:
+    """Say how it went."""
     print(f"Chose epoch {trained.chosen} of {len(trained.history)} on dev, after {seconds:.0f} s.")
     for part, score in (("dev", trained.dev), ("test", trained.test)):
         if score is not None:
             shown = "undefined" if score.f1 is None else f"{score.f1:.4f}"
             print(f"{part}: accuracy {score.accuracy:.4f}, F1 {shown} (n={score.n})")
-    return seconds
 
 
 @contextlib.contextmanager

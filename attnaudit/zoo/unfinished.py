@@ -14,6 +14,9 @@ import torch
 from attnaudit.errors import ModelError
 from attnaudit.processes import replace_file
 
+#: The file in the folder of the model that is being made.
+UNFINISHED = "unfinished.pt"
+
 
 @dataclass(slots=True, kw_only=True)
 class Unfinished:

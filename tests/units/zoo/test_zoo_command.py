@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from attnaudit.errors import AuditError, DataError, ModelError
-from attnaudit.zoo import checkpoint, command
+from attnaudit.zoo import checkpoint, command, unfinished
 from attnaudit.zoo.alignments import ALIGNMENTS
 from attnaudit.zoo.encoders import ENCODERS
 from attnaudit.zoo.projections import PROJECTIONS
+from attnaudit.zoo.training import Progress
 
 SIZES = ["--embedding-size", "8", "--hidden-size", "8", "--attention-size", "4", "--epochs", "2", "--min-count", "1"]
 
@@ -91,6 +95,57 @@ def test_the_same_command_writes_the_same_bytes(files: tuple[Path, Path, Path], 
     first = {file.name: file.read_bytes() for file in out.iterdir()}
     run(*words)
     assert {file.name: file.read_bytes() for file in out.iterdir()} == first
+
+
+def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    @contextlib.contextmanager
+    def shown() -> Iterator[Progress]:
+        def progress(_done: int, _total: int, note: str) -> None:
+            if note.startswith(f"epoch {number}:"):
+                raise KeyboardInterrupt
+
+        yield progress
+
+    monkeypatch.setattr(unfinished, "Unfinished", functools.partial(unfinished.Unfinished, every=0))
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "_shown", shown)
+        with pytest.raises(KeyboardInterrupt):
+            run(*words)
+
+
+def test_a_training_that_was_stopped_goes_on_given_the_same_command(
+    files: tuple[Path, Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--epochs", "4"]
+    whole, out = tmp_path / "whole", tmp_path / "model"
+    run(*words, "--out", whole)
+    stop_after_epoch(2, monkeypatch, *words, "--out", out)
+    assert [file.name for file in out.iterdir()] == ["unfinished.pt"]
+    assert "Going on" not in capsys.readouterr().out
+    run(*words, "--out", out)
+    shown = capsys.readouterr()
+    assert "Going on after epoch 2 of the training that was stopped." in shown.out
+    assert "epoch 1: loss" not in shown.err
+    assert sorted(file.name for file in out.iterdir()) == ["attnaudit.json", "model.safetensors"]
+    assert (out / checkpoint.WEIGHTS).read_bytes() == (whole / checkpoint.WEIGHTS).read_bytes()
+    cards = [json.loads((one / checkpoint.CARD).read_bytes())["training"] for one in (whole, out)]
+    assert cards[0]["history"] == cards[1]["history"]
+
+
+def test_another_command_does_not_go_on_from_there(
+    files: tuple[Path, Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--out", tmp_path / "model"]
+    stop_after_epoch(1, monkeypatch, *words)
+    run(*words, "--learning-rate", "0.01")
+    assert "Going on" not in capsys.readouterr().out
+    assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["attnaudit.json", "model.safetensors"]
 
 
 def test_a_folder_that_is_not_empty_is_kept_unless_told_otherwise(
