@@ -28,8 +28,6 @@ PLAIN = "plain"
 QUESTION_SIZES = {"embedding_size": 50, "hidden_size": 64}
 QUESTION_SETTINGS = Settings(epochs=60, learning_rate=3e-3)
 KL: Divergence = "kl"
-#: Times its base's epochs that an adversary may take; fewer on corpora where these are hours.
-LONGER_ON = {"imdb": 5}
 
 
 class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,7 +192,7 @@ def _keeping(*parts: str) -> Callable[[Plan, Given], Trained]:
     return made
 
 
-def _twin(*, frozen: bool = False, longer: bool = False) -> Callable[[Plan, Given], Trained]:
+def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, Given], Trained]:
     def made(plan: Plan, given: Given) -> Trained:
         return train_twin(
             given.guide,
@@ -205,7 +203,7 @@ def _twin(*, frozen: bool = False, longer: bool = False) -> Callable[[Plan, Give
             weight=plan.value or 0.0,
             divergence=plan.divergence,
             frozen=frozen,
-            longer=LONGER_ON.get(plan.corpus, LONGER) if longer else 1,
+            longer=longer,
             settings=plan.settings,
             vocabulary=given.words,
         )
@@ -292,10 +290,10 @@ VARIANTS: dict[str, Variant] = {
         train=_twin(),
     ),
     "adversary": Variant(
-        words="trained for longer to give the plain model's outputs with other attention",
+        words=f"trained to give the plain model's outputs with other attention, for up to {LONGER} times as long",
         base=PLAIN,
         valued=True,
-        train=_twin(longer=True),
+        train=_twin(longer=LONGER),
     ),
     "twin_frozen": Variant(
         words="the plain model, only its attention trained anew, to give the same outputs with other attention",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnaudit.report.words import duration, number, plural
-from attnaudit.reproduction.corpora import corpus
-from attnaudit.reproduction.plans import LONGER_ON
 from attnaudit.reproduction.records import Line, Reproduction, Row, Table
 from attnaudit.retraining import LONGER, PATIENCE
 
@@ -14,8 +12,7 @@ from attnaudit.retraining import LONGER, PATIENCE
 HALVED = "If the paper's TVD is halved as well, as in the published code, ours is twice that for the same outputs."
 LONG = (
     f"An adversary is drawn from its base's seed, as in the published code, and trained for up to {LONGER} times the "
-    f"base's epochs ({', '.join(f'{corpus(name).title}: {times}' for name, times in LONGER_ON.items())}), but no "
-    f"further than {PATIENCE} without a smaller loss on dev (the published code: on training)."
+    f"base's epochs, but no further than {PATIENCE} without a smaller loss on dev (the published code: on training)."
 )
 SHORT = (
     f"Adversaries are trained for as many epochs as their base; Wiegreffe & Pinter's code has {LONGER} times as many, "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -13,11 +12,10 @@ from torch import Tensor
 
 from attnaudit.checks import UniformFragility
 from attnaudit.errors import ModelError
-from attnaudit.reproduction import plans, training
+from attnaudit.reproduction import training
 from attnaudit.reproduction.auditing import asked, audit_all
 from attnaudit.reproduction.corpora import Prepared
 from attnaudit.reproduction.plans import VARIANTS, Plan, jain_wallace
-from attnaudit.retraining import LONGER
 from attnaudit.zoo import checkpoint
 from tests.units.reproduction.small import data, plan
 
@@ -74,19 +72,6 @@ def test_what_is_made_from_a_model_that_failed_fails_for_its_reason(tmp_path: Pa
     assert found == {}
     assert set(failed) == {bad, bad.made("adversary", 0.01), asked}
     assert len(set(failed.values())) == 1
-
-
-@pytest.mark.parametrize(
-    ("of", "variant", "times"), [("sst", "twin", 1), ("sst", "adversary", LONGER), ("imdb", "adversary", 5)]
-)
-def test_how_long_a_twin_is_trained(of: str, variant: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = Mock()
-    monkeypatch.setattr(plans, "train_twin", twin)
-    one = jain_wallace(of, encoder="bilstm", alignment="additive").made(variant, 0.001)
-    made = VARIANTS[variant].train
-    assert made is not None
-    made(one, Mock())
-    assert twin.call_args.kwargs["longer"] == times
 
 
 def test_a_frozen_twin_differs_from_its_base_in_attention_alone(tmp_path: Path) -> None:
