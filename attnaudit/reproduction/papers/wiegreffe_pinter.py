@@ -6,7 +6,7 @@ Uniform weights, other seeds, an MLP that is guided by the attention, and a trai
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attnaudit.checks import AdversarialDivergence, UniformFragility
 from attnaudit.checks.trained_adversary import SWEEP
@@ -157,14 +157,9 @@ def _violins(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _curve(row: RowPlan, models: Models) -> list[Figure]:
-    points = {role: _point(models, role) for role in (*SWEPT, NEXT, UNIFORM)}
-    exact = [_exact(models, epsilon) for epsilon in EXACT]
-    lines = {
-        "trained adversary, over λ": sorted(points[role] for role in SWEPT),
-        "next seed": [points[NEXT]],
-        "trained with uniform weights": [points[UNIFORM]],
-        "per-text adversary, TVD ≤ .01 and .05": exact,
-    }
+    roles = {"trained adversary, over λ": SWEPT, "next seed": [NEXT], "trained with uniform weights": [UNIFORM]}
+    lines = {name: _points(models, of) for name, of in roles.items()}
+    lines["per-text adversary, TVD ≤ .01 and .05"] = _exact(models)
     return [
         Figure(
             name="curve",
@@ -185,15 +180,16 @@ def _curve(row: RowPlan, models: Models) -> list[Figure]:
     ]
 
 
-def _point(models: Models, role: str) -> tuple[float, float]:
-    """(TVD, JSD) of a role to the model."""
-    return tvd_between(role)(models)[0] or 0.0, jsd_between(role)(models)[0] or 0.0
+def _points(models: Models, roles: Iterable[str]) -> list[tuple[float, float]]:
+    """(TVD, JSD) of each role to the model, by TVD, where both are defined."""
+    found = [(tvd_between(role)(models)[0], jsd_between(role)(models)[0]) for role in roles]
+    return sorted((tvd, jsd) for tvd, jsd in found if tvd is not None and jsd is not None)
 
 
-def _exact(models: Models, epsilon: float) -> tuple[float, float]:
-    column = EXACT[epsilon].column
-    tvd, jsd = (statistics.fmean(defined(models[MODEL], f"{column}.{what}") or [0.0]) for what in ("tvd", "jsd"))
-    return tvd, jsd
+def _exact(models: Models) -> list[tuple[float, float]]:
+    """(TVD, JSD) of the adversary that is sought text by text, by ε, where one was found."""
+    found = [[defined(models[MODEL], f"{one.column}.{what}") for what in ("tvd", "jsd")] for one in EXACT.values()]
+    return [(statistics.fmean(tvd), statistics.fmean(jsd)) for tvd, jsd in found if tvd and jsd]
 
 
 PAPER = Paper(
