@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,8 @@ from attnaudit.zoo.text import RESERVED, UNKNOWN
 
 #: Share of the words that are to be predicted; of these, shares that are masked and replaced (Devlin et al. 2019).
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1
+#: Logits of masked words that are held at a time: they grow as the vocabulary times the length of the texts.
+LOGITS = 2**21
 
 
 def require_equal_widths(model: PooledClassifier, what: str) -> None:
@@ -39,9 +43,34 @@ def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Te
     """
     chosen, corrupted = corrupt(ids, mask & ~special, len(model.embedding.weight))
     hidden = model.encoder(model.dropout(model.embedding(corrupted)), mask)
-    logits = hidden[chosen] @ model.embedding.weight.detach().T
-    losses = torch.nn.functional.cross_entropy(logits, ids[chosen], reduction="sum")
-    return losses / len(ids)
+    summed: Tensor = _Words.apply(hidden[chosen], model.embedding.weight.detach(), ids[chosen])  # type: ignore[no-untyped-call]
+    return summed / len(ids)
+
+
+class _Words(torch.autograd.Function):
+    """states (N, m), words (V, m), targets (N,) -> summed cross-entropy of states @ words.T, with a gradient for the
+    states alone, taken at once: N × V logits are never held, only LOGITS of them."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, words: Tensor, targets: Tensor) -> Tensor:
+        summed, gradient = states.new_zeros(()), torch.empty_like(states)
+        rows = max(1, LOGITS // len(words))
+        for start in range(0, len(states), rows):
+            part = slice(start, start + rows)
+            logits = states[part] @ words.T
+            told = logits.gather(1, targets[part, None])
+            largest = logits.amax(dim=1, keepdim=True)
+            shares = logits.sub_(largest).exp_()
+            total = shares.sum(dim=1, keepdim=True)
+            summed += (largest + total.log() - told).sum()
+            gradient[part] = shares @ words / total - words[targets[part]]
+        ctx.save_for_backward(gradient)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * given[0], None, None
 
 
 def corrupt(ids: Tensor, real: Tensor, vocabulary_size: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from attnaudit.adapters.conformance import check_adapter
 from attnaudit.errors import AuditError, ModelError
 from attnaudit.instances import Instance
-from attnaudit.zoo import checkpoint, command
+from attnaudit.zoo import checkpoint, command, regularisers
 from attnaudit.zoo.alignments import ALIGNMENTS, Deep
 from attnaudit.zoo.encoders import CNN, ENCODERS, BiLSTM, Transformer, encoder
 from attnaudit.zoo.model import Architecture, PooledClassifier
@@ -261,6 +261,32 @@ def test_the_loss_of_masked_words_is_a_loop_over_the_chosen() -> None:
             total += math.log(sum(map(math.exp, scores))) - scores[int(ids[b, t])]
     assert chosen.any()
     assert loss.item() == pytest.approx(total / 8, rel=1e-4)
+
+
+@pytest.mark.parametrize("logits", [1, 40, 10_000], ids=["a row at a time", "in parts", "at once"])
+@pytest.mark.parametrize("scale", [1.0, 300.0], ids=["near", "far apart"])
+def test_words_in_parts_are_the_cross_entropy_of_all_of_them(
+    monkeypatch: pytest.MonkeyPatch, logits: int, scale: float
+) -> None:
+    monkeypatch.setattr(regularisers, "LOGITS", logits)
+    torch.manual_seed(0)
+    words, targets = torch.randn(13, 5, dtype=torch.float64), torch.randint(0, 13, (11,))
+    states = scale * torch.randn(11, 5, dtype=torch.float64)
+    found, whole = states.clone().requires_grad_(), states.clone().requires_grad_()
+    loss = regularisers._Words.apply(found, words, targets)
+    reference = torch.nn.functional.cross_entropy(whole @ words.T, targets, reduction="sum")
+    (3 * loss).backward()
+    (3 * reference).backward()
+    assert loss.item() == pytest.approx(reference.item(), rel=1e-12)
+    torch.testing.assert_close(found.grad, whole.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_words_in_parts_of_no_word_are_nothing() -> None:
+    states = torch.zeros(0, 5, requires_grad=True)
+    loss = regularisers._Words.apply(states, torch.randn(13, 5), torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0
+    assert states.grad.shape == (0, 5)
 
 
 def test_words_are_corrupted_in_bert_s_shares_and_nothing_else_is() -> None:
