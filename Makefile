@@ -13,7 +13,7 @@ INSTANCES ?= 300
 
 .PHONY: audit audit-transformer test validate bench lint clean
 
-# Ends with pytest's own status: 1 means that a gate failed, which the demo model honestly may.
+# Pytest exits with 1 where a gate failed, which the demo model honestly may; make then says Error 1 and exits with 2.
 audit: $(STAMP)
 	$(BIN)/python -m pytest audits/ --model demo $(ARGS)
 
