@@ -59,12 +59,12 @@ def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
 
     train = commands.add_parser("train", help="train a reference model and write a checkpoint folder")
     if training:  # only then: the options of the trainer are those of the zoo
-        from attnaudit.zoo import command
+        from attnaudit.models import train_command
 
-        command.add_arguments(train)
-        train.set_defaults(run=command.run)
+        train_command.add_arguments(train)
+        train.set_defaults(run=train_command.run)
 
-    from attnaudit.auditing.conformance_command import add_arguments as conformance_arguments
+    from attnaudit.commands.conformance_command import add_arguments as conformance_arguments
 
     conformance_arguments(
         commands.add_parser("conformance", help="check that a model's adapter keeps the contract that audits rely on")
@@ -72,18 +72,18 @@ def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
 
     plant = commands.add_parser("plant", help="build models whose attention is known to be right or wrong")
     if planting:
-        from attnaudit.zoo.planted import command as planted
+        from attnaudit.research.planted import plant_command as planted
 
         planted.add_arguments(plant)
         plant.set_defaults(run=planted.run)
 
-    from attnaudit.validation.command import add_arguments as validation_arguments
+    from attnaudit.research.validation.validate_command import add_arguments as validation_arguments
 
     validation_arguments(
         commands.add_parser("validate", help="try the checks on models whose attention is known to be right or wrong")
     )
 
-    from attnaudit.reproduction.command import add_arguments as reproduction_arguments
+    from attnaudit.research.reproduction.reproduce_command import add_arguments as reproduction_arguments
 
     reproduction_arguments(
         commands.add_parser("reproduce", help="do a paper's tables again: train, audit, compare with its numbers")
@@ -103,7 +103,7 @@ def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
 
 def _init(options: argparse.Namespace) -> None:
     root = Path(options.folder)
-    templates = files("attnaudit.auditing") / "templates"
+    templates = files("attnaudit.audit") / "templates"
     wanted = {
         root / "audits" / "test_attention_faithfulness.py": "test_attention_faithfulness.template",
         root / "audits" / "policy.toml": "policy.toml",
@@ -152,7 +152,7 @@ def _schema(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     from attnaudit import registry
-    from attnaudit.auditing.conformance_command import read_conftests
+    from attnaudit.commands.conformance_command import read_conftests
 
     read_conftests()
     for title, known in (
@@ -164,7 +164,7 @@ def _list(options: argparse.Namespace) -> None:
         print(f"{title}:")
         for name in known.names():
             print(f"  {name}")
-    from attnaudit.reproduction.papers import PAPERS
+    from attnaudit.research.reproduction.papers import PAPERS
 
     print("papers (attnaudit reproduce):")
     for name, (_, words) in PAPERS.items():

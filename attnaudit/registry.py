@@ -97,5 +97,5 @@ class Registry(Generic[T]):
 models: Registry[Callable[[], Any]] = Registry("model", "attnaudit.models")
 datasets: Registry[Callable[[], Any]] = Registry("data set", "attnaudit.datasets")
 checkpoint_formats: Registry[Any] = Registry("checkpoint format", "attnaudit.checkpoints")
-measures: Registry[Any] = Registry("measure", "attnaudit.measures", package="attnaudit.attributions")
+measures: Registry[Any] = Registry("measure", "attnaudit.measures", package="attnaudit.measures")
 checks: Registry[Any] = Registry("check", "attnaudit.checks", package="attnaudit.checks")

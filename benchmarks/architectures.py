@@ -24,8 +24,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from attnaudit.adapters.conformance import full
 from attnaudit.adapters.loading import load_model
+from attnaudit.conformance import full
 from attnaudit.errors import AuditError
 from attnaudit.instances import Instance
 from tests import architectures

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.checks.f1_drop import F1Drop
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval, median_interval, proportion_interval, ratio_interval
-from attnaudit.checks.spreads import Spread
+from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.statistics.f1_drop import F1Drop
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.intervals import mean_interval, median_interval, proportion_interval, ratio_interval
 
 HERE = Path(__file__).resolve().parent
 SIZES = (30, 100, 300, 1000)
@@ -188,8 +188,8 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
 
 def of_ranking(shape: str, told: Sequence[float], attention: Sequence[float]) -> Scenario:
     """States of rank r tell the output with strength told[r]. The true value is that of the true order of the told."""
-    from attnaudit.checks.information import ranking_interval
-    from attnaudit.metrics.information_ranking import information_ranking, ranking_agreement
+    from attnaudit.checks.information_ranking import ranking_interval
+    from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
 
     def weights_of(n: int, random: np.random.Generator) -> Floats:
         found: Floats = -np.sort(-random.dirichlet(40 * np.array(attention), n), axis=1)

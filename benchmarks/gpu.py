@@ -20,8 +20,8 @@ import torch
 
 from attnaudit.adapters.loading import load_model
 from attnaudit.data import load, sample
+from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset
-from attnaudit.measurement.engine import measure
 
 NEEDS = {
     "prediction": ["prediction"],

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from attnaudit.measurement.batch import Batch, probabilities
-from attnaudit.measurement.engine import measure
-from attnaudit.measurement.measurements import Measurements
-from attnaudit.measurement.passes import Passes
+from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.batch import Batch, probabilities
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure
 from attnaudit.metrics import jensen_shannon, kendall_tau_b, total_variation
 from benchmarks.jain_wallace import load_adapter, load_data
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval, proportion_interval
-from attnaudit.checks.planning import POWER, plan
-from attnaudit.checks.spreads import Spread
-from attnaudit.checks.verdict import decide
 from attnaudit.records import Requirement, VerdictName
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.intervals import mean_interval, proportion_interval
+from attnaudit.statistics.sample_size import POWER, plan
+from attnaudit.statistics.verdict import decide
 from benchmarks import coverage
 
 SHAPES = ("tau of leave-one-out", "uniform TVD", "share 0.1")

@@ -11,9 +11,9 @@ import msgspec
 from attnaudit.data import load, sample
 from attnaudit.data.planted_cue import split
 from attnaudit.instances import Dataset
-from attnaudit.zoo import checkpoint
-from attnaudit.zoo.model import Architecture
-from attnaudit.zoo.training import Settings, Trained, train
+from attnaudit.models import checkpoint_folder
+from attnaudit.models.pooled_classifier import Architecture
+from attnaudit.models.training import Settings, Trained, train
 
 SMALL = Architecture(encoder="average", embedding_size=12, hidden_size=12, attention_size=8)
 QUICK = Settings(epochs=3, batch_size=32, learning_rate=1e-2, weight_decay=0.0)
@@ -37,5 +37,5 @@ def save_trained(
         for part, one in (("train", training), ("dev", dev))
     }
     account = {"settings": msgspec.to_builtins(settings), "data": data} | card
-    checkpoint.save(folder / "model", trained.model, trained.vocabulary, trained.classes, training=account)
+    checkpoint_folder.save(folder / "model", trained.model, trained.vocabulary, trained.classes, training=account)
     return trained, training, dev

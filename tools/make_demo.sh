@@ -4,4 +4,4 @@ set -eu
 cd "$(dirname "$0")/.."
 "${PYTHON:-.venv/bin/python}" -c "import sys; from attnaudit.cli import main; sys.exit(main())" \
     train --encoder bilstm --alignment additive --projection softmax --data movie-reviews \
-    --dropout 0.5 --word-dropout 0.3 --out attnaudit/zoo/demo --overwrite
+    --dropout 0.5 --word-dropout 0.3 --out attnaudit/models/demo --overwrite

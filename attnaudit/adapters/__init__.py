@@ -1,6 +1,6 @@
 """Adapters: what makes a model auditable."""
 
-from attnaudit.adapters.pooled import Encoding, PooledAttentionAdapter
+from attnaudit.adapters.pooled.pooled_adapter import Encoding, PooledAttentionAdapter
 from attnaudit.adapters.protocol import Capabilities, Inputs, Intervention, ModelAdapter, Site, Trace
 
 __all__ = [

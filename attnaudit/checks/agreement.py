@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import TOKEN_COLUMNS, Check, Description, Parameter, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.intervals import mean_interval
 
 PRESETS = ("meister", "jain_wallace")
 WORDS = {

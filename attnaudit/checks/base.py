@@ -11,21 +11,21 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from attnaudit.checks import verdict as verdicts
 from attnaudit.checks.evidence import Evidence, histogram, reasons, worst
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
-from attnaudit.checks.planning import plan
-from attnaudit.checks.spreads import Spread, bracket, shifted
-from attnaudit.checks.sweep import swept
-from attnaudit.checks.threshold import Expression, parse
+from attnaudit.checks.reading_sweep import swept
+from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.errors import CheckError, nearest
-from attnaudit.measurement.measurements import Floats, Measurements
-from attnaudit.measurement.seeding import keyed_generator
 from attnaudit.readings import FORM, named
 from attnaudit.readings import parse as parse_reading
 from attnaudit.records import CheckRecord, Direction, InconclusiveRule, Requirement, Severity
 from attnaudit.registry import checks
+from attnaudit.seeding import keyed_generator
+from attnaudit.statistics import verdict as verdicts
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import Spread, bracket, shifted
+from attnaudit.statistics.intervals import mean_interval
+from attnaudit.statistics.sample_size import plan
+from attnaudit.statistics.threshold import Expression, parse
 
 Parameter = str | float | int | bool | None
 LN2 = math.log(2)

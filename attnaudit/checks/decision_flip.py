@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
-from attnaudit.measurement.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Direction
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.intervals import mean_interval
 
 ORDERS = {
     "attention": "attention",

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval, ratio_interval
-from attnaudit.checks.spreads import Spread
-from attnaudit.checks.verdict import noted
-from attnaudit.measurement.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.intervals import mean_interval, ratio_interval
+from attnaudit.statistics.verdict import noted
 
 #: Per cent of the tokens taken, as they are measured.
 PERCENTS = (1, 5, 10, 20, 50)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.checks.spreads import Spread
-from attnaudit.measurement.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Chart, Histogram, Reference, Shown
+from attnaudit.statistics.interval_estimate import Spread
 
 Detail = str | float | int | None
 SHOWN = 10

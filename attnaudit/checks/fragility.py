@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons
-from attnaudit.checks.f1_drop import F1Drop
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
+from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.errors import CheckError
-from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Reference, Series
+from attnaudit.statistics.f1_drop import F1Drop
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.intervals import mean_interval
 
 BINS = 4
 #: TVD of outputs that are alike but for rounding.

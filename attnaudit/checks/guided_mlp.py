@@ -11,9 +11,9 @@ import numpy as np
 
 from attnaudit.checks.base import Description, registered
 from attnaudit.checks.evidence import Evidence
-from attnaudit.checks.retraining import RetrainingCheck, f1_difference, together
+from attnaudit.checks.retrained_models import RetrainingCheck, f1_difference, together
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import Direction
 from attnaudit.retraining import DIVERGENCES, LONGER, Retraining
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Evidence
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.subsampling import subsampling_interval
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction, Reference
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.half_sampling import subsampling_interval
 
 SHUFFLES = 20
 SUBSAMPLE_SHUFFLES = 2

@@ -10,12 +10,12 @@ import numpy as np
 
 from attnaudit.checks.base import LN2, Check, Description, registered
 from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
-from attnaudit.checks.spreads import widened
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.measurement.measurements import Measurements
 from attnaudit.records import Reference
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import widened
+from attnaudit.statistics.intervals import mean_interval
 
 WORDS = {"attention": "attention", "gradient": "the gradient's importance"}
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from attnaudit.checks.base import Check, Parameter
-from attnaudit.checks.declare import same_ids
+from attnaudit.checks.decorator import same_ids
 from attnaudit.errors import AuditError, CheckError, nearest
 from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks

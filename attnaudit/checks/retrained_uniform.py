@@ -10,8 +10,8 @@ import numpy as np
 
 from attnaudit.checks.base import Description, registered
 from attnaudit.checks.evidence import Evidence
-from attnaudit.checks.retraining import RetrainingCheck, f1_difference, together
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.checks.retrained_models import RetrainingCheck, f1_difference, together
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction
 from attnaudit.retraining import Retraining
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
-from attnaudit.checks.retraining import RetrainingCheck, together
-from attnaudit.measurement.measurements import Floats, Measurements
+from attnaudit.checks.retrained_models import RetrainingCheck, together
+from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.retraining import Retraining
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.intervals import mean_interval
 
 
 @registered

@@ -9,11 +9,11 @@ import numpy as np
 
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
-from attnaudit.checks.verdict import noted
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import CheckRecord, Direction, Reference
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.intervals import mean_interval
+from attnaudit.statistics.verdict import noted
 
 
 @registered

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.groups import Groups
-from attnaudit.checks.intervals import mean_interval
-from attnaudit.checks.retraining import RetrainingCheck, column, f1_of, together
+from attnaudit.checks.retrained_models import RetrainingCheck, column, f1_of, together
 from attnaudit.checks.seed_variance import other_seeds
+from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.errors import CheckError
-from attnaudit.measurement.measurements import Floats, Measurements
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.retraining import DIVERGENCES, Retraining
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.intervals import mean_interval
 
 #: What λ is multiplied by for the curve.
 SWEEP = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -1,7 +1,7 @@
 """Data sets: registered ones, files of the user's own, and the embedded movie reviews. Imports no torch."""
 
 from attnaudit.data.labels import label_indices, require_two_classes
-from attnaudit.data.loading import load
 from attnaudit.data.sampling import sample
+from attnaudit.data.sources import load
 
 __all__ = ["label_indices", "load", "require_two_classes", "sample"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from attnaudit.data.rows import Column, Row, check_columns, shorten
+from attnaudit.data.row_parsing import Column, Row, check_columns, shorten
 from attnaudit.errors import DataError, nearest
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")

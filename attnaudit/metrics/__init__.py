@@ -8,9 +8,9 @@ from attnaudit.metrics.divergence import jensen_shannon, largest_jensen_shannon,
 from attnaudit.metrics.entropy import normalized_entropy
 from attnaudit.metrics.exact_adversary import adversarial_upper_bound, exact_adversarial_attention
 from attnaudit.metrics.f1 import f1
-from attnaudit.metrics.information_ranking import InformationRanking, choose_ranks, information_ranking
 from attnaudit.metrics.kendall import kendall, kendall_p_value, kendall_tau_b, near_tied_pairs, weighted_kendall_tau
 from attnaudit.metrics.mutual_information import mutual_information, shuffled_information
+from attnaudit.metrics.ranked_information import InformationRanking, choose_ranks, information_ranking
 from attnaudit.metrics.searched_adversary import keyed_noise, searched_adversarial_attention
 
 __all__ = [

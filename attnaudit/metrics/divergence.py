@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from attnaudit.metrics.rows import distributions, padded_rows
+from attnaudit.metrics.padded_rows import distributions, padded_rows
 
 
 def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:

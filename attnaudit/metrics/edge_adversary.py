@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.metrics.divergence import divergence_of_distributions, total_variation
-from attnaudit.metrics.rows import distributions
+from attnaudit.metrics.padded_rows import distributions
 
 #: Pairs of tokens per instance, and halvings of the interval that holds the shares that cancel.
 PAIRS, HALVINGS = 16, 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnaudit.metrics.rows import distributions, padded_rows
+from attnaudit.metrics.padded_rows import distributions, padded_rows
 
 
 def normalized_entropy(p: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.metrics.divergence import jensen_shannon
-from attnaudit.metrics.rows import ELEMENTS_PER_CHUNK, compact, distributions, length_chunks, padded_rows
+from attnaudit.metrics.padded_rows import ELEMENTS_PER_CHUNK, compact, distributions, length_chunks, padded_rows
 
 # A vertex may miss its bound by rounding. A logit moves a probability by at most a quarter of its own change, so this
 # keeps the total variation within tvd + 1e-10.

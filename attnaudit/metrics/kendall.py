@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.metrics.discordance import Pairs, count_pairs
-from attnaudit.metrics.rows import compact, length_chunks, padded_rows
+from attnaudit.metrics.padded_rows import compact, length_chunks, padded_rows
 
 COUNTING_COST = 128  # elements that counting holds for each token, so that a chunk stays near the processor
 EXACT_LIMIT = 33  # scipy's own limit for the exact null distribution

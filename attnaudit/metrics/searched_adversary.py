@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.metrics.divergence import divergence_of_distributions, jensen_shannon, total_variation
-from attnaudit.metrics.rows import broadcast_mask, distributions
+from attnaudit.metrics.padded_rows import broadcast_mask, distributions
 
 Decode = Callable[[Tensor], Tensor]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnaudit.report.schema import audit_schema
-from attnaudit.report.writing import build
+from attnaudit.report.audit_schema import audit_schema
+from attnaudit.report.render import build
 
 __all__ = ["audit_schema", "build"]

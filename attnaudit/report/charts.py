@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from attnaudit.records import Chart, CheckRecord, Histogram
-from attnaudit.report.words import digits, judged, number, requirement
+from attnaudit.report.wording import digits, judged, number, requirement
 
 WIDTH, HEIGHT = 420.0, 232.0
 LEFT, RIGHT, BOTTOM = 44.0, 14.0, 40.0

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from attnaudit.records import CheckRecord
-from attnaudit.report.reading import ShownInstance
-from attnaudit.report.words import column, number, visible
+from attnaudit.report.run_files import ShownInstance
+from attnaudit.report.wording import column, number, visible
 
 WHOLE = 80  # texts up to this many tokens are shown whole
 WINDOW = 60  # of longer ones, about this many

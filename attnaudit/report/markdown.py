@@ -6,7 +6,7 @@ import re
 
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.questions import remedies_in_short
-from attnaudit.report.words import (
+from attnaudit.report.wording import (
     SYMBOLS,
     VERDICTS,
     digits,

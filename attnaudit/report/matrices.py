@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnaudit.records import Matrix
 from attnaudit.report.charts import Drawing, Shape, finite
-from attnaudit.report.words import number
+from attnaudit.report.wording import number
 
 LEFT, TOP, RIGHT, BOTTOM = 44.0, 24.0, 8.0, 28.0
 WIDE, LOW = 30.0, 22.0

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.zoo.model import Architecture, PooledClassifier
+from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
 from benchmarks.speed.plain import Rows, encoded, real_tokens
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.subjects import in_order, long_texts, pooled, short_texts, trained

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnaudit.zoo.text import END, PAD, START
+from attnaudit.models.vocabulary import END, PAD, START
 
 BATCH = 32
 #: Jain & Wallace's published search.

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnaudit.attributions.adversarial import Adversarial
-from attnaudit.attributions.fragility import PERMUTATIONS, Permutation
-from attnaudit.measurement.batch import Batch
-from attnaudit.measurement.engine import BATCH_TOKENS, measure
-from attnaudit.measurement.seeding import keyed_generator
+from attnaudit.engine.batch import Batch
+from attnaudit.engine.measuring import BATCH_TOKENS, measure
+from attnaudit.measures.adversarial_attention import Adversarial
+from attnaudit.measures.replaced_attention import PERMUTATIONS, Permutation
 from attnaudit.metrics import jensen_shannon
+from attnaudit.seeding import keyed_generator
 from benchmarks.speed import plain as rivals
 from benchmarks.speed.ranks import furthest
 from benchmarks.speed.subjects import Subject, bilstm, in_order, long_texts, short_texts
@@ -354,7 +354,7 @@ def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
     """FeatureAblation with the unknown word as baseline, all tokens of a text in one pass."""
     from captum.attr import FeatureAblation
 
-    from attnaudit.zoo.text import UNKNOWN
+    from attnaudit.models.vocabulary import UNKNOWN
 
     plain.passes = Counter()
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnaudit.metrics import kendall_tau_b, weighted_kendall_tau
-from attnaudit.metrics.information_ranking import default_clusters, information_ranking
+from attnaudit.metrics.ranked_information import default_clusters, information_ranking
 from benchmarks.speed.timing import Comparison
 
 #: Longest row -> (rows for τ-b, rows for the weighted form, the ratio asked for).

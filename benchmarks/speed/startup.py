@@ -13,7 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 #: pytest with attnaudit's plugin alone, as where nothing else is installed; where others are, each is loaded as well.
-ALONE = ["-p", "attnaudit.pytest_plugin"]
+ALONE = ["-p", "attnaudit.plugin.hooks"]
 COLLECT = ["--collect-only", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
 COMMANDS = {
     "python -c pass": ["-c", "pass"],

@@ -13,7 +13,7 @@ from typing import Any
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.data import load
 from attnaudit.instances import Dataset, Instance
-from attnaudit.zoo.text import words
+from attnaudit.models.vocabulary import words
 
 #: Words of a text as long as those of 20 Newsgroups in Jain & Wallace's experiments.
 LONG = 124
@@ -65,8 +65,8 @@ def long_texts(count: int, length: int = LONG) -> Dataset:
 def trained() -> tuple[Any, Any]:
     """The oracle's shape (300-wide embeddings, BiLSTM of 128 per direction, additive attention, one sigmoid), trained
     for one epoch on a part of the embedded sentences, so that attention is not that of random weights."""
-    from attnaudit.zoo.model import Architecture
-    from attnaudit.zoo.training import Settings, train
+    from attnaudit.models.pooled_classifier import Architecture
+    from attnaudit.models.training import Settings, train
 
     training, dev = load("movie-reviews-train"), load("movie-reviews-dev")
     result = train(
@@ -86,7 +86,7 @@ def bilstm(name: str, data: Dataset) -> Subject:
 def pooled(name: str, data: Dataset, model: Any, vocabulary: Any, **told: Any) -> Subject:
     """A reference model by the names of its parts, as a user gives theirs. told: what is known of its encoder."""
     from attnaudit.adapters import PooledAttentionAdapter
-    from attnaudit.zoo.text import UNKNOWN
+    from attnaudit.models.vocabulary import UNKNOWN
 
     adapter = PooledAttentionAdapter(
         embedding=model.embedding,

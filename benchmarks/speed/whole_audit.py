@@ -31,14 +31,14 @@ def main(instances: str | None = None) -> int:
     import torch
 
     torch.set_num_threads(1)
-    from attnaudit.adapters.pooled import PooledAttentionAdapter
-    from attnaudit.measurement import engine
+    from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
+    from attnaudit.engine import measuring
 
-    passes, measuring = Clock(), Clock()
+    passes, measured = Clock(), Clock()
     for name in PASSES:
         passes.wrap(PooledAttentionAdapter, name)
     passes.wrap(torch.autograd, "grad")
-    measuring.wrap(engine, "measure")
+    measured.wrap(measuring, "measure")
     with tempfile.TemporaryDirectory(prefix="attnaudit-") as folder:
         words = ["audits/", "--model", "demo", "-q", "-p", "no:cacheprovider", f"--audit-reports={folder}"]
         words += [f"--audit-max-instances={instances}"] if instances else []
@@ -51,8 +51,8 @@ def main(instances: str | None = None) -> int:
     if status not in (0, 1):
         print(held.getvalue(), file=sys.stderr)
         return int(status)
-    found = {"total": total, "passes": passes.seconds, "engine": measuring.seconds - passes.seconds}
-    print(json.dumps({**found, "rest": total - measuring.seconds}))
+    found = {"total": total, "passes": passes.seconds, "engine": measured.seconds - passes.seconds}
+    print(json.dumps({**found, "rest": total - measured.seconds}))
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit import cli
-from attnaudit.adapters.conformance import CHECKS
+from attnaudit.conformance import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
@@ -70,10 +70,10 @@ def test_the_retrainable_example_is_held_against_its_own_seeds_and_refuses_the_r
     code = """
 from retrainable import retrainable
 from attnaudit import checks
-from attnaudit.adapters.conformance import check_adapter
+from attnaudit.conformance import check_adapter
 from attnaudit.errors import CheckError
 from attnaudit.instances import Dataset, Instance
-from attnaudit.measurement.engine import measure
+from attnaudit.engine.measuring import measure
 
 texts = ["a good film", "a dull story is bad", "not very bright"]
 rows = tuple(Instance(id=str(i), text=text, label="positive") for i, text in enumerate(texts))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attnaudit.adapters.loading import load_model
 from attnaudit.data import load, sample
-from attnaudit.measurement.engine import measure
+from attnaudit.engine.measuring import measure
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")

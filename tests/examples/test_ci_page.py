@@ -24,7 +24,7 @@ def test_the_commands_of_the_workflow_run_as_they_stand(tmp_path: Path) -> None:
     (workflow,) = re.findall(r"<!-- example: audit.yml -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
     commands = re.findall(r"^ +- run: (.*)$", workflow, re.MULTILINE)
     assert commands[0].startswith("pip install attnaudit ")
-    shutil.copytree(ROOT / "attnaudit" / "zoo" / "demo", tmp_path / "checkpoints" / "release")
+    shutil.copytree(ROOT / "attnaudit" / "models" / "demo", tmp_path / "checkpoints" / "release")
     assert cli.main(["init", str(tmp_path)]) == 0
     rows = sample(load("movie-reviews"), 60, 0).instances
     lines = [json.dumps({"text": row.text, "label": row.label}) + "\n" for row in rows]

@@ -9,9 +9,9 @@ from typing import Any, get_args, get_type_hints
 
 from attnaudit.checks import load_policy
 from attnaudit.checks.base import Check
-from attnaudit.checks.retraining import RetrainingCheck
+from attnaudit.checks.retrained_models import RetrainingCheck
 from attnaudit.data import load
-from attnaudit.data.rows import Column
+from attnaudit.data.row_parsing import Column
 from attnaudit.registry import checks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from attnaudit.reproduction import corpora, running
-from attnaudit.reproduction.options import Options
-from attnaudit.reproduction.papers import paper
-from attnaudit.reproduction.records import Reproduction
+from attnaudit.research.reproduction import corpora, reproduce
+from attnaudit.research.reproduction.papers import paper
+from attnaudit.research.reproduction.reproduction_options import Options
+from attnaudit.research.reproduction.reproduction_records import Reproduction
 
 #: paper -> (tables, rows)
 ASKED = {
@@ -55,9 +55,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
     monkeypatch.setattr(corpora, "QUICK", {"train": 4000, "dev": 600, "test": 300})
-    monkeypatch.setattr(running, "QUICK_SEEDS", 3)
-    monkeypatch.setattr(running, "QUICK_TRAINING", {"epochs": 5, "learning_rate": 0.003})
-    monkeypatch.setattr(running, "QUICK_SIZES", {"embedding_size": 64, "hidden_size": 32, "attention_size": 32})
+    monkeypatch.setattr(reproduce, "QUICK_SEEDS", 3)
+    monkeypatch.setattr(reproduce, "QUICK_TRAINING", {"epochs": 5, "learning_rate": 0.003})
+    monkeypatch.setattr(reproduce, "QUICK_SIZES", {"embedding_size": 64, "hidden_size": 32, "attention_size": 32})
 
     @contextlib.contextmanager
     def shown(_what: str) -> Iterator[Any]:
@@ -65,7 +65,7 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
 
     tables, only = ASKED[name]
     options = Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
-    return running.reproduce(options, shown=shown)
+    return reproduce.reproduce(options, shown=shown)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def broken():
 
 TESTS = """
 from broken import broken, sound
-from attnaudit.adapters.conformance import parametrize_with_checks
+from attnaudit.conformance import parametrize_with_checks
 from attnaudit.instances import Instance
 
 WORDS = "the film is good bad very dull bright story ends".split()

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.adapters.conformance import full
 from attnaudit.adapters.loading import load_model
 from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.conformance import full
 from attnaudit.data import load, sample
+from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset
-from attnaudit.measurement.engine import measure
 from tests.pretended_device import OnDevice, pretended_device
 from tests.small_models import parts
 

@@ -10,8 +10,8 @@ import torch
 
 from attnaudit.adapters.loading import load_model
 from attnaudit.data import load, sample
-from attnaudit.measurement.engine import measure
-from attnaudit.measurement.measurements import Measurements
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure
 
 pytestmark = [
     pytest.mark.gpu,

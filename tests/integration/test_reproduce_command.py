@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.reproduction.records import Reproduction
+from attnaudit.research.reproduction.reproduction_records import Reproduction
 
 ROOT = Path(__file__).parents[2]
 

@@ -57,7 +57,7 @@ def test_models_of_mine_on_data_of_mine_are_scored_by_a_policy_of_mine(tmp_path:
     for kind, truth in (("first", "faithful"), ("second", "unfaithful")):
         (tmp_path / kind).mkdir()
         for name in ("attnaudit.json", "model.safetensors"):
-            (tmp_path / kind / name).write_bytes((ROOT / "attnaudit" / "zoo" / "demo" / name).read_bytes())
+            (tmp_path / kind / name).write_bytes((ROOT / "attnaudit" / "models" / "demo" / name).read_bytes())
         rows.append({"folder": kind, "kind": kind, "truth": truth, "data": "mine.csv"})
     (tmp_path / "population.json").write_text(json.dumps(rows), encoding="utf-8")
     (tmp_path / "mine.toml").write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.0\n', encoding="utf-8")

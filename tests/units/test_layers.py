@@ -21,23 +21,25 @@ FLOORS = {
     "instances": 0,
     "readings": 0,
     "retraining": 0,
+    "seeding": 0,
     "metrics": 1,
     "adapters": 2,
     "data": 2,
-    "zoo": 2,
-    "measurement": 3,
-    "attributions": 4,
+    "models": 2,
+    "engine": 3,
+    "conformance": 3,
+    "statistics": 4,
+    "measures": 4,
     "checks": 5,
     "report": 6,
-    "auditing": 7,
-    "validation": 7,
-    "reproduction": 7,
-    "pytest_state": 8,
-    "pytest_plugin": 8,
-    "cli": 8,
+    "audit": 7,
+    "research": 8,
+    "plugin": 9,
+    "commands": 9,
+    "cli": 9,
 }
 #: Rooms on the side: found through registries and by the outermost floors, never imported by the core.
-SIDE_ROOMS = {"data", "zoo"}
+SIDE_ROOMS = {"data", "models"}
 
 
 def room(path: Path) -> str:
@@ -93,7 +95,7 @@ def test_the_report_reads_records_only() -> None:
             assert not name.startswith("attnaudit") or name.split(".")[1] in allowed, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("folder", ["checks", "report", "auditing", "data"])
+@pytest.mark.parametrize("folder", ["checks", "report", "audit", "data"])
 def test_torch_is_not_imported_when_cases_are_collected(folder: str) -> None:
     for path in (PACKAGE / folder).rglob("*.py"):
         early = [name for name, at_import in imports(path) if at_import and name.split(".")[0] == "torch"]
@@ -101,7 +103,7 @@ def test_torch_is_not_imported_when_cases_are_collected(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["attnaudit", "attnaudit.pytest_plugin", "attnaudit.cli", "attnaudit.checks", "attnaudit.auditing"]
+    "module", ["attnaudit", "attnaudit.plugin.hooks", "attnaudit.cli", "attnaudit.checks", "attnaudit.audit"]
 )
 def test_importing_is_cheap(module: str, tmp_path: Path) -> None:
     code = f"import sys, {module}; print(sorted(set(sys.modules) & {{'torch', 'sklearn', 'scipy', 'rich', 'jinja2'}}))"
@@ -110,9 +112,9 @@ def test_importing_is_cheap(module: str, tmp_path: Path) -> None:
 
 
 def test_the_plugin_alone_loads_nothing_else_of_the_package(tmp_path: Path) -> None:
-    code = "import sys, attnaudit.pytest_plugin; print(*sorted(m for m in sys.modules if m.startswith('attnaudit')))"
+    code = "import sys, attnaudit.plugin.hooks; print(*sorted(m for m in sys.modules if m.startswith('attnaudit')))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    light = {"devices", "errors", "pytest_plugin", "pytest_state"}
+    light = {"devices", "errors", "plugin", "plugin.hooks", "plugin.state"}
     assert set(done.stdout.split()) == {"attnaudit", *(f"attnaudit.{name}" for name in light)}
 
 

@@ -15,7 +15,7 @@ def test_a_shipped_name_is_not_replaced() -> None:
             @registry.register(name)
             def mine() -> None: ...
 
-    assert checks.get("UniformFragility").__module__ == "attnaudit.checks.uniform"
+    assert checks.get("UniformFragility").__module__ == "attnaudit.checks.uniform_fragility"
 
 
 def test_a_name_is_registered_once() -> None:

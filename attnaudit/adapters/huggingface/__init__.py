@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.adapters.huggingface.checkpoint import require
+from attnaudit.adapters.huggingface.checkpoint_format import require
 
 if TYPE_CHECKING:
-    from attnaudit.adapters.huggingface.adapter import HuggingFaceAdapter
+    from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 
 __all__ = ["transformer"]
 
@@ -34,7 +34,7 @@ def transformer(
     AdapterError saying what cannot be audited, and the mend.
     """
     require("a Transformers model")
-    from attnaudit.adapters.huggingface.building import from_folder, from_model
+    from attnaudit.adapters.huggingface.build import from_folder, from_model
 
     if isinstance(source, str | Path):
         return from_folder(Path(source), labels=labels, template=template, max_tokens=max_tokens)

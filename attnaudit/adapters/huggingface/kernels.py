@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.huggingface import interface
-from attnaudit.adapters.huggingface.recording import Observer, observed
+from attnaudit.adapters.huggingface import attention_interface
+from attnaudit.adapters.huggingface.recorder import Observer, observed
 from attnaudit.adapters.protocol import Inputs
 from attnaudit.errors import AdapterError
 
 if TYPE_CHECKING:
-    from attnaudit.adapters.huggingface.adapter import HuggingFaceAdapter
+    from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 
 #: Largest difference between the logits here and the shipped kernel's, for logits up to one.
 TOLERANCE = 1e-4
@@ -88,10 +88,10 @@ def agreement(adapter: HuggingFaceAdapter, inputs: Inputs) -> str:
 def _as_shipped(adapter: HuggingFaceAdapter, inputs: Inputs) -> Tensor:
     """(B, C) logits in float32 by the kernel that the model has of its own."""
     shipped, model = adapter.parts.shipped, adapter.model
-    if interface.implementation(model) == shipped.implementation:
+    if attention_interface.implementation(model) == shipped.implementation:
         return _logits(adapter, model, inputs)
-    if interface.honoured(model):
-        with interface.using(model, shipped.implementation):
+    if attention_interface.honoured(model):
+        with attention_interface.using(model, shipped.implementation):
             return _logits(adapter, model, inputs)
     if shipped.again is None:
         return _logits(adapter, model, inputs)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from attnaudit.checks.f1_drop import F1Drop
+from attnaudit.statistics.f1_drop import F1Drop
 from benchmarks import coverage, planning
 
 KNOWN = coverage.populations()

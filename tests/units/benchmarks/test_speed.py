@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from attnaudit.zoo.model import Architecture, PooledClassifier
-from attnaudit.zoo.text import Vocabulary
+from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.vocabulary import Vocabulary
 from benchmarks.speed import pooled, ranks, subjects, timing, writing
 from benchmarks.speed.timing import Clock, Comparison, DisagreementError, compare
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
-from attnaudit.measurement.measurements import Measurements
 
 CURVE = ("0.01", "0.02", "0.05", "0.1", "0.2")
 IMPORTANCES = (

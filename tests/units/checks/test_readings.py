@@ -10,12 +10,12 @@ import pytest
 
 from attnaudit import checks
 from attnaudit.checks import load_policy
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure
 from attnaudit.errors import CheckError
 from attnaudit.instances import Dataset
-from attnaudit.measurement.engine import measure
-from attnaudit.measurement.measurements import Measurements
 from attnaudit.readings import Reading, named, parse, split
-from tests.units.adapters.conformance_models import PLAIN, SmallTransformer
+from tests.units.conformance.conformance_models import PLAIN, SmallTransformer
 
 
 def measured(

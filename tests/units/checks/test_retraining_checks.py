@@ -9,8 +9,8 @@ from sklearn.metrics import f1_score
 
 from attnaudit import checks
 from attnaudit.checks.policy import from_tables, to_table
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.measurement.measurements import Measurements
 from attnaudit.retraining import Retraining
 from tests.units.checks.made import measured
 

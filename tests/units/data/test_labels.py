@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnaudit.data import label_indices, require_two_classes, sample
-from attnaudit.data.rows import ordered_classes
+from attnaudit.data.row_parsing import ordered_classes
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
 

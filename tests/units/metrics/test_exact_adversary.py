@@ -241,6 +241,6 @@ def test_long_rows_are_cut_into_blocks_without_changing_the_result(monkeypatch: 
     attention, logits, bias = instance(300, 5)
     whole = exact_adversarial_attention(attention[None], logits[None], bias, 0.01)
     monkeypatch.setattr("attnaudit.metrics.exact_adversary.ELEMENTS_PER_CHUNK", 1000)
-    monkeypatch.setattr("attnaudit.metrics.rows.ELEMENTS_PER_CHUNK", 1000)
+    monkeypatch.setattr("attnaudit.metrics.padded_rows.ELEMENTS_PER_CHUNK", 1000)
     pieces = exact_adversarial_attention(attention[None], logits[None], bias, 0.01)
     torch.testing.assert_close(pieces, whole, atol=1e-12, rtol=0)

@@ -282,7 +282,7 @@ def run_record(checks: Sequence[CheckRecord], **changes: Any) -> RunRecord:
         "models": [
             ModelRecord(
                 name=name,
-                source="attnaudit.zoo.demo:demo",
+                source="attnaudit.models.demo:demo",
                 description="BiLSTM with additive attention, trained on movie sentences",
                 classes=["negative", "positive"],
                 parameters=1_204_353,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.records import PolicyQuestion, PolicyRecord, RunRecord
-from attnaudit.report import build, words
+from attnaudit.report import build, wording
 from attnaudit.report.questions import FIRST_REMEDIES, notes, remedies, remedies_in_short
 from tests.units.report.example_runs import run_record, seven_checks, write_run
 
@@ -30,7 +30,7 @@ def run(*, blocks: bool, family: str = "bilstm", name: str = "default") -> RunRe
 def test_the_question_that_failed_is_named_with_its_remedy() -> None:
     assert notes(run(blocks=True)) == ["“Is attention used?” was not answered with yes (first: fail)."]
     assert remedies(run(blocks=True)) == ["What may help: tying: .02 became .25"]
-    said = words.outcome(run(blocks=True))
+    said = wording.outcome(run(blocks=True))
     assert notes(run(blocks=True))[0] in said.notes
     assert list(said.remedies) == remedies(run(blocks=True))
 

@@ -19,7 +19,7 @@ from attnaudit.errors import ReportError
 from attnaudit.records import MissingCase, Shown
 from attnaudit.report import audit_schema, build
 from attnaudit.report.heatmaps import WHOLE, WINDOW, columns_to_show, heatmap, positions
-from attnaudit.report.reading import ShownInstance
+from attnaudit.report.run_files import ShownInstance
 from tests.units.report.example_runs import (
     HOSTILE_TOKENS,
     check_record,

@@ -11,8 +11,8 @@ from torch import Tensor
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
-from attnaudit.adapters.conformance import check_adapter
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site
+from attnaudit.conformance import check_adapter
 from attnaudit.instances import Instance
 from tests import architectures
 from tests.architectures import ARCHITECTURES, LABELS, NAMES

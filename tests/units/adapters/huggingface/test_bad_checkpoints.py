@@ -18,7 +18,7 @@ from torch import nn
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
-from attnaudit.adapters.huggingface import checkpoint, transformer
+from attnaudit.adapters.huggingface import checkpoint_format, transformer
 from attnaudit.adapters.loading import load_model
 from attnaudit.errors import AdapterError, DataError, ModelError
 from attnaudit.instances import Instance
@@ -196,14 +196,14 @@ def test_transformers_is_missing_or_too_old(
             raise PackageNotFoundError(name)
         return version
 
-    monkeypatch.setattr(checkpoint, "version", pretend)
+    monkeypatch.setattr(checkpoint_format, "version", pretend)
     with pytest.raises(ModelError, match=rf"{expected}.*pip install 'attnaudit\[transformers\]'"):
-        checkpoint.load(copy)
+        checkpoint_format.load(copy)
 
 
 def test_the_zoos_own_folder_is_left_to_the_zoo(tmp_path: Path) -> None:
     (tmp_path / "attnaudit.json").write_text("{}", encoding="utf-8")
-    assert not checkpoint.recognises(tmp_path)
+    assert not checkpoint_format.recognises(tmp_path)
 
 
 # -- architectures -------------------------------------------------------------------------------------------------

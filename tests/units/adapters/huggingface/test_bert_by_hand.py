@@ -159,7 +159,7 @@ def test_value_vectors_are_those_of_the_layer(bert: tuple[Any, int], instances: 
 
 
 def test_minilm_keeps_the_whole_adapter_contract(minilm: Any, instances: list[Instance]) -> None:
-    from attnaudit.adapters.conformance import check_adapter
+    from attnaudit.conformance import check_adapter
 
     check_adapter(minilm, instances[:3])
     assert minilm.description == "BertForSequenceClassification, 6 layers × 12 heads, interface"

@@ -15,7 +15,7 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
-from attnaudit.adapters.huggingface import interface, transformer
+from attnaudit.adapters.huggingface import attention_interface, transformer
 from attnaudit.adapters.loading import load_model
 from attnaudit.errors import AdapterError, ModelError
 from attnaudit.instances import Instance
@@ -33,7 +33,7 @@ def test_the_kernel_that_ships_gives_the_same_logits(adapter: Callable[[str], An
     said = found.shipped(found.collate(instances))
     assert said.startswith("sdpa kernel as shipped: ")
     assert _gaps(said)[0] < 1e-5
-    assert interface.implementation(found.model) == interface.NAME
+    assert attention_interface.implementation(found.model) == attention_interface.NAME
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -80,7 +80,7 @@ def test_logits_that_are_not_the_shipped_kernels(monkeypatch: pytest.MonkeyPatch
 
     def other(states: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = own(states)
-        return result + 0.01 * (interface.implementation(found.model) != interface.NAME)
+        return result + 0.01 * (attention_interface.implementation(found.model) != attention_interface.NAME)
 
     monkeypatch.setattr(found.model.classifier, "forward", other)
     with pytest.raises(AdapterError, match=r"differ by 0\.01 from those of the model's own sdpa kernel"):

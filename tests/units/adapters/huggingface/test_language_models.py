@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.language_model import label_words
+from attnaudit.adapters.huggingface.output_heads import label_words
 from attnaudit.adapters.loading import load_model
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import ModelError

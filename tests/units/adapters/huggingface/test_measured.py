@@ -12,10 +12,10 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.protocol import TEXT
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
-from attnaudit.measurement.engine import measure
-from attnaudit.measurement.measurements import Measurements
 from tests import architectures
 
 Adapter = Callable[[str], Any]

@@ -1,0 +1,1 @@
+"""Models that pool hidden states with attention."""

@@ -1,0 +1,160 @@
+"""`attnaudit conformance`: does a model keep the contract that an audit relies on?"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnaudit.devices import NAMES, require_device
+from attnaudit.errors import AuditError, DataError, ModelError, require_reachable
+from attnaudit.records import ConformanceResult
+from attnaudit.registry import models
+
+if TYPE_CHECKING:
+    from attnaudit.adapters.protocol import ModelAdapter
+    from attnaudit.instances import Dataset, Instance
+
+#: How many instances of the data set, from the shortest to the longest of a sample.
+COUNT, SAMPLE = 36, 1000
+#: Files in which models are registered for pytest, looked at where a name is not known otherwise.
+CONFTESTS = ("conftest.py", "audits/conftest.py")
+NARROWEST = 80
+STYLES = {"pass": "green", "fail": "red", "skip": "dim"}
+CANNOT = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a checkpoint folder, a registered name (demo; also one from conftest.py or audits/conftest.py), or a "
+        "factory as package.module:factory",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        help="texts to try it on: a .jsonl, .csv or .parquet file, or a registered name (default: movie-reviews)",
+    )
+    parser.add_argument("--quick", action="store_true", help="only what runs before every audit")
+    parser.add_argument("--device", default="cpu", help=f"{NAMES} (default: cpu)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 where the model keeps its contract, 1 where a check fails, 2 where there is nothing to try it on."""
+    try:
+        require_device("--device", options.device)
+        instances = None if options.data is None else _instances(options.data)
+        loaded = _load(options.model)
+        results = _check(loaded.adapter, instances, options)
+    except AuditError as error:
+        print(f"attnaudit: {str(error).removeprefix('--model ')}", file=sys.stderr)
+        return CANNOT
+    color = sys.stdout.isatty()
+    print(table(results, width=shutil.get_terminal_size((100, 24)).columns, color=color))
+    print(summary(results, loaded.name))
+    return int(any(one.outcome == "fail" for one in results))
+
+
+def _instances(data: str) -> Sequence[Instance]:
+    from attnaudit.conformance.sample_texts import spread
+    from attnaudit.data import load, sample
+
+    dataset: Dataset = load(data)
+    if not dataset.instances:
+        raise DataError(f"Data set '{dataset.name}' has no instances to try the model on.")
+    return spread(sample(dataset, SAMPLE, 0).instances, COUNT)
+
+
+def _load(model: str) -> Any:
+    from attnaudit.adapters.loading import load_model
+
+    require_reachable("--model", Path(model))
+    if model not in models and ":" not in model and not Path(model).exists():
+        read_conftests()
+    return load_model(model)
+
+
+def read_conftests() -> None:
+    """Registers what the conftest files of this folder register."""
+    for number, path in enumerate(p for p in map(Path, CONFTESTS) if p.is_file()):
+        spec = importlib.util.spec_from_file_location(f"attnaudit_conftest_{number}", path)
+        if spec is None or spec.loader is None:
+            continue
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except AuditError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"{path}: cannot be imported to look for registered models: {type(error).__name__}: {error}."
+            ) from error
+
+
+def _check(
+    adapter: ModelAdapter, instances: Sequence[Instance] | None, options: argparse.Namespace
+) -> list[ConformanceResult]:
+    from attnaudit.conformance import Subject, cases
+
+    for module in adapter.modules:
+        module.eval().to(options.device)
+    if not adapter.capabilities.query and any(one.query is not None for one in instances or ()):
+        raise DataError(f"{options.data}: its rows have a query, but the model reads a single text.")
+    todo = list(cases(Subject(options.model, lambda: adapter, instances, thorough=not options.quick)))
+    results: list[ConformanceResult] = []
+    with _progress() as status:
+        for case in todo:
+            if status is not None:
+                status.update(f"{case.check.name} ({len(results) + 1} of {len(todo)})")
+            results.append(case.result())
+    return results
+
+
+def _progress() -> AbstractContextManager[Any]:
+    """A line on standard error that leaves nothing behind; nothing where that is no terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.status("loading") if console.is_terminal else nullcontext()
+
+
+def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> str:
+    """One row per check, plain without `color`."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=max(NARROWEST, width),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+    )
+    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    made.add_column("check", no_wrap=True)
+    made.add_column("outcome", no_wrap=True)
+    made.add_column("what was found", overflow="fold", ratio=1)
+    for one in results:
+        made.add_row(one.check, Text(one.outcome, style=STYLES[one.outcome]), Text(one.detail))
+    console.print(made)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def summary(results: Sequence[ConformanceResult], name: str) -> str:
+    """One line: what the outcome means."""
+    count = {word: sum(one.outcome == word for one in results) for word in STYLES}
+    parts = f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"
+    if count["fail"]:
+        return f"{name} breaks the adapter contract: {parts}. An audit of it would be refused or wrong."
+    return f"{name} keeps the adapter contract: {parts}."

@@ -1,0 +1,155 @@
+"""Adversarial attention: the largest JSD to the model's attention that moves the output by at most ε in TVD (JW; exact
+form in the docstring of `exact_adversarial_attention`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.batch import probabilities
+from attnaudit.engine.columns import Columns, Measure, PerBatch
+from attnaudit.errors import AdapterError, CheckError
+from attnaudit.metrics import (
+    adversarial_upper_bound,
+    exact_adversarial_attention,
+    jensen_shannon,
+    largest_jensen_shannon,
+    total_variation,
+)
+from attnaudit.metrics.searched_adversary import PRESETS, search
+from attnaudit.registry import measures
+from attnaudit.seeding import keyed_integer
+
+#: How far above ε the model's own output may move when it is run with the attention found: rounding in float32.
+ROUNDING = 1e-5
+#: The published search (JW), for comparison: slower than the exact form, and never above it.
+JAIN_WALLACE = "jain_wallace"
+
+
+def searchable(passes: Passes) -> bool:
+    """Whether the reading is plain attention, one row per head, so that other weights can be put in its place."""
+    plain = passes.named is None or passes.named.kind == "attention"
+    return plain and passes.scope.single
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adversarial(PerBatch):
+    """jsd in nats (NaN for a single token, which has no other attention), most: the largest JSD any attention has,
+    share: jsd as a share of it, tvd as measured by running the model with the attention found, upper: a bound no
+    attention exceeds (equal to jsd where the optimum is exact, NaN where only searched), attention: the distribution
+    found. fact adversarial.method: exact, bracketed or searched.
+
+    preset: search with these settings of `searched_adversary`, also where the optimum has an exact form; the fact is
+    then adversarial.<preset>.method."""
+
+    epsilon: float
+    preset: str = ""
+
+    def compute(self, passes: Passes, columns: Columns) -> Columns:
+        real, reading = passes.real, passes.reading
+        if not searchable(passes):
+            nothing = torch.full_like(passes.special_mass, torch.nan)
+            names = ("jsd", "most", "share", "tvd", "upper")
+            return Columns(
+                scalars={f"{self.name}.{name}": nothing for name in names},
+                tokens={f"{self.name}.attention": torch.full_like(reading, torch.nan)},
+                facts={self._fact: "not possible for this reading"},
+            )
+        heads, upper, method = self._find(passes)
+        found = passes.shown(heads)
+        single = passes.lengths < 2
+        jsd = jensen_shannon(found, reading, real).masked_fill(single, torch.nan)
+        most = largest_jensen_shannon(reading, real).masked_fill(single, torch.nan)
+        output = probabilities(passes.decode_by_model(heads[:, None]))[:, 0, :]
+        moved = total_variation(output, passes.probabilities)
+        beyond = moved > self.epsilon + ROUNDING
+        if bool(beyond.any()):
+            row = int(beyond.int().argmax())
+            one = passes.instances[row]
+            raise AdapterError(
+                f"{one.where or one.id}: adversarial attention found at ε={self.epsilon:g} moves the model's own "
+                f"output by {moved[row].item():.6f}. The decoder is not the function of weights and states it was said "
+                "to be."
+            )
+        return Columns(
+            scalars={
+                f"{self.name}.jsd": jsd,
+                f"{self.name}.most": most,
+                f"{self.name}.share": torch.where(most > 0, jsd / most, torch.full_like(jsd, torch.nan)),
+                f"{self.name}.tvd": moved,
+                f"{self.name}.upper": torch.maximum(upper, jsd),
+            },
+            tokens={f"{self.name}.attention": found},
+            facts={self._fact: method},
+        )
+
+    @property
+    def _fact(self) -> str:
+        return ".".join(part for part in ("adversarial", self.preset, "method") if part)
+
+    def _find(self, passes: Passes) -> tuple[Tensor, Tensor, str]:
+        """(B, H, T) rows of the heads, special tokens included; bound; method."""
+        nothing = torch.full_like(passes.special_mass, torch.nan)
+        if self.preset:
+            return self._descend(passes, settings=self.preset), nothing, "searched"
+        real, reading = passes.free[:, 0], passes.token_reading
+        if passes.token_logits is not None:
+            token_logits, bias = passes.token_logits
+            # Special tokens keep their mass: they shift the bias, and the rest of the logit shrinks.
+            kept = 1 - passes.special_mass
+            shift = ((passes.weights * ~real)[:, None, :] @ token_logits)[:, 0, :] + bias
+            token_logits = token_logits * kept[:, None, None]
+            if token_logits.shape[-1] <= 2:
+                if token_logits.shape[-1] == 1:
+                    slope, offset = token_logits[..., 0], shift[..., 0]
+                else:
+                    slope, offset = token_logits[..., 1] - token_logits[..., 0], shift[..., 1] - shift[..., 0]
+                attention, jsd = exact_adversarial_attention(reading, slope, offset, self.epsilon, real)
+                return passes.rows_of(attention[:, None]), jsd, "exact"
+            bound = adversarial_upper_bound(reading, token_logits, shift, self.epsilon, real)
+            return self._search(passes), bound, "bracketed"
+        return self._search(passes), nothing, "searched"
+
+    def _search(self, passes: Passes) -> Tensor:
+        """By gradient; where a model of two classes must be run for it, among vertices and edges first, and by gradient
+        only for batches in which some instance has no feasible one."""
+        if passes.probabilities.shape[-1] == 2 and not passes.adapter.capabilities.decodes:
+            point, feasible = passes.edges.best(self.epsilon)
+            if bool((feasible | passes.reading.isnan().all(1) | (passes.lengths < 2)).all()):
+                return passes.rows_of(point[:, None])
+            found = self._descend(passes, settings="brief")
+            return torch.where(feasible[:, None, None], passes.rows_of(point[:, None]), found)
+        return self._descend(passes, settings="default")
+
+    def _descend(self, passes: Passes, *, settings: str) -> Tensor:
+        def decode(weights: Tensor) -> Tensor:
+            return probabilities(passes.decode_differentiably(passes.rows_of(weights)))
+
+        found = search(
+            passes.head_readings,
+            decode,
+            self.epsilon,
+            passes.free[:, 0],
+            settings=PRESETS[settings],
+            seeds=[keyed_integer(passes.seed, self.name, one.id) for one in passes.instances],
+            shares=passes.head_mass,
+        )
+        return passes.rows_of(found.heads)
+
+
+@measures.register("adversarial")
+def adversarial(argument: str) -> Measure:
+    """adversarial.<ε>, such as adversarial.0.01, or adversarial.jain_wallace.<ε>: searched as they do"""
+    named = argument.removeprefix(f"{JAIN_WALLACE}.")
+    try:
+        epsilon = float(named)
+    except ValueError:
+        epsilon = math.nan
+    if not 0 <= epsilon <= 1:
+        raise CheckError(f"'adversarial.{argument}': expected a total variation between 0 and 1, as adversarial.0.01.")
+    preset = JAIN_WALLACE if named != argument else ""
+    return Adversarial(name=f"adversarial.{argument}", epsilon=epsilon, preset=preset)

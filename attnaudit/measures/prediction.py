@@ -1,0 +1,49 @@
+"""What the model decided, and the attention shown for it: measured in every audit."""
+
+from __future__ import annotations
+
+from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.columns import Columns, Measure, PerBatch
+from attnaudit.errors import CheckError
+from attnaudit.registry import measures
+
+
+class Prediction(PerBatch):
+    """probabilities (C,) and logits of each instance; truncated: 1 where its text was cut, if the adapter says so."""
+
+    @property
+    def reads(self) -> bool:
+        return False
+
+    def compute(self, passes: Passes, columns: Columns) -> Columns:
+        truncated = passes.inputs.extra.get("truncated")
+        return Columns(
+            vectors={"probabilities": passes.probabilities, "logits": passes.logits},
+            scalars={} if truncated is None else {"truncated": truncated.double()},
+        )
+
+
+class Attention(PerBatch):
+    """The reading: attention renormalised over real tokens, its largest weight, and the mass on special tokens."""
+
+    def compute(self, passes: Passes, columns: Columns) -> Columns:
+        return Columns(
+            tokens={"attention": passes.reading},
+            scalars={"attention.max": passes.reading.amax(1), "attention.special_mass": passes.special_mass},
+        )
+
+
+@measures.register("prediction")
+def prediction(argument: str) -> Measure:
+    return Prediction(name=no_argument("prediction", argument))
+
+
+@measures.register("attention")
+def attention(argument: str) -> Measure:
+    return Attention(name=no_argument("attention", argument))
+
+
+def no_argument(name: str, argument: str) -> str:
+    if argument:
+        raise CheckError(f"'{name}' takes no argument, but got '.{argument}'.")
+    return name

@@ -1,0 +1,28 @@
+"""One module per paper, each with a `PAPER`; imported only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from attnaudit.errors import AuditError, nearest
+
+if TYPE_CHECKING:
+    from attnaudit.research.reproduction.paper_tables import Paper
+
+#: name -> (module of this package, what it is)
+PAPERS = {
+    "jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation"),
+    "wiegreffe-pinter": ("wiegreffe_pinter", "Wiegreffe & Pinter 2019, Attention is not not Explanation"),
+    "wen": ("wen", "Wen, Subbalakshmi & Yang 2022, Revisiting Attention Weights as Explanations"),
+    "meister": ("meister", "Meister et al. 2021, Is Sparse Attention more Interpretable?"),
+    "tutek-snajder": ("tutek_snajder", "Tutek & Šnajder 2020, Staying True to Your Word"),
+}
+
+
+def paper(name: str) -> Paper:
+    """The paper of that name. Raises AuditError with the nearest one."""
+    if name not in PAPERS:
+        raise AuditError(f"Unknown paper '{name}'. {nearest(name, PAPERS)}")
+    found: Paper = import_module(f"{__name__}.{PAPERS[name][0]}").PAPER
+    return found

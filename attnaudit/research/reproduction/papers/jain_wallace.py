@@ -1,0 +1,278 @@
+"""Jain & Wallace 2019, "Attention is not Explanation": agreement, permutation and adversarial attention.
+
+The numbers are means of the outputs that their code (AttentionExplanation) stores for BiLSTM + additive and average +
+additive; figures stand in place of numbers for permutation and adversarial attention.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from attnaudit.checks import AdversarialDivergence, Agreement, PermutationFragility
+from attnaudit.errors import ModelError
+from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.model_plans import jain_wallace
+from attnaudit.research.reproduction.paper_figures import by_attention, counterfactual, shares
+from attnaudit.research.reproduction.paper_tables import (
+    MODEL,
+    Audit,
+    Models,
+    Paper,
+    Quantity,
+    Reading,
+    RowPlan,
+    TablePlan,
+    accuracy,
+    column_of,
+    detail_of,
+    reference_of,
+    value_of,
+)
+from attnaudit.research.reproduction.papers.jain_wallace_claims import CLAIMS, remedies
+from attnaudit.research.reproduction.reproduction_records import Figure
+
+ENCODERS = {"bilstm": "BiLSTM", "average": "average", "cnn": "CNN"}
+ALIGNMENTS = ("additive", "dot")
+#: Instances that the published search is run on: it takes 500 steps of 5 starts.
+SEARCHED = 100
+
+GRADIENT = Agreement(importance="gradient", preset="jain_wallace", severity="report")
+LEAVE_ONE_OUT = Agreement(importance="leave_one_out", severity="report")
+PERMUTED = PermutationFragility(severity="report")
+EXACT = {epsilon: AdversarialDivergence(tvd=epsilon, severity="report") for epsilon in (0.01, 0.05)}
+AS_PUBLISHED = {
+    epsilon: AdversarialDivergence(tvd=epsilon, preset="jain_wallace", severity="report") for epsilon in EXACT
+}
+
+BILSTM = ("bilstm", "additive")
+AVERAGE = ("average", "additive")
+#: (corpus, encoder, alignment) -> quantity -> number
+NUMBERS: dict[tuple[str, str, str], dict[str, float]] = {
+    (name, *BILSTM): dict(
+        zip(("gradient", "gradient std", "leave-one-out", "leave-one-out std", "ceiling", "accuracy"), row, strict=True)
+    )
+    for name, row in {
+        "sst": (0.351, 0.211, 0.291, 0.191, 0.656, 0.808),
+        "imdb": (0.437, 0.061, 0.341, 0.070, 0.517, 0.898),
+        "agnews": (0.389, 0.134, 0.367, 0.150, 0.612, 0.958),
+        "20news": (0.130, 0.206, 0.123, 0.189, 0.534, 0.922),
+        "snli": (0.314, 0.216, 0.290, 0.237, 0.240, 0.779),
+        "babi-1": (0.251, 0.156, 0.160, 0.141, 0.499, 1.0),
+    }.items()
+} | {
+    (name, *AVERAGE): {"gradient": gradient, "leave-one-out": left_out}
+    for name, (gradient, left_out) in {
+        "sst": (0.606, 0.623),
+        "imdb": (0.675, 0.576),
+        "agnews": (0.770, 0.507),
+        "20news": (0.772, 0.721),
+        "snli": (0.582, 0.593),
+        "babi-1": (0.717, 0.735),
+    }.items()
+}
+
+
+def rows(corpora: Sequence[str], numbers: Mapping[tuple[str, str, str], Mapping[str, float]]) -> list[RowPlan]:
+    """Every corpus with every encoder and alignment."""
+    found = []
+    for name in corpora:
+        for encoder, called in ENCODERS.items():
+            for alignment in ALIGNMENTS:
+                models, unavailable = {}, ""
+                try:
+                    models = {MODEL: jain_wallace(name, encoder=encoder, alignment=alignment)}
+                except ModelError as error:
+                    unavailable = str(error)
+                found.append(
+                    RowPlan(
+                        name=f"{name}/{encoder}/{alignment}",
+                        title=f"{corpus(name).title}, {called}, {alignment}",
+                        corpus=name,
+                        models=models,
+                        paper=numbers.get((name, encoder, alignment), {}),
+                        unavailable=unavailable,
+                    )
+                )
+    return found
+
+
+def _with_numbers(corpora: Sequence[str]) -> list[RowPlan]:
+    return rows(corpora, NUMBERS)
+
+
+def _without_numbers(corpora: Sequence[str]) -> list[RowPlan]:
+    return rows(corpora, {})
+
+
+def _agreement(check: Agreement, name: str, words: str) -> list[Quantity]:
+    return [
+        Quantity(name=name, words=f"τ-b with {words}, mean", read=value_of(check.id)),
+        Quantity(
+            name=f"{name} std", words="… standard deviation over texts", read=detail_of(check.id, "standard deviation")
+        ),
+        Quantity(
+            name=f"{name} significant",
+            words="… share with p ≤ .05",
+            read=detail_of(check.id, "share with p ≤ .05 (mostly a matter of length)"),
+        ),
+        *(
+            Quantity(
+                name=f"{name} class {index}",
+                words="… mean where {} is predicted",
+                read=column_of(f"agreement.{check.column}.tau", statistics.fmean, of_class=index),
+                of_class=index,
+            )
+            for index in range(3)
+        ),
+    ]
+
+
+def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
+    return [
+        shares(
+            row,
+            models,
+            f"agreement.{check.column}.tau",
+            name=name,
+            title=f"τ-b of attention with {words}",
+            x_label="Kendall τ-b",
+            low=-1.0,
+            high=1.0,
+            bins=20,
+        )
+        for check, name, words in ((GRADIENT, "gradient", "the gradient"), (LEAVE_ONE_OUT, "loo", "leave-one-out"))
+    ]
+
+
+def _permutation_figures(row: RowPlan, models: Models) -> list[Figure]:
+    return [by_attention(row, models, f"{PERMUTED.column}.tvd")]
+
+
+def _adversarial_figures(row: RowPlan, models: Models) -> list[Figure]:
+    histogram = shares(
+        row,
+        models,
+        f"{EXACT[0.01].column}.jsd",
+        name="jsd",
+        title="largest JSD at TVD ≤ 0.01",
+        x_label="JSD, nats (at most ln 2 = 0.693)",
+        low=0.0,
+        high=0.7,
+        bins=14,
+    )
+    rival = counterfactual(row, models, "0.01")
+    return [histogram] if rival is None else [rival, histogram]
+
+
+def _share_above(limit: float) -> Quantity:
+    return Quantity(
+        name=f"share above {limit:g}",
+        words=f"share of texts above {limit:g} nats, TVD ≤ .01",
+        read=column_of(f"{EXACT[0.01].column}.jsd", lambda values: statistics.fmean(x > limit for x in values)),
+    )
+
+
+def _searched(epsilon: float, words: str) -> list[Quantity]:
+    exact, published = EXACT[epsilon], AS_PUBLISHED[epsilon]
+    return [
+        Quantity(name=f"jsd {words}", words=f"largest JSD, TVD ≤ {words}, mean", read=value_of(exact.id)),
+        Quantity(
+            name=f"share {words}",
+            words="… as a share of the unconstrained maximum",
+            read=detail_of(exact.id, "mean share of the unconstrained maximum"),
+        ),
+        Quantity(
+            name=f"searched {words}", words=f"… as searched with the published settings, {SEARCHED} texts at most",
+            read=value_of(published.id),
+        ),
+        Quantity(name=f"excess {words}", words="… found beyond that search, the same texts", read=_excess(epsilon)),
+    ]  # fmt: skip
+
+
+def _excess(epsilon: float) -> Callable[[Models], Reading]:
+    """Mean JSD of ours less that of the published search, over the texts that have both."""
+    ours, theirs = f"{EXACT[epsilon].column}.jsd", f"{AS_PUBLISHED[epsilon].column}.jsd"
+
+    def read(models: Models) -> Reading:
+        searched = models[MODEL].having(theirs).scalars
+        gaps = [a - b for a, b in zip(searched[ours], searched[theirs], strict=True) if a is not None and b is not None]
+        return (statistics.fmean(gaps) if gaps else None), len(gaps)
+
+    return read
+
+
+PAPER = Paper(
+    name="jain-wallace",
+    title="Attention is not Explanation",
+    citation="Sarthak Jain and Byron C. Wallace. NAACL 2019.",
+    corpora=("sst", "imdb", "agnews", "20news", "snli", "babi-1"),
+    claims=CLAIMS,
+    remedies=remedies,
+    deviations=("The epoch is chosen on dev alone.",),
+    tables=(
+        TablePlan(
+            name="agreement",
+            title="Attention and feature importance",
+            source="section 4.1; the numbers are means of the outputs that its published code stores",
+            rows=_with_numbers,
+            quantities=(
+                Quantity(name="accuracy", words="accuracy", read=accuracy),
+                *_agreement(GRADIENT, "gradient", "gradient × input (attention held constant)"),
+                *_agreement(LEAVE_ONE_OUT, "leave-one-out", "leave-one-out"),
+                Quantity(
+                    name="ceiling",
+                    words="ceiling: τ-b of the gradient with leave-one-out",
+                    read=reference_of(GRADIENT.id, "ceiling"),
+                ),
+            ),
+            audits=(Audit(checks=(GRADIENT, LEAVE_ONE_OUT)),),
+            figures=_agreement_figures,
+        ),
+        TablePlan(
+            name="permutation",
+            title="Permuted attention",
+            source="the violins of section 4.2.1, which have no numbers",
+            rows=_without_numbers,
+            quantities=(
+                Quantity(name="mean", words="median TVD over 100 permutations, mean", read=value_of(PERMUTED.id)),
+                Quantity(
+                    name="median", words="… median over texts", read=column_of("permutation.tvd", statistics.median)
+                ),
+                *(
+                    Quantity(
+                        name=f"class {index}",
+                        words="… mean where {} is predicted",
+                        read=column_of("permutation.tvd", statistics.fmean, of_class=index),
+                        of_class=index,
+                    )
+                    for index in range(3)
+                ),
+                Quantity(
+                    name="drop",
+                    words="drop in F1, mean over permutations",
+                    read=detail_of(PERMUTED.id, "drop in F1"),
+                ),
+            ),
+            audits=(Audit(checks=(PERMUTED,)),),
+            figures=_permutation_figures,
+        ),
+        TablePlan(
+            name="adversarial",
+            title="Adversarial attention",
+            source="figure 1 and the histograms of section 4.2.2, which have no numbers",
+            rows=_without_numbers,
+            quantities=(*_searched(0.01, ".01"), *_searched(0.05, ".05"), _share_above(0.6)),
+            audits=(
+                Audit(checks=tuple(EXACT.values()), tokens=("attention", f"{EXACT[0.01].column}.attention")),
+                Audit(checks=(*EXACT.values(), *AS_PUBLISHED.values()), instances=SEARCHED),
+            ),
+            figures=_adversarial_figures,
+            deviations=(
+                "The largest JSD is the exact optimum where the decoder is linear and the classes are two, otherwise "
+                "the best found; the paper searches by gradient.",
+                f"The search with the published settings (5 starts, 500 steps) is run on {SEARCHED} texts at most.",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,389 @@
+"""Meister et al. 2021, "Is Sparse Attention more Interpretable?": sparse attention, what it points at, and what the
+states that it points at hold.
+
+BiLSTM + additive and a Transformer (2 layers, 1 head) + scaled dot, under softmax, sparsemax and sparsegen. The
+numbers are those of the paper's tables; its figures give none.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from attnaudit.checks import Agreement, InfluenceEntropy
+from attnaudit.checks.base import Check
+from attnaudit.research.reproduction.compare_models import jsd_between
+from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.grids import grid_chart, means, overlaid, trend_of_means, trend_of_texts
+from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
+from attnaudit.research.reproduction.paper_tables import (
+    MODEL,
+    Audit,
+    Models,
+    Paper,
+    Quantity,
+    Reading,
+    RowPlan,
+    TablePlan,
+    accuracy,
+    column_of,
+    defined,
+    detail_of,
+    reference_of,
+    value_of,
+)
+from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
+from attnaudit.research.reproduction.papers.meister_numbers import (
+    ADVERSARIES,
+    ADVERSARY,
+    AGREED,
+    BILSTM,
+    CORPORA,
+    FACTORS,
+    INFLUENCES,
+    MEASURES,
+    SOFTMAX,
+    SPARSEMAX,
+    TRANSFORMER,
+    TRENDS,
+    Numbers,
+)
+from attnaudit.research.reproduction.reproduction_records import Figure
+from attnaudit.research.reproduction.reproduction_wording import SHORT
+
+#: (encoder, alignment) -> how it is called
+MODELS = {BILSTM: "BiLSTM, additive", TRANSFORMER: "Transformer, dot"}
+RATES = {BILSTM: 1e-3, TRANSFORMER: 1e-4}
+#: Of sparsegen, which is sparsemax(scores / (1 - λ)): from one to the next the scores count twice as much.
+LAMBDAS = (-3.0, -1.0, 0.0, 0.5, 0.75, 0.875)
+#: role -> λ
+GRID = {f"λ={value:g}": value for value in LAMBDAS}
+BASE, FROZEN, UNFROZEN = "base", "frozen", "unfrozen"
+
+INFLUENCE = InfluenceEntropy(of="hidden", severity="report")
+GRADIENT_ENTROPY = InfluenceEntropy(of="gradient", severity="report")
+LEFT_OUT_ENTROPY = InfluenceEntropy(of="leave_one_out", severity="report")
+AGREEMENTS = dict(
+    zip(
+        MEASURES,
+        (
+            Agreement(importance="gradient", preset="meister", severity="report"),
+            Agreement(importance="leave_one_out", severity="report"),
+            Agreement(importance="gradient", preset="meister", at="hidden", severity="report"),
+            Agreement(importance="leave_one_out", at="hidden", severity="report"),
+        ),
+        strict=True,
+    )
+)
+OF_GRADIENT, OF_LEFT_OUT = "entropy.gradient.meister.inputs", "entropy.leave_one_out.inputs"
+TAU_GRADIENT, TAU_LEFT_OUT = "agreement.gradient.meister.inputs.tau", "agreement.leave_one_out.inputs.tau"
+
+
+def plan(of: str, model: tuple[str, str], projection: str, parameter: float | None = None) -> Plan:
+    """As Jain & Wallace 2019 train theirs, whom the paper follows, at ten times its own learning rates. sparsegen at
+    λ = 0 is sparsemax, and the same checkpoint."""
+    encoder, alignment = model
+    if projection == "sparsegen" and parameter == 0:
+        projection, parameter = SPARSEMAX, None
+    made = jain_wallace(of, encoder=encoder, alignment=alignment, projection=projection, projection_parameter=parameter)
+    return made.with_settings(learning_rate=RATES[model])
+
+
+def _row(of: str, key: tuple[str, ...], models: Mapping[str, Plan], numbers: Numbers) -> RowPlan:
+    paper = {name: found[of] for name, found in numbers.get(key, {}).items() if of in found}
+    return RowPlan(
+        name="/".join((of, *key)),
+        title=", ".join((corpus(of).title, MODELS[key[0], key[1]], *key[2:])),
+        corpus=of,
+        models=models,
+        paper=paper,
+    )
+
+
+def single(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
+    """One model per corpus, encoder and projection."""
+    return [
+        _row(of, (*model, projection), {MODEL: plan(of, model, projection)}, numbers)
+        for of in corpora
+        for model in MODELS
+        for projection in (SOFTMAX, SPARSEMAX)
+    ]
+
+
+def spectrum(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
+    """softmax and every λ of sparsegen, as the roles of one row per corpus and encoder."""
+    return [
+        _row(
+            of,
+            model,
+            {SOFTMAX: plan(of, model, SOFTMAX)}
+            | {role: plan(of, model, "sparsegen", value) for role, value in GRID.items()},
+            numbers,
+        )
+        for of in corpora
+        for model in MODELS
+    ]
+
+
+def adversaries(corpora: Sequence[str]) -> list[RowPlan]:
+    """A softmax model and the two that are trained to attend elsewhere, for every corpus, encoder and weight of the
+    divergence."""
+    rows = []
+    for of in corpora:
+        for model in MODELS:
+            base = plan(of, model, SOFTMAX)
+            for called, factor in FACTORS.items():
+                value = float(f"{2 * factor * ADVERSARY[of]:.6g}")
+                twins = {
+                    role: msgspec.structs.replace(base, variant=variant, value=value)
+                    for role, variant in ((FROZEN, "twin_frozen"), (UNFROZEN, "twin"))
+                }
+                row = _row(of, (*model, called), {BASE: base, **twins}, {(*model, called): ADVERSARIES[model]})
+                rows.append(row)
+    return rows
+
+
+def _with_std(check: Check, name: str, words: str) -> list[Quantity]:
+    return [
+        Quantity(name=name, words=f"{words}, mean", read=value_of(check.id)),
+        Quantity(
+            name=f"{name} std", words="… standard deviation over texts", read=detail_of(check.id, "standard deviation")
+        ),
+    ]
+
+
+def _agreed(measure: str) -> list[Quantity]:
+    kind, _, place = measure.rpartition(" ")
+    words = f"τ-b with {kind} at {'the inputs' if place == 'inputs' else 'hidden states'}"
+    return _with_std(AGREEMENTS[measure], measure, words)
+
+
+def _accuracy(role: str) -> Callable[[Models], Reading]:
+    def read(models: Models) -> Reading:
+        return accuracy(models, of=role)
+
+    return read
+
+
+def _own(column: str, name: str, words: str) -> Quantity:
+    return Quantity(name=name, words=words, read=column_of(f"influence.hidden.{column}", statistics.fmean))
+
+
+def _over_spectrum(column: str, name: str, words: str) -> list[Quantity]:
+    """The mean of a column under softmax and every λ."""
+    return [
+        Quantity(name=f"{name} {role}", words=f"{words}, {role}", read=column_of(column, statistics.fmean, of=role))
+        for role in (SOFTMAX, *GRID)
+    ]
+
+
+def _trend(column: str, name: str, words: str) -> list[Quantity]:
+    return [
+        Quantity(name=f"{name}means", words=f"τ-b of λ with {words}, over models", read=trend_of_means(GRID, column)),
+        Quantity(name=f"{name}texts", words="… over all pairs of a λ and a text", read=trend_of_texts(GRID, column)),
+    ]
+
+
+def _against_scale(
+    row: RowPlan, models: Models, name: str, title: str, y_label: str, columns: Mapping[str, str]
+) -> list[Figure]:
+    """Lines over λ, as the power of two by which sparsegen multiplies the scores."""
+    lines = {
+        called: {math.log2(1 / (1 - value)): mean for value, mean in means(GRID, models, column).items()}
+        for called, column in columns.items()
+    }
+    return [
+        grid_chart(
+            row,
+            name,
+            title,
+            "log₂ 1/(1 − λ); 0 is sparsemax, sparser to the right",
+            y_label,
+            lines,
+            caption=f"Means over the texts of the first seed's models. λ is {', '.join(f'{x:g}' for x in LAMBDAS)}.",
+        )
+    ]
+
+
+def _trend_figures(row: RowPlan, models: Models) -> list[Figure]:
+    columns = {"gradient": OF_GRADIENT}
+    return _against_scale(row, models, "entropy", "entropy of the gradient by λ", "mean normalised entropy", columns)
+
+
+def _agreement_by_lambda(row: RowPlan, models: Models) -> list[Figure]:
+    columns = {"gradient": TAU_GRADIENT, "leave-one-out": TAU_LEFT_OUT}
+    return _against_scale(row, models, "tau", "attention with importance of the inputs by λ", "mean τ-b", columns)
+
+
+def _entropies(row: RowPlan, models: Models) -> list[Figure]:
+    """The paper's figure 2."""
+    values = {
+        called: [x for role in (SOFTMAX, *GRID) for x in defined(models[role], column)]
+        for called, column in (("gradient", OF_GRADIENT), ("leave-one-out", OF_LEFT_OUT))
+    }
+    return [
+        overlaid(
+            row,
+            "entropies",
+            "entropy of feature importance",
+            "normalised entropy",
+            values,
+            low=0.0,
+            high=1.0,
+            bins=20,
+            caption="Every text under every projection, first seed.",
+        )
+    ]
+
+
+def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
+    """The paper's figures 1 (gradient) and 4 (leave-one-out)."""
+    return [
+        overlaid(
+            row,
+            kind,
+            f"τ-b of attention with {kind}",
+            "Kendall τ-b",
+            {
+                words: defined(models[MODEL], f"{AGREEMENTS[f'{kind} {place}'].subject}.tau")
+                for place, words in (("inputs", "at the inputs"), ("hidden", "at hidden states"))
+            },
+            low=-1.0,
+            high=1.0,
+            bins=20,
+            caption="Every text of the first seed's model.",
+        )
+        for kind in ("gradient", "leave-one-out")
+    ]
+
+
+PAPER = Paper(
+    name="meister",
+    title="Is Sparse Attention more Interpretable?",
+    citation="Clara Meister, Stefan Lazov, Isabelle Augenstein and Ryan Cotterell. ACL 2021.",
+    corpora=CORPORA,
+    claims=CLAIMS,
+    deviations=(
+        "The learning rate is 1e-3 (BiLSTM) and 1e-4 (Transformer), ten times the paper's, for 8 epochs, the epoch "
+        "chosen on dev alone; the paper does not say how many epochs.",
+    ),
+    tables=(
+        TablePlan(
+            name="influence",
+            title="Influence of the inputs on hidden states",
+            source="table 1",
+            rows=partial(single, numbers=INFLUENCES),
+            quantities=(
+                *_with_std(INFLUENCE, "entropy", "H̃ of the inputs' influence on h_p, over all p"),
+                _own(
+                    "co_indexed_entropy", "co-indexed", "co-indexed reading: H̃ of the influence of x_i on h_i, over i"
+                ),
+                _own("own_share", "own share", "share of a state's own token"),
+                _own("rival_share", "rival share", "largest share of another token"),
+            ),
+            audits=(Audit(checks=(INFLUENCE,)),),
+            deviations=(
+                "The paper's number stands beside the mean over all hidden states h_p of the entropy of g_{h_p}(x). "
+                "The co-indexed reading (one distribution per text, of each token's influence on its own state) is a "
+                "line of its own.",
+            ),
+        ),
+        TablePlan(
+            name="sparsity",
+            title="Sparsity of attention and entropy of importance",
+            source="table 2",
+            rows=partial(spectrum, numbers=TRENDS),
+            quantities=(
+                *_trend(OF_GRADIENT, "", "H̃ of the gradient at the inputs"),
+                Quantity(
+                    name="peaks",
+                    words="τ-b of λ with the mean largest weight: is attention sparser at a larger λ?",
+                    read=trend_of_means(GRID, "attention.max"),
+                ),
+            ),
+            audits=(Audit(checks=(GRADIENT_ENTROPY,)),),
+            figures=_trend_figures,
+            deviations=(
+                "The paper gives neither its λs nor over what its τ-b is taken: its number stands beside both "
+                f"readings. Here λ is {', '.join(f'{x:g}' for x in LAMBDAS)}.",
+            ),
+        ),
+        TablePlan(
+            name="importance-entropy",
+            title="Entropy of feature importance",
+            source="figure 2; the paper gives no numbers",
+            rows=partial(spectrum, numbers={}),
+            quantities=(
+                *_over_spectrum(OF_GRADIENT, "gradient", "H̃ of the gradient"),
+                *_over_spectrum(OF_LEFT_OUT, "leave-one-out", "H̃ of leave-one-out"),
+            ),
+            audits=(Audit(checks=(GRADIENT_ENTROPY, LEFT_OUT_ENTROPY)),),
+            figures=_entropies,
+        ),
+        TablePlan(
+            name="agreement-by-sparsity",
+            title="Attention and importance of the inputs by λ",
+            source="figure 3; the paper gives no numbers, and shows IMDb",
+            rows=partial(spectrum, numbers={}),
+            quantities=(
+                *_trend(TAU_GRADIENT, "gradient ", "the τ-b of attention with the gradient"),
+                *_trend(TAU_LEFT_OUT, "leave-one-out ", "the τ-b of attention with leave-one-out"),
+                *_over_spectrum(TAU_GRADIENT, "gradient", "τ-b with the gradient"),
+                *_over_spectrum(TAU_LEFT_OUT, "leave-one-out", "τ-b with leave-one-out"),
+            ),
+            audits=(Audit(checks=(AGREEMENTS["gradient inputs"], AGREEMENTS["leave-one-out inputs"])),),
+            figures=_agreement_by_lambda,
+        ),
+        TablePlan(
+            name="adversary",
+            title="Adversaries that are trained",
+            source="table 5; accuracy of the base: table 3",
+            rows=adversaries,
+            quantities=(
+                Quantity(name="accuracy base", words="accuracy, base", read=_accuracy(BASE)),
+                *(
+                    quantity
+                    for role in (FROZEN, UNFROZEN)
+                    for quantity in (
+                        Quantity(name=f"jsd {role}", words=f"JSD of attention, {role}", read=jsd_between(role, BASE)),
+                        Quantity(name=f"accuracy {role}", words="… accuracy", read=_accuracy(role)),
+                    )
+                ),
+            ),
+            audits=(Audit(checks=(), tokens=("attention",)),),
+            deviations=(
+                "The paper takes the loss of Wiegreffe & Pinter 2019, TVD(outputs) − λ KL(attentions), without saying "
+                "which λ: here it is theirs for each corpus (doubled, since their code halves the TVD), and 10 and 100 "
+                "times that. The paper's numbers stand beside each.",
+                "frozen: the base's parameters, and an attention drawn from another seed is trained; unfrozen: all is "
+                "trained anew.",
+                SHORT,
+            ),
+        ),
+        TablePlan(
+            name="agreement",
+            title="Attention and importance, at the inputs and at hidden states",
+            source="table 6, figures 1 and 4; accuracy: table 3",
+            rows=partial(single, numbers=AGREED),
+            quantities=(
+                Quantity(name="accuracy", words="accuracy", read=accuracy),
+                *(quantity for measure in MEASURES for quantity in _agreed(measure)),
+                Quantity(
+                    name="ceiling",
+                    words="ceiling at the inputs: τ-b of the gradient with leave-one-out",
+                    read=reference_of(AGREEMENTS["gradient inputs"].id, "ceiling"),
+                ),
+            ),
+            audits=(Audit(checks=tuple(AGREEMENTS.values())),),
+            figures=_agreement_figures,
+            deviations=(
+                "Leave-one-out at a hidden state takes its weight away and gives the others that sum to one; the paper "
+                "does not say how it leaves one out there.",
+            ),
+        ),
+    ),
+)

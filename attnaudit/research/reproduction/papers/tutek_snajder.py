@@ -1,0 +1,333 @@
+"""Tutek & Šnajder 2020, "Staying True to Your Word: (How) Can Attention Become Explanation?": what keeps hidden states
+close to their words, and what that does to attention.
+
+The numbers are those of tables 1, 2, 3 and 6; figures 1 and 2 have none. The drops in F1 are positive here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attnaudit.checks import InformationRetained, PermutationFragility, TokenProbability, UniformFragility
+from attnaudit.report.wording import number
+from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
+from attnaudit.research.reproduction.grids import grid_chart
+from attnaudit.research.reproduction.paper_tables import (
+    MODEL,
+    Audit,
+    Models,
+    Paper,
+    Quantity,
+    Reading,
+    RowPlan,
+    TablePlan,
+    accuracy,
+    detail_of,
+    f1,
+    reference_of,
+    value_of,
+)
+from attnaudit.research.reproduction.papers.tutek_snajder_claims import CLAIMS, remedies
+from attnaudit.research.reproduction.papers.tutek_snajder_models import (
+    COMPARED,
+    DELTA,
+    DELTAS,
+    ETA,
+    ETAS,
+    FORMS,
+    IMITATED,
+    OPTIONS,
+    WEIGHTS,
+    by_depth,
+    compared,
+    grid_rows,
+    imitated,
+    rows,
+    twin,
+)
+from attnaudit.research.reproduction.papers.tutek_snajder_numbers import CORPORA, FRAGILITY, INFORMATION, PROBABILITY
+from attnaudit.research.reproduction.reproduction_records import Figure
+from attnaudit.research.reproduction.reproduction_wording import SHORT
+
+#: Texts that a reader takes in at a glance.
+SHORTEST, LONGEST = 6, 24
+PERMUTED = PermutationFragility(measure="f1_drop", severity="report")
+UNIFORM = UniformFragility(measure="f1_drop", severity="report")
+ALONE = TokenProbability(severity="report")
+RETAINED = {
+    "mf": InformationRetained(words="frequent", severity="report"),
+    "rs": InformationRetained(words="sampled", severity="report"),
+}
+Drawn = Callable[[RowPlan, Models], Sequence[Figure]]
+FRAGILE = (Audit(checks=(UNIFORM, PERMUTED)),)
+
+
+def _fragility(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quantity]:
+    """F1 and its drops, as table 1; and what the default policy gates."""
+    return [
+        Quantity(name=f"f1{suffix}", words=f"F1{words}", read=lambda models: f1(models, of=of)),
+        Quantity(name=f"uniform{suffix}", words="… its drop under uniform attention", read=value_of(UNIFORM.id, of=of)),
+        Quantity(
+            name=f"permuted{suffix}", words="… its drop under permuted attention", read=value_of(PERMUTED.id, of=of)
+        ),
+        Quantity(
+            name=f"tvd{suffix}",
+            words="median TVD under permuted attention, mean",
+            read=detail_of(PERMUTED.id, "mean TVD", of=of),
+        ),
+    ]
+
+
+def _on_dev(of: str) -> Quantity:
+    def read(models: Models) -> Reading:
+        score = models[of].trained.dev
+        return score.f1, score.n
+
+    return Quantity(name=f"dev f1 {of}", words="… F1 on dev", read=read)
+
+
+def _over_grid(symbol: str, values: Sequence[float]) -> list[Quantity]:
+    roles = ["0", *(f"{value:g}" for value in values)]
+    return [
+        quantity
+        for role in roles
+        for quantity in (
+            *_fragility(role, suffix=f" {role}", words=f" at {symbol} = {role}"),
+            _on_dev(role),
+        )
+    ]
+
+
+def _grid_figures(symbol: str, values: Sequence[float]) -> Drawn:
+    roles = {"0": 0.0, **{f"{value:g}": value for value in values}}
+
+    def draw(row: RowPlan, models: Models) -> list[Figure]:
+        series: dict[str, dict[float, float]] = {}
+        for role, value in roles.items():
+            readings = {
+                "F1": f1(models, of=role),
+                "drop under uniform attention": value_of(UNIFORM.id, of=role)(models),
+                "drop under permuted attention": value_of(PERMUTED.id, of=role)(models),
+            }
+            for name, (found, _) in readings.items():
+                if found is not None:
+                    series.setdefault(name, {})[value] = found
+        return [grid_chart(row, "grid", f"F1 and its drops by {symbol}", symbol, "F1", series)]
+
+    return draw
+
+
+def _information(words: str) -> list[Quantity]:
+    check = RETAINED[words].id
+    called = {"mf": "most frequent words", "rs": "sampled words"}[words]
+    return [
+        Quantity(
+            name=f"{words} mi",
+            words=f"MI(e; h) of the {called}, plug-in, nats",
+            read=detail_of(check, "MI(e; h), nats, plug-in"),
+        ),
+        Quantity(
+            name=f"{words} null",
+            words="… of shuffled states",
+            read=detail_of(check, "the same of shuffled states (null), nats"),
+        ),
+        Quantity(
+            name=f"{words} entropy",
+            words="… at most, the entropy of e",
+            read=detail_of(check, "entropy of the embeddings, nats"),
+        ),
+        Quantity(name=f"{words} retained", words="… share retained, corrected for chance", read=value_of(check)),
+    ]
+
+
+def _path(form: str) -> list[Quantity]:
+    found = []
+    for weight in WEIGHTS:
+        adversary = twin(form, weight)
+        found += [
+            Quantity(
+                name=f"jsd {adversary}",
+                words=f"{FORMS[form]}: JSD to the adversary, λ = {weight:g}",
+                read=jsd_between(adversary, form),
+            ),
+            Quantity(name=f"tvd {adversary}", words="… TVD to it", read=tvd_between(adversary, form)),
+        ]
+    return [*found, Quantity(name=f"cost {form}", words=f"… TVD per nat of JSD, λ = {WEIGHTS[-1]:g}", read=_cost(form))]
+
+
+def _cost(form: str) -> Callable[[Models], Reading]:
+    adversary = twin(form, WEIGHTS[-1])
+
+    def read(models: Models) -> Reading:
+        (jsd, n), (tvd, _) = jsd_between(adversary, form)(models), tvd_between(adversary, form)(models)
+        return (None if jsd is None or tvd is None or jsd <= 0 else tvd / jsd), n
+
+    return read
+
+
+def _path_figures(row: RowPlan, models: Models) -> list[Figure]:
+    series = {}
+    for form in IMITATED:
+        points = [
+            (jsd_between(adversary, form)(models)[0], tvd_between(adversary, form)(models)[0])
+            for adversary in (twin(form, weight) for weight in WEIGHTS)
+        ]
+        series[FORMS[form]] = dict(sorted((x, y) for x, y in points if x is not None and y is not None))
+    return [
+        grid_chart(
+            row,
+            "adversary",
+            "what an adversary pays in TVD for JSD",
+            "mean JSD of attention, nats (at most ln 2 = 0.693)",
+            "mean TVD of the output",
+            series,
+            caption=f"Each point is an adversary of the first seed's model, λ one of {', '.join(map(str, WEIGHTS))}.",
+        )
+    ]
+
+
+def _alone(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quantity]:
+    return [
+        Quantity(
+            name=f"probability{suffix}",
+            words=f"probability of the predicted class from one state alone{words}",
+            read=value_of(ALONE.id, of=of),
+        ),
+        Quantity(name=f"whole{suffix}", words="… from the whole text", read=reference_of(ALONE.id, "ceiling", of=of)),
+    ]
+
+
+def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
+    """Figure 2: one text, token by token. Of the texts of 6 to 24 tokens that all models get right, the one whose gap
+    between base and tying is the median."""
+    column = f"{ALONE.subject}.alone"
+    audits = {form: result.having(ALONE.subject) for form, result in models.items()}
+    first = audits["base"]
+    fit = [
+        (base - tied, i)
+        for i, (base, tied) in enumerate(
+            zip(*(audits[f].scalars[ALONE.subject] for f in ("base", "tying")), strict=True)
+        )
+        if base is not None
+        and tied is not None
+        and SHORTEST <= len(first.tokens[i]) <= LONGEST
+        and all(one.predicted[i] == one.labels[i] for one in audits.values())
+    ]
+    if not fit:
+        return []
+    i = sorted(fit)[len(fit) // 2][1]
+    series = {
+        FORMS[form]: {float(place): x for place, x in enumerate(one.per_token[column][i], 1) if x is not None}
+        for form, one in audits.items()
+    }
+    whole = "; ".join(f"{FORMS[form]} {number(one.probabilities[i][one.predicted[i]])}" for form, one in audits.items())
+    words = " · ".join(f"{place} {token}" for place, token in enumerate(first.tokens[i], 1))
+    return [
+        grid_chart(
+            row,
+            "alone",
+            "what each state alone says",
+            "token",
+            "probability of the predicted class",
+            series,
+            caption=f"{words}. From the whole text: {whole}. Chosen by rule: the median gap between base and tying "
+            f"among the texts of {SHORTEST} to {LONGEST} tokens that all get right.",
+        )
+    ]
+
+
+def _grid(name: str, form: str, symbol: str, values: Sequence[float]) -> TablePlan:
+    return TablePlan(
+        name=name,
+        title=f"F1 and its drop by {symbol} ({FORMS[form]})",
+        source=f"the values of {symbol} in table 4, of which the paper reports the best",
+        rows=lambda corpora: grid_rows(corpora, form, values),
+        quantities=_over_grid(symbol, values),
+        audits=FRAGILE,
+        figures=_grid_figures(symbol, values),
+    )
+
+
+PAPER = Paper(
+    name="tutek-snajder",
+    title="Staying True to Your Word: (How) Can Attention Become Explanation?",
+    citation="Martin Tutek and Jan Šnajder. RepL4NLP 2020.",
+    corpora=CORPORA,
+    claims=CLAIMS,
+    remedies=lambda one, _random: remedies(one, OPTIONS),
+    embeddings="Embeddings are random (300 wide, standard deviation .1), not pretrained, so that δ and η need not "
+    "weigh the same; words seen once in training are read as unknown.",
+    deviations=(
+        f"The paper does not say which δ and η it reports. Here δ = {DELTA:g} and η = {ETA:g}, which had the best F1 "
+        "on dev in a trial of both grids with 3,000 sentences of SST.",
+        "Gradients are not clipped (the paper: at 5). The epoch is chosen on dev alone.",
+    ),
+    tables=(
+        TablePlan(
+            name="fragility",
+            title="F1 and its drop under other attention",
+            source="table 1",
+            rows=lambda corpora: rows(corpora, FRAGILITY),
+            quantities=_fragility(),
+            audits=FRAGILE,
+            deviations=(
+                "A drop is positive; that under permuted attention is the mean over 100 permutations.",
+                "AG News: F1 is that of World; the paper's is that of Business.",
+            ),
+        ),
+        TablePlan(
+            name="information",
+            title="What hidden states retain of their words",
+            source="table 2, which does not say the base of its logarithm; ours is e",
+            rows=lambda corpora: rows(corpora, INFORMATION),
+            quantities=(*_information("mf"), *_information("rs")),
+            audits=(Audit(checks=tuple(RETAINED.values())),),
+            deviations=(
+                "Mutual information depends on the number of clusters. The paper has 1000 for up to a million "
+                "occurrences; here there are as many as the root of the number of occurrences in the test set (at most "
+                "50,000), so the paper's numbers and ours are no pairs: compare the forms. The share retained is "
+                "corrected for chance.",
+            ),
+        ),
+        TablePlan(
+            name="probability",
+            title="What one hidden state alone says",
+            source="table 3",
+            rows=lambda corpora: rows(corpora, PROBABILITY),
+            quantities=(Quantity(name="accuracy", words="accuracy", read=accuracy), *_alone()),
+            audits=(Audit(checks=(ALONE,)),),
+            deviations=("Over the texts that the model gets right, as in the paper.",),
+        ),
+        TablePlan(
+            name="tokens",
+            title="What each hidden state of a text says",
+            source="figure 2, one text",
+            rows=compared,
+            quantities=[
+                quantity for form in COMPARED for quantity in _alone(form, suffix=f" {form}", words=f", {FORMS[form]}")
+            ],
+            audits=(Audit(checks=(ALONE,), tokens=(f"{ALONE.subject}.alone",)),),
+            figures=_alone_figures,
+        ),
+        TablePlan(
+            name="adversary",
+            title="A trained adversary",
+            source="figure 1, which has no numbers",
+            rows=imitated,
+            quantities=(*_path("base"), *_path("mlm")),
+            audits=(Audit(checks=(UNIFORM,), tokens=("attention",)),),
+            figures=_path_figures,
+            deviations=("The paper does not say which λ it tries; here three.", SHORT),
+        ),
+        TablePlan(
+            name="layers",
+            title="F1 and its drop with more layers",
+            source="table 6, additive attention",
+            rows=by_depth,
+            quantities=_fragility(),
+            audits=FRAGILE,
+        ),
+        _grid("tying-grid", "tying", "δ", DELTAS),
+        _grid("mlm-grid", "mlm", "η", ETAS),
+    ),
+)

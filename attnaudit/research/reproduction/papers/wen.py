@@ -1,0 +1,328 @@
+"""Wen, Subbalakshmi & Yang 2022, "Revisiting Attention Weights as Explanations from an Information Theoretic
+Perspective": does attention rank hidden states by what they tell about the output?
+
+Figure 2 has no numbers but for its means, which stand on rows of their own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from attnaudit.checks import InformationRanking
+from attnaudit.research.reproduction.compare_models import ATTENTION, jsd_between, tvd_between
+from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.paper_tables import (
+    MODEL,
+    Audit,
+    Models,
+    Paper,
+    Quantity,
+    Reading,
+    TablePlan,
+    accuracy,
+    detail_of,
+    reference_of,
+    value_of,
+)
+from attnaudit.research.reproduction.papers.wen_claims import ALIGNMENTS, CLAIMS, ENCODERS, KEPT, MEAN
+from attnaudit.research.reproduction.papers.wen_rows import (
+    CORPORA,
+    FIXES,
+    adversary_rows,
+    fixed_rows,
+    gumbel_rows,
+    ranking_rows,
+    rule_rows,
+)
+from attnaudit.research.reproduction.reproduction_records import Box, Boxes, Figure, Line, Made, Row
+from attnaudit.research.reproduction.reproduction_wording import HALVED, LONG
+
+RANKING = InformationRanking(severity="report")
+AS_PUBLISHED = InformationRanking(preset="wen", severity="report")
+#: Texts that the published rule is tried on: it fits k-means for every number of clusters from 50 to 200.
+TRIED = 2000
+CORRECTED = "Information is less the mean of its label-shuffle null, where the paper corrects nothing."
+CLUSTERED = (
+    f"{CORRECTED} States are clustered into a twentieth as many clusters as there are texts (5 to 200); the paper "
+    "takes the least of 50 to 200 clusters of which none has one member."
+)
+#: What is read of the check: name -> (its detail, None for its value; words).
+STATISTICS: dict[str, tuple[str | None, str]] = {
+    "tau": (None, "weighted τ of attention and information"),
+    "tau uncorrected": ("weighted τ of uncorrected information", "… of uncorrected information"),
+    "tau-b": ("unweighted τ-b", "… unweighted (τ-b)"),
+}
+#: §5: means over all data sets and 10 runs.
+MEANS = {
+    "additive": 0.80,
+    "deep": 0.74,
+    "dot": 0.45,
+    "bilstm/additive": 0.92,
+    "cnn/additive": 0.88,
+    "cnn/deep": 0.83,
+    "bilstm/deep": 0.80,
+}
+
+
+def _read(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) -> Callable[[Models], Reading]:
+    detail = STATISTICS[name][0]
+    return value_of(check.id, of=of) if detail is None else _detail(detail, of=of, check=check)
+
+
+def _detail(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) -> Callable[[Models], Reading]:
+    """None also where the check found nothing to rank, and then has no such detail."""
+
+    def read(models: Models) -> Reading:
+        record = models[of].check(check.id)
+        nothing = record is not None and record.value is None and name not in record.details
+        return (None, 0) if nothing else detail_of(check.id, name, of=of)(models)
+
+    return read
+
+
+def _ranked(*, check: InformationRanking = RANKING) -> list[Quantity]:
+    return [Quantity(name=name, words=words, read=_read(name, check=check)) for name, (_, words) in STATISTICS.items()]
+
+
+def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Reading]:
+    """τ of the plain model less that of another, as the paper's Δτ; the reverse where a rise is told."""
+
+    def read(models: Models) -> Reading:
+        plain, n = _read(name)(models)
+        other = 0.0 if _all_tied(models, of) else _read(name, of=of)(models)[0]
+        if plain is None or other is None:
+            return None, 0
+        return (other - plain if rise else plain - other), n
+
+    return read
+
+
+def _all_tied(models: Models, of: str) -> bool:
+    """Whether every rank has the same attention: no pair is then ranked, and the sum in τ is 0."""
+    record = models[of].check(RANKING.id)
+    first = None if record is None else record.details.get("weight of the first rank")
+    ranks = None if record is None else record.details.get("ranks (k)")
+    return isinstance(first, float) and isinstance(ranks, int) and abs(first * ranks - 1) < 1e-9
+
+
+def _changes(of: str, words: str, *, rise: bool = False) -> list[Quantity]:
+    said = ("", "… of uncorrected information", "… unweighted (τ-b)")
+    return [
+        Quantity(name=f"change {name} {of}", words=more or words, read=_change(name, of, rise=rise))
+        for name, more in zip(STATISTICS, said, strict=True)
+    ]
+
+
+def _accuracy(of: str, words: str) -> Quantity:
+    return Quantity(name=f"accuracy {of}", words=words, read=lambda models: accuracy(models, of=of))
+
+
+def _kept(models: Models) -> Reading:
+    change, n = _change("tau", "gumbel", rise=True)(models)
+    return (None, 0) if change is None else (float(change >= -KEPT), n)
+
+
+def _first(of: str = MODEL) -> Callable[[Models], Reading]:
+    return _detail("weight of the first rank", of=of)
+
+
+def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
+    """The paper's means, all over the same corpora: those that have every setting which is there, where that makes two
+    rows or more; and figure 2, one picture per corpus."""
+    names = list(dict.fromkeys(row.corpus for row in rows))
+    boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]
+    there = {row.name: row for row in rows}
+    settings = [f"{encoder}/{alignment}" for alignment in ALIGNMENTS for encoder in ENCODERS]
+    tried = [one for one in settings if any(f"{name}/{one}" in there for name in names)]
+    whole = [name for name in names if all(f"{name}/{one}" in there for one in tried)]
+    wanted = [
+        *((alignment, [one for one in tried if one.endswith(f"/{alignment}")]) for alignment in ALIGNMENTS),
+        *((one, [one]) for one in tried),
+    ]
+    means = [_mean(name, [there[f"{one}/{setting}"] for one in whole for setting in of]) for name, of in wanted if of]
+    return [row for row in means if row is not None], boxes
+
+
+def _mean(name: str, rows: Sequence[Row]) -> Row | None:
+    """Over the rows in which τ is defined."""
+    mine = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
+    made = [row.made for row in mine if row.made is not None]
+    seeds = sorted(set.intersection(*(set(one.seeds) for one in made))) if made else []
+    if not seeds or len(mine) < 2:
+        return None
+    encoder, _, alignment = name.rpartition("/")
+    which = f"{ENCODERS[encoder]}, {alignment}" if encoder else f"every encoder, {alignment}"
+    over = list(dict.fromkeys(row.corpus for row in mine))
+    return Row(
+        name=f"{MEAN}/{name}",
+        title=f"Mean over {', '.join(corpus(one).title for one in over)}: {which}",
+        corpus=over[0],
+        lines=[_mean_line(quantity, mine, seeds, None if over == [EMBEDDED] else name) for quantity in STATISTICS],
+        made=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
+    )
+
+
+def _line_of(row: Row, quantity: str) -> Line:
+    return next(one for one in row.lines if one.quantity == quantity)
+
+
+def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: str | None) -> Line:
+    """By seed, the mean over the rows in which it is defined."""
+    lines = [(_line_of(row, quantity), row.made) for row in rows]
+    values: list[float | None] = []
+    for seed in seeds:
+        found = [line.values[made.seeds.index(seed)] for line, made in lines if made is not None]
+        known = [value for value in found if value is not None]
+        values.append(statistics.fmean(known) if known else None)
+    defined = [value for value in values if value is not None]
+    return Line(
+        quantity=quantity,
+        words=STATISTICS[quantity][1],
+        paper=MEANS.get(name or "") if quantity == "tau" else None,
+        ours=statistics.fmean(defined) if defined else None,
+        std=statistics.stdev(defined) if len(defined) > 1 else None,
+        values=values,
+        n=sum(line.n or 0 for line, _ in lines),
+    )
+
+
+def _seconds(made: Sequence[Made]) -> dict[str, float]:
+    fields = [name for name in Made.__struct_fields__ if name.endswith("seconds")]
+    return {name: sum(getattr(one, name) for one in made) for name in fields}
+
+
+def _boxes(rows: Sequence[Row]) -> Figure:
+    title = corpus(rows[0].corpus).title
+    found = []
+    for row in rows:
+        _, encoder, alignment = row.name.split("/")
+        line = _line_of(row, "tau")
+        values = [value for value in line.values if value is not None]
+        found.append(Box(label=alignment, side=list(ENCODERS).index(encoder), values=values))
+    return Figure(
+        name="boxes",
+        row=rows[0].corpus,
+        title=f"{title}: weighted τ of attention and information",
+        caption="One dot per seed; box from the first to the third quartile, whiskers to the ends, line at the median.",
+        boxes=Boxes(sides=list(ENCODERS.values()), x_label="weighted τ", boxes=found),
+    )
+
+
+PAPER = Paper(
+    name="wen",
+    title="Revisiting Attention Weights as Explanations from an Information Theoretic Perspective",
+    citation="Bingyang Wen, K.P. Subbalakshmi and Fan Yang. 2022.",
+    corpora=CORPORA,
+    claims=CLAIMS,
+    deviations=(
+        "Dot attention is hᵀq/√m; without a query q is learnt from N(0, 1), where the paper has wᵀh. Deep attention "
+        "stacks two layers; the paper does not say how many.",
+        "ADR Tweets, Anemia and Diabetes are left out: they cannot be had freely.",
+    ),
+    tables=(
+        TablePlan(
+            name="ranking",
+            title="Attention and information",
+            source="figure 2, 10 runs each, of which §5 gives means; accuracy is that of table 1",
+            rows=ranking_rows,
+            quantities=(
+                Quantity(name="accuracy", words="accuracy", read=accuracy),
+                *_ranked(),
+                Quantity(name="floor", words="… with attention shuffled", read=reference_of(RANKING.id, "floor")),
+                Quantity(name="first", words="share of attention on the first rank", read=_first()),
+                Quantity(name="ranks", words="ranks (k)", read=_detail("ranks (k)"), digits=1),
+                Quantity(name="clusters", words="clusters", read=_detail("clusters (N)"), digits=1),
+            ),
+            audits=(Audit(checks=(RANKING,)),),
+            across=_across,
+            deviations=(CLUSTERED, "The paper's means are over eleven data sets, ours over those that are named."),
+        ),
+        TablePlan(
+            name="published-rule",
+            title="The number of clusters by the paper's rule",
+            source="§3.2.1, which has no numbers",
+            rows=rule_rows,
+            quantities=(
+                Quantity(
+                    name="clusters",
+                    words="least number of clusters, 50 to 200, of which none has one member",
+                    read=_detail("clusters (N)", check=AS_PUBLISHED),
+                    digits=1,
+                ),
+                *_ranked(check=AS_PUBLISHED),
+            ),
+            audits=(Audit(checks=(AS_PUBLISHED,), instances=TRIED),),
+            deviations=(
+                CORRECTED,
+                f"On {TRIED:,} texts at most. Undefined where no such number exists.",
+            ),
+        ),
+        TablePlan(
+            name="fixed",
+            title="Fixed attention, fixed representations",
+            source="table 2; Δτ is τ of the normal model less τ of the other",
+            rows=fixed_rows,
+            quantities=(
+                Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
+                *(one for name, words in FIXES.items() for one in _changes(name, f"Δτ, {words}")),
+                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
+                *(_accuracy(name, f"accuracy, {words}") for name, words in FIXES.items()),
+            ),
+            audits=(Audit(checks=(RANKING,)),),
+            deviations=(
+                CLUSTERED,
+                "The paper does not say which attention it fixes: its number stands beside the normal model's, text by "
+                "text. Its parameters alone, and uniform weights, are two more readings.",
+                "Uniform attention ranks nothing; all pairs are tied, and its τ counts as 0.",
+                "What is trained anew is drawn from another seed than the normal model's.",
+            ),
+        ),
+        TablePlan(
+            name="adversarial",
+            title="A model trained to attend elsewhere",
+            source="tables 3 and 4; Δτ is τ of the normal model less τ of the adversary",
+            rows=adversary_rows,
+            quantities=(
+                _accuracy("twin", "accuracy of the adversary"),
+                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
+                Quantity(name="tvd", words="TVD of their outputs, mean", read=tvd_between("twin")),
+                Quantity(name="jsd", words="JSD of their attention, mean, nats", read=jsd_between("twin")),
+                Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
+                Quantity(name="tau twin", words="weighted τ of the adversary", read=_read("tau", of="twin")),
+                *_changes("twin", "Δτ"),
+            ),
+            audits=(Audit(checks=(RANKING,), tokens=(ATTENTION,)),),
+            deviations=(
+                CLUSTERED,
+                "λ is twice the paper's: the published code of this adversary halves the TVD of one sigmoid output.",
+                HALVED,
+                LONG,
+            ),
+        ),
+        TablePlan(
+            name="gumbel",
+            title="Gumbel-softmax",
+            source="table 5: the share of settings of a task and an attention in which τ is raised or kept",
+            rows=gumbel_rows,
+            quantities=(
+                Quantity(
+                    name="kept",
+                    words=f"τ is raised or kept (falls by at most {KEPT:g}): share of seeds; in the paper, of settings",
+                    read=_kept,
+                ),
+                Quantity(name="tau", words="weighted τ with softmax", read=_read("tau")),
+                Quantity(name="tau gumbel", words="weighted τ with Gumbel-softmax", read=_read("tau", of="gumbel")),
+                *_changes("gumbel", "rise of τ", rise=True),
+                Quantity(name="first", words="share of attention on the first rank, softmax", read=_first()),
+                Quantity(name="first gumbel", words="… Gumbel-softmax", read=_first("gumbel")),
+                Quantity(name="accuracy", words="accuracy with softmax", read=accuracy),
+                _accuracy("gumbel", "accuracy with Gumbel-softmax"),
+            ),
+            audits=(Audit(checks=(RANKING,)),),
+            deviations=(CLUSTERED, "Gumbel noise is drawn in training; an audit reads softmax(a / .8) without noise."),
+        ),
+    ),
+)

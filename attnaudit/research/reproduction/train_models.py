@@ -1,0 +1,168 @@
+"""Trains what is planned and not there yet; a killed run loses the epochs that were under way, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from attnaudit.data import load
+from attnaudit.errors import AuditError, ModelError
+from attnaudit.models import checkpoint_folder
+from attnaudit.models.training import Score, train
+from attnaudit.models.training_state import UNFINISHED, Unfinished
+from attnaudit.processes import replace_file, spread
+from attnaudit.records import Record
+from attnaudit.research.reproduction.corpora import Prepared
+from attnaudit.research.reproduction.model_plans import Given, Plan, variant
+
+RECORD = "plan.json"
+Told = Callable[[int, int, str], None]
+
+
+class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """plan.json: a finished model. key: of the plan, the data and, where it has one, the model it is made from.
+    seconds: wall clock of training, with the epochs of a run that was stopped; cpu_seconds: of the process. started:
+    how many of its words had a word vector."""
+
+    key: str
+    folder: str
+    plan: Plan
+    dev: Score
+    test: Score
+    chosen: int
+    seconds: float
+    cpu_seconds: float
+    started: int | None = None
+
+
+class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    plan: Plan
+    data: Prepared
+    models: str
+
+
+def train_all(
+    plans: Sequence[Plan],
+    prepared: Mapping[str, Prepared],
+    models: Path,
+    *,
+    jobs: int = 1,
+    told: Told | None = None,
+) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
+    """(plan -> its finished model, plan -> why there is none). Models that others are made from come first.
+
+    models: the folder of checkpoints. told: called with (done, total, folder). Raises ModelError when nothing can be
+    written there.
+    """
+    waves = _waves(plans)
+    total = sum(map(len, waves))
+    found: dict[Plan, TrainedPlan] = {}
+    failed: dict[Plan, str] = {}
+    for wave in waves:
+        failed.update({plan: failed[plan.base] for plan in wave if plan.base in failed})
+        tasks = [Task(plan=plan, data=prepared[plan.corpus], models=str(models)) for plan in wave if plan not in failed]
+        for task, result in spread(train_one, tasks, jobs):
+            if isinstance(result, TrainedPlan):
+                found[task.plan] = result
+            else:
+                failed[task.plan] = result
+            if told is not None:
+                told(len(found) + len(failed), total, task.plan.folder)
+    return found, failed
+
+
+def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
+    """The plans and all that they are made from, each in a wave after that of its base."""
+    depths: dict[Plan, int] = {}
+
+    def depth(plan: Plan) -> int:
+        if plan not in depths:
+            depths[plan] = 0 if plan.base is None else depth(plan.base) + 1
+        return depths[plan]
+
+    for plan in plans:
+        depth(plan)
+    return [
+        [plan for plan, its in depths.items() if its == wave] for wave in range(max(depths.values(), default=0) + 1)
+    ]
+
+
+def train_one(task: Task) -> TrainedPlan | str:
+    """The finished model, trained now or before; or why there is none."""
+    kept = finished(task)
+    if kept is not None:
+        return kept
+    try:
+        return _train(task)
+    except AuditError as error:
+        return str(error)
+
+
+def finished(task: Task) -> TrainedPlan | None:
+    """The record of a model that is whole and made from this plan and this data, else None."""
+    folder = Path(task.models) / task.plan.folder
+    try:
+        record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    whole = all((folder / name).is_file() for name in (checkpoint_folder.CARD, checkpoint_folder.WEIGHTS))
+    return record if whole and record.key == _key(task) else None
+
+
+def _key(task: Task) -> str:
+    return hashlib.sha256(f"{task.plan.digest} {task.data.sha256}".encode()).hexdigest()
+
+
+def _train(task: Task) -> TrainedPlan:
+    plan, folder = task.plan, Path(task.models) / task.plan.folder
+    unfinished = Unfinished(path=folder / UNFINISHED, key=_key(task))
+    plan.check()
+    made = variant(plan.variant)
+    base, vocabulary = None, None
+    if plan.base is not None:
+        base, vocabulary, _ = checkpoint_folder.load_model(Path(task.models) / plan.base.folder)
+        base.requires_grad_(False)
+    training, dev, test = (load(task.data.path(part)) for part in ("train", "dev", "test"))
+    if made.train is None:
+        trained = train(
+            training,
+            dev,
+            test=test,
+            architecture=plan.architecture,
+            settings=plan.settings,
+            unfinished=unfinished,
+        )
+    else:
+        given = Given(training=training, dev=dev, test=test, base=base, vocabulary=vocabulary, unfinished=unfinished)
+        trained = made.train(plan, given)
+    assert trained.test is not None
+    checkpoint_folder.save(
+        folder,
+        trained.model,
+        trained.vocabulary,
+        trained.classes,
+        description=f"{plan.corpus}: {made.words}",
+        training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
+    )
+    seconds, cpu_seconds = unfinished.spent
+    record = TrainedPlan(
+        key=_key(task),
+        folder=plan.folder,
+        plan=plan,
+        dev=trained.dev,
+        test=trained.test,
+        chosen=trained.chosen,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        started=trained.started,
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / RECORD, msgspec.json.encode(record))
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
+    unfinished.forget()
+    return record

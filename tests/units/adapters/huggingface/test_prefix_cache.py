@@ -1,0 +1,116 @@
+"""Leave-one-out of causal models in place, from the prefix that a text shares with what lacks a token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
+from attnaudit.adapters.huggingface import prefix_cache, transformer
+from attnaudit.adapters.protocol import TEXT
+from attnaudit.engine.batch import Batch
+from attnaudit.instances import Instance
+from tests import architectures
+from tests.architectures import ARCHITECTURES, SENTENCES
+
+CAUSAL = ("gpt2", "llama", "qwen3", "gpt2-lm", "llama-lm")
+WINDOWED = ("mistral", "gemma2", "gpt-oss")
+INSTANCES = [Instance(id=str(n), text=text) for n, text in enumerate(SENTENCES[:7])]
+
+
+def _batch(adapter: Any, *, resumes: bool, budget: int = 128, **rest: Any) -> Batch:
+    adapter = copy(adapter)
+    adapter._capabilities = replace(adapter.capabilities, resumes=resumes)
+    return Batch(
+        adapter,
+        INSTANCES,
+        range(len(INSTANCES)),
+        seed=0,
+        gradients=False,
+        budget=budget,
+        counts=Counter(),
+        **rest,
+    )
+
+
+def _with_window(monkeypatch: pytest.MonkeyPatch, name: str, window: int) -> Any:
+    found = ARCHITECTURES[name]
+    settings = {**found.settings, "sliding_window": window}
+    monkeypatch.setitem(ARCHITECTURES, name, replace(found, settings=settings))
+    return transformer(*architectures.build(name))
+
+
+def _require_equal(adapter: Any, **rest: Any) -> None:
+    in_place, plain = (_batch(adapter, resumes=one, **rest) for one in (True, False))
+    torch.testing.assert_close(in_place.deleted, plain.deleted, atol=2e-6, rtol=0, equal_nan=True)
+    assert in_place.counts["resumed_rows"] > 0
+    assert plain.counts["resumed_rows"] == 0
+    few = in_place.real & (torch.rand(in_place.real.shape, generator=torch.Generator().manual_seed(0)) < 0.6)
+    rows = torch.arange(len(few))
+    found, expected = (one.erased(rows, few, "deletion") for one in (in_place, plain))
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("unit", ["tokens", "words"])
+def test_in_place_equals_deletion(name: str, unit: str, adapter: Callable[[str], Any]) -> None:
+    found = adapter(name)
+    assert found.capabilities.resumes
+    _require_equal(found, unit=unit)
+    _require_equal(found, unit=unit, budget=4096)
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_a_window_longer_than_the_text_is_no_obstacle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _require_equal(_with_window(monkeypatch, name, 100))
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_texts_longer_than_the_window_are_run_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _with_window(monkeypatch, name, 18)
+    assert found.capabilities.resumes, "the made-up texts are shorter"
+    inputs = found.collate(INSTANCES)
+    assert inputs.mask[TEXT].shape[1] > 18
+    assert prefix_cache.begin(found, inputs).layers is None
+    _require_equal(found)
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_made_up_texts_longer_than_the_window_prove_nothing(name: str, adapter: Callable[[str], Any]) -> None:
+    assert not adapter(name).capabilities.resumes
+
+
+@pytest.mark.parametrize("name", ["bert", "t5", "bart-lm", "xlnet"])
+def test_what_sees_the_rest_of_the_text_shares_no_prefix(name: str, adapter: Callable[[str], Any]) -> None:
+    assert not adapter(name).capabilities.resumes
+
+
+def test_a_model_whose_cache_is_wrong_is_not_believed(adapter: Callable[[str], Any]) -> None:
+    found = transformer(*architectures.build("llama"))
+    attention = found.model.model.layers[1].self_attn
+
+    def without_the_prefix(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return args, {**kwargs, "past_key_values": None}
+
+    attention.register_forward_pre_hook(without_the_prefix, with_kwargs=True)
+    assert not prefix_cache.proved(found)
+
+
+def test_the_rest_starts_where_the_first_token_is_gone(adapter: Callable[[str], Any]) -> None:
+    found = adapter("gpt2")
+    inputs = found.collate(INSTANCES[:1])
+    length = int(inputs.mask[TEXT].sum())
+    keep = inputs.mask[TEXT].repeat(3, 1)
+    keep[0, 0] = False
+    keep[1, 4] = False
+    keep[2, length - 1] = False
+    widths = found.resume_width(inputs, found.begin(inputs), torch.zeros(3, dtype=torch.long), keep)
+    # The last token that is kept is run again: the logits are read off it.
+    assert widths.tolist() == [length, length - 4, 1]

@@ -1,0 +1,181 @@
+"""One LSTM layer whose variants share states, against reading every shorter input on its own."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from attnaudit.adapters import PooledAttentionAdapter
+from attnaudit.adapters.pooled import recurrent_encoders
+from attnaudit.conformance import check_adapter
+from attnaudit.engine.attention_view import Passes
+from attnaudit.errors import AdapterError
+from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
+from tests.units.conformance.variants import batch, deletion_agrees, ragged, states_are_of_the_kept_alone
+
+torch.manual_seed(0)
+LAYERS: dict[str, recurrent_encoders.Layer] = {
+    "both ways": nn.LSTM(3, 2, batch_first=True, bidirectional=True),
+    "forwards": nn.LSTM(3, 2, batch_first=True),
+    "a pair": (nn.LSTM(3, 2, batch_first=True), nn.LSTM(3, 2, batch_first=True)),
+    "without bias": nn.LSTM(3, 2, batch_first=True, bidirectional=True, bias=False),
+}
+
+
+def plain(layer: recurrent_encoders.Layer, embeddings: Tensor) -> Tensor:
+    """(n, d) -> (n, m) states of one input."""
+    if isinstance(layer, tuple):
+        return torch.cat([layer[0](embeddings)[0], layer[1](embeddings.flip(0))[0].flip(0)], dim=-1)
+    states: Tensor = layer(embeddings)[0]
+    return states
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+@settings(max_examples=40, deadline=None)
+@given(case=ragged())
+def test_states_are_those_of_the_tokens_that_stay_read_alone(
+    name: str, case: tuple[Tensor, Tensor, Tensor, Tensor]
+) -> None:
+    embeddings, mask, rows, keep = case
+    begun = recurrent_encoders.begin(LAYERS[name], embeddings, mask)
+    found = recurrent_encoders.states_without(begun, rows, keep)
+    states_are_of_the_kept_alone(found, begun, case, partial(plain, LAYERS[name]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(gone=st.lists(st.integers(0, 79), min_size=1, max_size=3), seed=st.integers(0, 2**31), padding=st.integers(0, 3))
+def test_a_variant_whose_state_is_that_of_the_whole_input_again_is_not_read_on(
+    gone: list[int], seed: int, padding: int
+) -> None:
+    forgetful = nn.LSTM(3, 2, batch_first=True, bidirectional=True)
+    with torch.no_grad():
+        for name, parameter in forgetful.named_parameters():
+            if "bias" in name:
+                parameter[2:4] -= 1.0  # the forget gates
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(1, 80 + padding, 3, generator=generator)
+    keep = torch.ones(2, 80 + padding, dtype=torch.bool)
+    keep[0, gone[0]] = False
+    keep[1, gone] = False
+    mask = torch.arange(80 + padding)[None] < 80
+    begun = recurrent_encoders.begin(forgetful, embeddings, mask)
+    steps = 0
+    real = recurrent_encoders._step
+
+    def counted(gates: Tensor, *rest: Tensor) -> None:
+        nonlocal steps
+        steps += len(gates)
+        real(gates, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrent_encoders, "_step", counted)
+        found = recurrent_encoders.states_without(begun, torch.tensor([0, 0]), keep)
+    for variant, stays in zip(found, keep & mask, strict=True):
+        alone = plain(forgetful, embeddings[0, stays])
+        torch.testing.assert_close(variant[: len(alone)], alone, atol=1e-6, rtol=0)
+        assert not variant[len(alone) :].any()
+    furthest = max(gone) - min(gone)
+    assert steps <= 2 * (40 + 40 + furthest)
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+@settings(max_examples=40, deadline=None)
+@given(case=ragged(), data=st.data())
+def test_influences_are_gradients_of_the_norms_of_states(
+    name: str, case: tuple[Tensor, Tensor, Tensor, Tensor], data: st.DataObject
+) -> None:
+    embeddings, mask, _, _ = case
+    start = data.draw(st.integers(0, mask.shape[1] - 1))
+    positions = slice(start, data.draw(st.integers(start + 1, mask.shape[1])))
+    found = recurrent_encoders.influence(recurrent_encoders.begin(LAYERS[name], embeddings, mask), positions)
+    expected = torch.zeros(*mask.shape, mask.shape[1])
+    for row in range(len(mask)):
+        places = mask[row].nonzero()[:, 0]
+        leaf = embeddings[row, places].clone().requires_grad_(True)
+        if len(places):
+            norms = plain(LAYERS[name], leaf).norm(dim=-1)
+            for p, norm in zip(places, norms, strict=True):
+                expected[row, p, places] = torch.autograd.grad(norm, leaf, retain_graph=True)[0].norm(dim=-1)
+    torch.testing.assert_close(found, expected[:, positions], rtol=1e-5, atol=1e-6)
+
+
+def pair(**changes: Any) -> tuple[PooledAttentionAdapter, PooledAttentionAdapter]:
+    """The same model, told of its LSTM and not."""
+    torch.manual_seed(1)
+    encoder = Encoder()
+    return adapter(2, encoder=encoder, lstm=encoder.rnn, **changes), adapter(2, encoder=encoder, **changes)
+
+
+TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=24).map(" ".join)
+
+
+@pytest.mark.parametrize("tokenizer", ["plain", "ends", "attended ends"])
+@settings(max_examples=15, deadline=None)
+@given(texts=st.lists(TEXT, min_size=1, max_size=5), budget=st.sampled_from([1, 30, 4096]))
+def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, texts: list[str], budget: int) -> None:
+    ends = {} if tokenizer == "plain" else {"tokenize": tokenize_with_ends, "attend_special": tokenizer != "ends"}
+    fast, slow = pair(**ends)
+    found, _ = deletion_agrees(fast, slow, texts, budget)
+    if any(len(text.split()) > 1 for text in texts):
+        assert found.counts["forward"] == 2
+
+
+def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = recurrent_encoders.states_without
+
+    def watched(begun: recurrent_encoders.Begun, rows: Tensor, keep: Tensor) -> Tensor:
+        states = real(begun, rows, keep)
+        sizes.append(states.shape[0] * states.shape[1])
+        return states
+
+    monkeypatch.setattr(recurrent_encoders, "states_without", watched)
+    found = batch(pair()[0], ["good " * 50, "bad " * 49, "a " * 20], 20)
+    assert not found.deleted[found.real].isnan().any()
+    assert len(sizes) > 10
+    assert max(sizes) <= 8 * 20
+
+
+@pytest.mark.parametrize("tokenizer", ["plain", "ends"])
+@settings(max_examples=12, deadline=None)
+@given(texts=st.lists(TEXT, min_size=1, max_size=4), budget=st.sampled_from([1, 4, 4096]))
+def test_influence_gives_the_numbers_of_backward_passes(tokenizer: str, texts: list[str], budget: int) -> None:
+    fast, slow = pair(**({} if tokenizer == "plain" else {"tokenize": tokenize_with_ends}))
+    found, expected = (Passes(batch(model, texts, budget, gradients=True)) for model in (fast, slow))
+    for p in range(found.real.shape[1]):
+        here = found.real[:, p]
+        torch.testing.assert_close(found.influence(p)[here], expected.influence(p)[here], rtol=1e-5, atol=1e-8)
+    assert found.counts["backward"] == 0
+    assert 0 < found.counts["influence"] <= expected.counts["backward"]
+
+
+def test_the_suite_tries_what_is_shared() -> None:
+    found = {one.check: one for one in check_adapter(pair()[0], dataset().instances)}
+    assert found["resume"].outcome == found["influence"].outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("layer", "what"),
+    [
+        (nn.GRU(3, 2), "lstm is GRU; expected an nn.LSTM"),
+        (nn.LSTM(3, 2, num_layers=2), "lstm has 2 layers"),
+        (nn.LSTM(3, 2, proj_size=1), "proj_size=1; expected one layer without projection"),
+        ((nn.LSTM(3, 2), nn.LSTM(3, 2, bidirectional=True)), "one direction in each of a pair"),
+        ((nn.LSTM(3, 2),), "lstm is tuple"),
+    ],
+)
+def test_another_layer_is_refused_when_it_is_named(layer: Any, what: str) -> None:
+    with pytest.raises(AdapterError, match=what):
+        adapter(lstm=layer)
+
+
+def test_an_adapter_without_a_layer_says_so() -> None:
+    model = adapter()
+    with pytest.raises(AdapterError, match="Give lstm"):
+        model.begin(model.collate(dataset().instances[:1]))

@@ -1,0 +1,98 @@
+"""Parts written by several processes become one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from attnaudit.audit.measurements_file import merge_measurements, write_measurements
+from attnaudit.audit.run_folder import PlannedCase, RunFolder, new_run_name
+from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import ReportError
+from attnaudit.instances import Instance
+from tests.units.report.example_runs import run_record
+
+
+def measured() -> Measurements:
+    return Measurements(
+        model="m",
+        data="d",
+        seed=3,
+        classes=("no", "yes"),
+        instances=[Instance(id="a", text="x y", label="yes"), Instance(id="b", text="z")],
+        tokens=[["x", "y"], ["z"]],
+        labels=np.array([1, -1]),
+        predicted=np.array([1, 0]),
+        scalars={"size": np.array([0.5, np.nan])},
+        vectors={
+            "attention": [np.array([0.25, 0.75]), np.array([1.0])],
+            "logits": [np.array([1.0, np.nan, 3.0]), np.array([0.0, 0.0, 0.0])],
+        },
+        per_token={"attention"},
+    )
+
+
+def test_every_number_is_written_and_undefined_is_null(tmp_path: Path) -> None:
+    write_measurements(measured(), tmp_path / "numbers.parquet")
+    rows = {(r["measure"], r["instance"]): r for r in pq.read_table(tmp_path / "numbers.parquet").to_pylist()}
+    assert len(rows) == 6
+    assert rows["size", "a"]["value"] == 0.5
+    assert rows["size", "b"]["value"] is None
+    assert rows["attention", "a"]["values"] == [0.25, 0.75]
+    assert rows["attention", "a"]["tokens"] == ["x", "y"]
+    assert rows["logits", "a"]["values"] == [1.0, None, 3.0]
+    assert rows["logits", "a"]["tokens"] is None
+    assert {key: rows["size", "a"][key] for key in ("model", "data", "seed", "label", "predicted")} == {
+        "model": "m",
+        "data": "d",
+        "seed": 3,
+        "label": "yes",
+        "predicted": "yes",
+    }
+    assert rows["size", "b"]["label"] is None
+
+
+def test_parts_are_merged_into_one_table(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_measurements(measured(), tmp_path / name)
+    merge_measurements([tmp_path / "one", tmp_path / "two"], tmp_path / "both")
+    assert pq.read_table(tmp_path / "both").num_rows == 2 * pq.read_table(tmp_path / "one").num_rows
+
+
+def test_a_run_that_measured_nothing_has_an_empty_table(tmp_path: Path) -> None:
+    merge_measurements([], tmp_path / "none")
+    assert pq.read_table(tmp_path / "none").num_rows == 0
+
+
+def test_plans_of_several_workers_are_one(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "run")
+    cases = [PlannedCase(test=t, model="m", data="d", check=t) for t in ("b", "a")]
+    folder.plan(cases, worker="gw0")
+    folder.plan(cases, worker="gw1")
+    assert folder.planned() == cases
+
+
+def test_names_of_runs_are_not_repeated() -> None:
+    assert len({new_run_name() for _ in range(20)}) > 1
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ReportError, match="--audit-reports"):
+        RunFolder(tmp_path / "file", "run").plan([], worker="main")
+
+
+def test_the_verdicts_are_there_where_the_numbers_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("attnaudit.audit.measurements_file.merge_measurements", full)
+    folder = RunFolder(tmp_path, "run")
+    with pytest.raises(ReportError, match="No space left on device"):
+        folder.finish(run_record([]), [])
+    assert (folder.path / "audit.json").is_file()

@@ -1,0 +1,86 @@
+"""From what the user types to models and data sets, without loading anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from attnaudit.audit.targets import resolve_datasets, resolve_models
+from attnaudit.errors import AuditError, DataError, ModelError
+
+
+def test_a_registered_name_a_folder_and_a_factory_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "mine.py").touch()
+    found = resolve_models(["demo", "best", "mine:make"], base=tmp_path)
+    assert [one.id for one in found] == ["demo", "best", "mine.make"]
+    assert [one.target for one in found] == ["demo", str(tmp_path.resolve() / "best"), "mine:make"]
+
+
+def test_folders_that_share_a_name_take_as_many_parents_as_tell_them_apart(tmp_path: Path) -> None:
+    for name in ("a/run/best", "b/run/best", "c/other/best"):
+        (tmp_path / name).mkdir(parents=True)
+    found = resolve_models(["a/run/best", "b/run/best", "c/other/best"], base=tmp_path)
+    assert [one.id for one in found] == ["a/run/best", "b/run/best", "other/best"]
+
+
+def test_the_same_folder_twice_is_one_model(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    assert len(resolve_models(["best", "best/", "./best"], base=tmp_path)) == 1
+
+
+def test_a_folder_named_like_a_registered_model_needs_its_path(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    named, folder = resolve_models(["demo", "./demo"], base=tmp_path)
+    assert named.target == "demo"
+    assert Path(folder.target) == tmp_path.resolve() / "demo"
+    assert named.id != folder.id
+
+
+def test_near_folders_are_named(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "best").mkdir(parents=True)
+    with pytest.raises(ModelError, match=r"Did you mean '.*best'\?"):
+        resolve_models(["runs/bset"], base=tmp_path)
+
+
+def test_files_of_one_stem_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a/reviews.csv", "b/reviews.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    found = resolve_datasets(["movie-reviews", "a/reviews.csv", "b/reviews.jsonl"], base=tmp_path)
+    assert [one.id for one in found] == ["movie-reviews", "a/reviews", "b/reviews"]
+
+
+def test_files_that_differ_in_their_suffix_alone_keep_it(tmp_path: Path) -> None:
+    for name in ("rows.csv", "rows.jsonl", "a/rows.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = resolve_datasets(["rows.csv", "rows.jsonl"], base=tmp_path)
+    assert [one.id for one in found] == ["rows.csv", "rows.jsonl"]
+    assert len({one.id for one in resolve_datasets(["rows.csv", "rows.jsonl", "a/rows.csv"], base=tmp_path)}) == 3
+
+
+def test_two_factories_of_one_id_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(AuditError, match=r"a\.b:c and a:b\.c: both would be called 'a\.b\.c'"):
+        resolve_models(["a.b:c", "a:b.c"], base=tmp_path)
+
+
+def test_a_folder_is_no_data_set(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    with pytest.raises(DataError, match="is a folder; expected one file"):
+        resolve_datasets(["texts"], base=tmp_path)
+
+
+def test_a_name_that_is_too_long_and_one_that_is_not_utf8(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match=r"--model .*: cannot be looked for \(File name too long\)"):
+        resolve_models(["x" * 300], base=tmp_path)
+    path = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    try:
+        path.write_text("text\none\n", encoding="utf-8")
+    except OSError:
+        pytest.skip("this file system holds names in UTF-8 alone")
+    with pytest.raises(AuditError, match="its name is not UTF-8, which reports are written in"):
+        resolve_datasets([path.name], base=tmp_path)

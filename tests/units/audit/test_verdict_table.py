@@ -1,0 +1,34 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from attnaudit.audit.verdict_table import verdict_table
+from attnaudit.records import Interval, Planning
+from tests.units.report.example_runs import check_record, seven_checks
+
+WIDE = Interval(low=0.19, high=0.31, confidence=0.9975, method="m")
+PLANNING = Planning(instances=790, low=280, high=7500, power=0.8, words="about 790 instances would decide it (280 up)")
+
+
+def table(*records, width=80):
+    return verdict_table(records, [], width=width, color=False).splitlines()
+
+
+def test_references_stand_below_the_name_of_each_check():
+    lines = table(*seven_checks())
+    row = next(i for i, line in enumerate(lines) if line.startswith("fail"))
+    assert any("floor 0.001, ceiling 0.610" in line for line in lines[row : row + 3])
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_what_a_failure_needs_and_what_would_decide_is_said_below():
+    one = check_record(verdict="inconclusive", gated=20, fail_interval=WIDE, planning=PLANNING)
+    lines = table(one, check_record(check="other", gated=20, fail_interval=WIDE))
+    assert "a failure needs the 99.75% interval: there are 20 gated checks" in lines
+    assert "agreement.gradient.meister.inputs: about 790 instances would decide it (280 up)" in lines
+    several = table(one, check_record(model="second"), width=200)
+    assert any(line.startswith("agreement.gradient.meister.inputs on demo, movie-reviews: about") for line in several)
+
+
+def test_a_single_gate_needs_no_word_on_correction():
+    assert not any("a failure needs" in line for line in table(check_record(fail_interval=WIDE)))

@@ -1,0 +1,163 @@
+"""Adapters whose model computes something else than is asked: padding, batch mates, gradients, deletion, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters import Inputs, Intervention, Site, Trace
+from attnaudit.adapters.protocol import TEXT
+from attnaudit.errors import AdapterError
+from tests.units.conformance.conformance_models import Block, SmallTransformer
+
+
+class ReadsPadding(SmallTransformer):
+    def decide(self, streams: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
+        return super().decide({TEXT: streams[TEXT] + streams[TEXT].mean(1, keepdim=True)}, inputs)
+
+
+class ShowsWeightsAtTheEnd(SmallTransformer):
+    """Its rows are those of tokens, moved to the right edge of the padded width."""
+
+    def run(self, inputs: Inputs, **given: Any) -> Trace:
+        trace = super().run(inputs, **given)
+        if inputs.ids[TEXT].shape[1] > 20:
+            trace = replace(trace, attention={k: v.roll((3, 3), (2, 3)) for k, v in trace.attention.items()})
+        return trace
+
+
+class CountsPositionsFromTheEdge(SmallTransformer):
+    def positions(self, mask: Tensor) -> Tensor:
+        return torch.arange(mask.shape[1]).expand_as(mask)
+
+
+class SeesBatchMates(SmallTransformer):
+    def residual(self, states: Tensor) -> Tensor:
+        return states - states.mean((0, 1))
+
+
+class LeavesRowsSorted(SmallTransformer):
+    def run(self, inputs: Inputs, **given: Any) -> Trace:
+        trace = super().run(inputs, **given)
+        return replace(trace, logits=trace.logits[inputs.ids[TEXT][:, 1].argsort()])
+
+
+class ScalesGivenEmbeddings(SmallTransformer):
+    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
+        twice = None if embeddings is None else {k: 2 * v for k, v in embeddings.items()}
+        return super().run(inputs, embeddings=twice, **given)
+
+
+class EmbedsFlat(SmallTransformer):
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        return {k: v[:, 0] for k, v in super().embed(inputs).items()}
+
+    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
+        return super().run(inputs, embeddings=embeddings or super().embed(inputs), **given)
+
+
+class DetachesEmbeddings(SmallTransformer):
+    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
+        cut = None if embeddings is None else {k: v.detach() for k, v in embeddings.items()}
+        return super().run(inputs, embeddings=cut, **given)
+
+
+class DetachesReplacedWeights(SmallTransformer):
+    def used(
+        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
+    ) -> tuple[Tensor, Tensor]:
+        used, shown = super().used(site, weights, allowed, intervene)
+        return (used.detach() if intervene is not None and site.layer == 1 else used), shown
+
+
+class OffersDetachedWeights(SmallTransformer):
+    def used(
+        self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
+    ) -> tuple[Tensor, Tensor]:
+        replaced = None if intervene is None else intervene(site, weights.detach(), allowed)
+        used = weights if replaced is None else replaced
+        return used, used
+
+
+class DetachesLiveWeights(SmallTransformer):
+    def weights(self, block: Block, scores: Tensor, allowed: Tensor) -> Tensor:
+        return super().weights(block, scores, allowed).detach()
+
+
+class LeavesAPathOutOfTheGraph(SmallTransformer):
+    def residual(self, states: Tensor) -> Tensor:
+        return 0.5 * states + 0.5 * states.detach()
+
+
+class DeletesTheNext(SmallTransformer):
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        last = inputs.mask[stream].sum(1) - 1
+        return super().delete(inputs, stream, [(r, min(p + 1, int(last[r]))) for r, p in drop])
+
+
+class DeletesOnlyTheId(SmallTransformer):
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        found = super().delete(inputs, stream, drop)
+        return replace(found, special={k: torch.zeros_like(v) for k, v in found.special.items()})
+
+
+class DeletesExtraEntries(SmallTransformer):
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        return replace(super().delete(inputs, stream, drop), extra={})
+
+
+class KeepsInAnotherOrder(SmallTransformer):
+    """Right for one token taken away, backwards for more."""
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        found = super().keep(inputs, stream, rows, keep)
+        if int((inputs.mask[stream][rows] & ~keep).sum(1).max()) < 2:
+            return found
+        return replace(found, ids={stream: found.ids[stream].flip(1)}, mask={stream: found.mask[stream].flip(1)})
+
+
+class SubstitutesTheNext(SmallTransformer):
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        return super().substitute(inputs, stream, rows, replaced.roll(1, 1))
+
+
+class ReplaysFrozen(SmallTransformer):
+    """Later layers keep the weights of the trace, where they should run live."""
+
+    def later(self, put: Intervention | None, trace: Trace, times: int) -> Intervention:
+        return put or (lambda site, _w, _a: trace.attention[site.key].repeat_interleave(times, 0))
+
+
+class ReplaysWithoutGradient(SmallTransformer):
+    def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
+        return super().replay(inputs, trace, site, queries, weights.detach())
+
+
+class ReplaysOneAlternative(SmallTransformer):
+    def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
+        return super().replay(inputs, trace, site, queries, weights)[:, 0]
+
+
+class TransformsByOneHead(SmallTransformer):
+    def transformed(self, trace: Trace, site: Site) -> Tensor:
+        found = super().transformed(trace, site)
+        return found.flip(1)
+
+
+class TransformsNothing(SmallTransformer):
+    def transformed(self, trace: Trace, site: Site) -> Tensor:
+        return trace.hidden[site.key]
+
+
+class ShipsAnotherModel(SmallTransformer):
+    def shipped(self, inputs: Inputs) -> str:
+        raise AdapterError("The logits under sdpa are 0.3 away, expected at most 1e-4. Update transformers.")
+
+
+class Raises(SmallTransformer):
+    def residual(self, states: Tensor) -> Tensor:
+        raise ValueError("expected 3 axes")

@@ -1,0 +1,227 @@
+"""A sound adapter passes; each broken one is caught by the check meant for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Trace
+from attnaudit.conformance import CHECKS, full, quick
+from attnaudit.errors import AdapterError
+from tests.small_models import adapter, dataset, parts, tokenize, tokenize_with_ends
+
+INSTANCES = dataset().instances
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+@pytest.mark.parametrize("tokenized", ["plain", "with special tokens"])
+def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> None:
+    changes = {"tokenize": tokenize_with_ends, "mask_id": 1} if tokenized != "plain" else {}
+    results = quick(adapter(outputs, **changes), INSTANCES)
+    left_out = {"left_padding", "resume", "influence", "replay", "shipped"} | (
+        {"substitution"} if tokenized == "plain" else set()
+    )
+    assert [r.check for r in results] == [c.name for c in CHECKS if c.quick and c.name not in left_out]
+    assert {r.outcome for r in results} == {"pass"}
+
+
+def test_a_non_linear_decoder_passes() -> None:
+    torch.manual_seed(0)
+    decoder = nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2))
+    sound = adapter(2, decoder=decoder)
+    assert not sound.capabilities.linear_decoder
+    assert {r.outcome for r in quick(sound, INSTANCES)} == {"pass"}
+
+
+def test_a_space_in_front_of_every_text_is_no_special_token() -> None:
+    def spaced(text: str) -> Encoding:
+        plain = tokenize(text)
+        return Encoding([1, *plain.ids], ["▁", *plain.tokens])
+
+    found = {one.check: one.outcome for one in full(adapter(tokenize=spaced), INSTANCES)}
+    assert found["special_tokens"] == "pass"
+
+
+class IgnoresIntervention(PooledAttentionAdapter):
+    def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
+        return super().run(inputs, embeddings=embeddings, hidden=hidden)
+
+
+class ShowsButDoesNotUse(PooledAttentionAdapter):
+    """The trace shows the replaced weights; the logits come from the live ones."""
+
+    def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
+        live = super().run(inputs, embeddings=embeddings, hidden=hidden)
+        shown = super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
+        return replace(shown, logits=live.logits)
+
+
+class MovesWhenReplaced(PooledAttentionAdapter):
+    def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
+        trace = super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
+        return trace if intervene is None else replace(trace, logits=trace.logits + 0.5)
+
+
+class DetachesEmbeddings(PooledAttentionAdapter):
+    def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
+        return super().run(inputs, intervene=intervene, hidden=hidden)
+
+
+class DeletesTheNext(PooledAttentionAdapter):
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        last = inputs.mask[stream].sum(1) - 1
+        return super().delete(inputs, stream, [(r, min(p + 1, int(last[r]))) for r, p in drop])
+
+
+class KeepsOneTooFew(PooledAttentionAdapter):
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        return super().keep(inputs, stream, rows, keep & keep.roll(1, 1))
+
+
+class SubstitutesTheNext(PooledAttentionAdapter):
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        return super().substitute(inputs, stream, rows, replaced.roll(1, 1))
+
+
+class WrongDecoderWeights(PooledAttentionAdapter):
+    def decoder_weights(self) -> tuple[Tensor, Tensor]:
+        weight, bias = super().decoder_weights()
+        return 2 * weight, bias
+
+
+class NoSites(PooledAttentionAdapter):
+    def sites(self) -> tuple[Any, ...]:
+        return ()
+
+
+class NoStrings(PooledAttentionAdapter):
+    def collate(self, instances: Any) -> Inputs:
+        return replace(super().collate(instances), tokens={"text": [["?"]] * len(instances)})
+
+
+class AveragesWithBatchMates(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        states: Tensor = self.inner(embeddings, mask)
+        return states - states.mean(0, keepdim=True)
+
+
+class ReadsPadding(nn.Module):
+    """A plain bidirectional LSTM: the backward direction starts in the padding."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.rnn = inner.rnn
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        return self.rnn(embeddings)[0]
+
+
+class FunctionalDropout(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+        return nn.functional.dropout(self.inner(states, allowed), 0.3, training=True)
+
+
+class Unmasked(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+        return self.inner(states, torch.ones_like(allowed))
+
+
+class Halved(Unmasked):
+    def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+        return self.inner(states, allowed) / 2
+
+
+def built(kind: type[PooledAttentionAdapter], **changes: Any) -> PooledAttentionAdapter:
+    return kind(**{**parts(), **changes})  # type: ignore[arg-type]
+
+
+BROKEN = {
+    "sites": lambda: built(NoSites),
+    "shapes": lambda: built(NoStrings),
+    "evaluation_mode": lambda: built(PooledAttentionAdapter, attention=FunctionalDropout(parts()["attention"])),
+    "sums (masking)": lambda: built(PooledAttentionAdapter, attention=Unmasked(parts()["attention"])),
+    "sums (normalising)": lambda: built(PooledAttentionAdapter, attention=Halved(parts()["attention"])),
+    "self_replacement": lambda: built(MovesWhenReplaced),
+    "intervention": lambda: built(IgnoresIntervention),
+    "decode": lambda: built(ShowsButDoesNotUse),
+    "decode (linear)": lambda: built(WrongDecoderWeights),
+    "padding": lambda: built(PooledAttentionAdapter, encoder=ReadsPadding(parts()["encoder"])),
+    "batch_mates": lambda: built(PooledAttentionAdapter, encoder=AveragesWithBatchMates(parts()["encoder"])),
+    "gradients": lambda: built(DetachesEmbeddings),
+    "deletion": lambda: built(DeletesTheNext),
+    "deletion (several)": lambda: built(KeepsOneTooFew),
+    "substitution": lambda: built(SubstitutesTheNext, mask_id=1),
+    "resume": lambda: built(PooledAttentionAdapter, lstm=nn.LSTM(6, 5, batch_first=True, bidirectional=True)),
+}
+
+
+@pytest.mark.parametrize("fault", list(BROKEN))
+def test_a_broken_adapter_is_refused_by_the_check_meant_for_it(fault: str) -> None:
+    with pytest.raises(AdapterError, match="breaks the adapter contract") as caught:
+        quick(BROKEN[fault](), INSTANCES)
+    assert f"  {fault.split(' ')[0]}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"decoder": nn.Sequential(nn.Linear(10, 2), nn.Softmax(-1))}, "sum to 1, as probabilities do"),
+        ({"tokenize": lambda text: Encoding([], [])}, "no text has a real token"),
+        ({"encoder": lambda embedded, mask: nn.GRU(6, 10, batch_first=True)(embedded)}, "encoder returned a tuple"),
+    ],
+)
+def test_likely_slips_are_told_with_their_mend(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(AdapterError, match=words):
+        quick(built(PooledAttentionAdapter, **changes), INSTANCES)
+
+
+def test_a_module_that_is_not_listed_is_found_by_its_parameters() -> None:
+    given = parts()
+    with pytest.raises(AdapterError, match=r"modules: the logits are computed with \d+ parameters that are in none"):
+        quick(PooledAttentionAdapter(**{**given, "modules": (given["decoder"],)}), INSTANCES)  # type: ignore[arg-type]
+
+
+def test_half_precision_is_named_as_what_is_wrong() -> None:
+    model = built(PooledAttentionAdapter)
+    for module in model.modules:
+        module.bfloat16()
+    with pytest.raises(AdapterError, match=r"the logits are bfloat16.*model\.float\(\)"):
+        quick(model, INSTANCES)
+
+
+def test_replaced_attention_without_effect_is_caught_even_without_fast_decoding() -> None:
+    class Slow(ShowsButDoesNotUse):
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, decodes=False, linear_decoder=False)
+
+    with pytest.raises(AdapterError, match="no gradient reaches replaced attention"):
+        quick(built(Slow), INSTANCES)
+
+
+def test_an_exception_inside_the_adapter_becomes_a_clear_error() -> None:
+    def encoder(embeddings: Tensor, mask: Tensor) -> Tensor:
+        raise ValueError("expected 3 axes")
+
+    with pytest.raises(
+        AdapterError,
+        match=r"sites: the adapter raised ValueError at test_conformance\.py:\d+ in encoder: expected 3 axes",
+    ):
+        quick(adapter(encoder=encoder), INSTANCES)

@@ -1,0 +1,276 @@
+"""A sound adapter of many sites passes every check; each broken one fails the check meant for it, with the mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters import Inputs, Trace
+from attnaudit.adapters.padding import delete_positions, keep_positions
+from attnaudit.adapters.protocol import TEXT, ModelAdapter, Ships
+from attnaudit.conformance import CHECKS, BrokenContractError, Case, Subject, full, quick
+from attnaudit.errors import AdapterError
+from attnaudit.instances import Instance
+from tests.small_models import adapter as pooled
+from tests.small_models import dataset
+from tests.units.conformance import broken_computed as computed
+from tests.units.conformance import broken_shown as shown
+from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SOUND, SmallTransformer
+
+
+def instances_for(adapter: ModelAdapter) -> list[Instance]:
+    return INSTANCES if adapter.capabilities.query else PLAIN
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_adapter_passes_every_check(name: str) -> None:
+    adapter = SOUND[name]()
+    results = full(adapter, instances_for(adapter))
+    assert [one.check for one in results] == [check.name for check in CHECKS]
+    assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
+    skipped = {"decode", "resume", "influence", "shipped"} | ({"query"} if name != "cross" else set())
+    assert {one.check for one in results if one.outcome == "skip"} == skipped
+    assert next(one.detail for one in results if one.check == "transformed").startswith("value vectors")
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
+    adapter = SOUND[name]()
+    found = [one.check for one in quick(adapter, instances_for(adapter))]
+    skipped = {"decode", "resume", "influence", "shipped"}
+    assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
+
+
+def test_a_pooled_adapter_passes_the_full_form() -> None:
+    results = {one.check: one for one in full(pooled(2, mask_id=1), dataset().instances)}
+    assert {name for name, one in results.items() if one.outcome == "fail"} == set()
+    skipped = {name for name, one in results.items() if one.outcome == "skip"}
+    assert skipped == {"query", "each_site", "left_padding", "resume", "influence", "replay", "transformed", "shipped"}
+    assert results["replay"].detail == "the capabilities say replays=False"
+
+
+class TellsTokensApart(SmallTransformer):
+    """With an extra entry per token, which moves with its token."""
+
+    def collate(self, instances: Sequence[Instance]) -> Inputs:
+        inputs = super().collate(instances)
+        return replace(inputs, extra={**inputs.extra, "types": inputs.ids[TEXT] % 3 * inputs.mask[TEXT]})
+
+    def run(self, inputs: Inputs, *, embeddings: Mapping[str, Tensor] | None = None, **given: Any) -> Trace:
+        embedded = self.embed(inputs) if embeddings is None else embeddings
+        moved = {TEXT: embedded[TEXT] + self.model.places(inputs.extra["types"])}
+        return super().run(inputs, embeddings=moved, **given)
+
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        return delete_positions(inputs, stream, drop, pad_id=0, per_token=("types",))
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        return keep_positions(inputs, stream, rows, keep, pad_id=0, per_token=("types",))
+
+
+def test_extra_entries_per_token_are_padded_and_cut_with_their_tokens() -> None:
+    results = full(TellsTokensApart(mask=False, replays=False), PLAIN)
+    assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
+
+
+def test_what_the_structure_of_attention_is_said_to_be() -> None:
+    said = {name: {one.check: one.detail for one in full(make(), INSTANCES)} for name, make in SOUND.items()}
+    assert said["causal"]["allowed"] == "causal, without padding"
+    assert said["within a window"]["allowed"] == "both ways, within a window, without padding"
+    assert "at most one" in said["with sinks"]["sums"]
+
+
+def said(**capabilities: Any) -> Callable[[], SmallTransformer]:
+    return lambda: SmallTransformer(**capabilities)
+
+
+def names_another_layer() -> ModelAdapter:
+    torch.manual_seed(2)
+    return pooled(lstm=nn.LSTM(6, 5, batch_first=True, bidirectional=True))
+
+
+def lists_another_module() -> ModelAdapter:
+    return pooled(modules=(nn.Linear(1, 1),))
+
+
+#: check -> adapters that it is meant for, each with what the error says is the mend.
+BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
+    "sites": [
+        (shown.NamesOneKeyTwice, "Give every site its own key"),
+        (shown.NamesAStreamThatIsNone, "for every stream that a site names"),
+        (shown.HidesASite, "no attention or allowed mask for 'layer 1'"),
+        (computed.Raises, "raised ValueError at broken_computed.py:163 in residual: expected 3 axes"),
+    ],
+    "shapes": [
+        (shown.ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
+        (shown.AllowsByNumbers, "expected bool"),
+        (shown.DividesByZero, "attention at 'layer 0' hold nan for 1, 'bad'.*a division by zero"),
+        (shown.AnswersInfinity, "logits hold inf for 1, 'bad'.*numbers too large"),
+        (shown.ShowsHiddenStatesOfTheStream, "Give the states that its values are made of"),
+    ],
+    "modules": [(lists_another_module, "List the module that holds them")],
+    "capabilities": [
+        (said(classes=("a", "b", "c")), "one logit per class"),
+        (said(classes=("a", "a")), "two different names"),
+        (said(task="ranking"), "expected one of"),
+        (said(max_tokens=3), "say max_tokens=3"),
+    ],
+    "reading": [
+        (said(reading=""), "Say which part is shown"),
+        (said(reading="csl@layer=-1"), "begins with 'csl'"),
+        (said(reading="cls@layer=2"), "layers 0 to 1"),
+        (said(reading="cls@layer=0,heads=2"), "heads 0 to 1"),
+        (said(reading="cls@layer=*"), "Name one layer"),
+        (said(reading="cls@layer=0,stack=cross"), "names 'cross'; the model has 'encoder'"),
+        (said(reading="norms@layer=0", value_norms=False), "Declare value_norms"),
+        (said(cross=True, reading="cls@layer=0"), "Add stack="),
+    ],
+    "special_tokens": [(shown.TagsNoSpecialTokens, r"begins with '\[start\]'.*Flag what the tokeniser")],
+    "words": [
+        (shown.CountsWordsAnew, "go on counting"),
+        (shown.CountsSpecialTokensAsWords, "put -1 elsewhere"),
+    ],
+    "query": [(said(query=True), "Encode Instance.query too")],
+    "evaluation_mode": [(shown.IsNoisy, "random in evaluation")],
+    "sums": [
+        (shown.ShowsPaddingQueries, "Multiply the weights by allowed"),
+        (shown.ForgetsTheMask, "Mask the scores with -inf"),
+        (shown.ShowsScores, "not the scores"),
+        (lambda: shown.KeepsItsSinksToItself(sinks=True), r"declare Site\(sinks=True\)"),
+    ],
+    "allowed": [
+        (shown.AllowsPaddingKeys, "True on padding keys"),
+        (shown.AllowsPaddingQueries, "rows of padding queries"),
+        (shown.LeavesATokenNothing, "attend to nothing"),
+        (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, where no weight ever is"),
+        (lambda: shown.KeepsItsStructureToItself(window=3), "at some distances"),
+    ],
+    "self_replacement": [
+        (shown.MovesWhenReplaced, "in place of the live ones"),
+        (shown.MovesAtOneSiteAlone, "at 'layer 0' alone"),
+        (shown.AsksAtOneSite, "never calls intervene at 'layer 1'"),
+        (shown.OffersOtherWeights, "without dropout or scaling"),
+    ],
+    "intervention": [
+        (shown.ShowsButDoesNotUse, "the model does not use it"),
+        (shown.UsesButDoesNotShow, "Return the weights that were used"),
+    ],
+    "each_site": [(shown.ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits as they are")],
+    "decode": [(said(decodes=True), "Declare replays for other models")],
+    "padding": [
+        (computed.ReadsPadding, "see the mask"),
+        (computed.ShowsWeightsAtTheEnd, "Show each weight at the positions"),
+    ],
+    "left_padding": [(computed.CountsPositionsFromTheEdge, "left_padding=False")],
+    "batch_mates": [
+        (computed.SeesBatchMates, "batch normalisation"),
+        (computed.LeavesRowsSorted, "Undo any sort|not undone"),
+    ],
+    "embeddings": [
+        (computed.ScalesGivenEmbeddings, "where the model looks its own embeddings up"),
+        (computed.EmbedsFlat, r"of shape \(9, 20, d\)"),
+    ],
+    "gradients": [
+        (computed.DetachesEmbeddings, r"without detach\(\)"),
+        (computed.DetachesReplacedWeights, "replaced attention at 'layer 1'"),
+    ],
+    "live_gradients": [
+        (computed.OffersDetachedWeights, "no gradient passes through them"),
+        (computed.DetachesReplacedWeights, "at 'layer 1'"),
+        (computed.DetachesLiveWeights, "no gradient passes through them"),
+    ],
+    "finite_differences": [(computed.LeavesAPathOutOfTheGraph, "left out of the graph")],
+    "deletion": [
+        (computed.DeletesTheNext, "Remove that id alone"),
+        (computed.DeletesOnlyTheId, "Move the flags"),
+        (computed.DeletesExtraEntries, "travel with its row"),
+    ],
+    "repeated_deletion": [(computed.KeepsInAnotherOrder, "in their order")],
+    "substitution": [(computed.SubstitutesTheNext, "other positions than those marked")],
+    "resume": [(names_another_layer, "the encoder's states with nothing added")],
+    "influence": [(names_another_layer, "influence.. and the gradients of run.. differ")],
+    "replay": [
+        (computed.ReplaysFrozen, "let all later layers run live"),
+        (computed.ReplaysWithoutGradient, "passes no gradient"),
+        (computed.ReplaysOneAlternative, r"expected \(B, V, C\)"),
+    ],
+    "transformed": [
+        (computed.TransformsByOneHead, "its own part of the output projection"),
+        (computed.TransformsNothing, "rows, heads, keys"),
+    ],
+    "shipped": [(computed.ShipsAnotherModel, "Update transformers")],
+}
+
+
+def test_there_is_a_broken_adapter_for_every_check() -> None:
+    assert set(BROKEN) == {check.name for check in CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "mend"),
+    [
+        pytest.param(name, make, mend, id=f"{name}: {mend}")
+        for name, adapters in BROKEN.items()
+        for make, mend in adapters
+    ],
+)
+def test_a_broken_adapter_fails_the_check_meant_for_it(name: str, make: Callable[[], ModelAdapter], mend: str) -> None:
+    check = next(one for one in CHECKS if one.name == name)
+    adapter = make()
+    with pytest.raises(BrokenContractError, match=mend):
+        Case(Subject("broken", lambda: adapter, instances_for(adapter)), check).run()
+
+
+@pytest.mark.parametrize("name", [check.name for check in CHECKS if check.quick])
+def test_the_quick_form_refuses_it_too(name: str) -> None:
+    adapter = BROKEN[name][0][0]()
+    with pytest.raises(AdapterError, match=rf"not audited \(.*\):\n(.*\n)*  {name}: "):
+        quick(adapter, instances_for(adapter))
+
+
+def test_an_adapter_may_say_how_its_shipped_kernel_compares() -> None:
+    class Agrees(SmallTransformer):
+        def shipped(self, inputs: Inputs) -> str:
+            return "sdpa gives the same logits within 2e-7"
+
+    assert isinstance(Agrees(), Ships)
+    assert not isinstance(SmallTransformer(), Ships)
+    results = quick(Agrees(), PLAIN)
+    assert results[-1].check == "shipped"
+    assert results[-1].detail == "sdpa gives the same logits within 2e-7"
+
+
+def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
+    results = full(SmallTransformer(differentiable=False), PLAIN)
+    skipped = {one.check for one in results if one.outcome == "skip"}
+    assert skipped == {
+        "query",
+        "decode",
+        "gradients",
+        "live_gradients",
+        "finite_differences",
+        "resume",
+        "influence",
+        "shipped",
+    }
+
+
+def test_an_adapter_without_gradients_is_still_caught_by_what_its_logits_do() -> None:
+    adapter = shown.ShowsButDoesNotUseInOneLayer(differentiable=False)
+    failed = {one.check for one in full(adapter, PLAIN) if one.outcome == "fail"}
+    assert failed == {"each_site"}
+
+
+def test_texts_that_nearly_fill_the_model_are_left_out_where_padding_is_added() -> None:
+    adapter = SmallTransformer(max_tokens=20)
+    long = Instance(id="long", text="x" * 68)
+    results = {one.check: one for one in full(adapter, [*PLAIN, long])}
+    assert results["padding"].detail.endswith("(lengths 3 to 13)")
+    assert results["batch_mates"].outcome == "pass"
+    alone = {one.check: one for one in full(adapter, [long])}
+    assert alone["padding"].detail == "no example leaves room for padding below 20 tokens"

@@ -1,0 +1,76 @@
+"""Batches with padding anywhere, variants of them that lack any tokens, and what both ways to run these must share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from attnaudit.adapters import PooledAttentionAdapter
+from attnaudit.adapters.pooled.ordered_tokens import Ordered
+from attnaudit.engine.batch import Batch
+from attnaudit.instances import Instance
+
+
+@st.composite
+def ragged(draw: st.DrawFn, most: int = 9) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """embeddings (B, T, d), mask (B, T) with padding anywhere, rows (V,), keep (V, T)."""
+    count, width, variants = draw(st.integers(1, 4)), draw(st.integers(1, most)), draw(st.integers(1, 9))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+
+    def marks(rows: int) -> Tensor:
+        return torch.rand(rows, width, generator=generator) < draw(st.sampled_from([0.3, 0.8, 1.0]))
+
+    rows = torch.randint(0, count, (variants,), generator=generator)
+    return torch.randn(count, width, 3, generator=generator), marks(count), rows, marks(variants)
+
+
+def states_are_of_the_kept_alone(
+    found: Tensor, begun: Ordered, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
+) -> None:
+    """found (V, W, m) of the variants of a `ragged` case. plain: (n, d) -> (n, m) states of one input."""
+    embeddings, mask, rows, keep = case
+    positions, inside = begun.positions(rows, keep)
+    assert found.shape[:2] == positions.shape == inside.shape
+    for v, row in enumerate(rows.tolist()):
+        stays = (keep[v] & mask[row]).nonzero()[:, 0]
+        assert positions[v][inside[v]].tolist() == stays.tolist()
+        assert not found[v][~inside[v]].any()
+        if len(stays):
+            torch.testing.assert_close(found[v, : len(stays)], plain(embeddings[row, stays]), rtol=1e-5, atol=1e-6)
+
+
+def batch(model: PooledAttentionAdapter, texts: list[str], budget: int, **options: Any) -> Batch:
+    instances = [Instance(id=str(i), text=text) for i, text in enumerate(texts)]
+    return Batch(
+        model,
+        instances,
+        range(len(texts)),
+        **{"seed": 0, "gradients": False, "budget": budget, "counts": Counter(), **options},
+    )
+
+
+def deletion_agrees(
+    fast: PooledAttentionAdapter, slow: PooledAttentionAdapter, texts: list[str], budget: int
+) -> tuple[Batch, Batch]:
+    """Asserts that shared states give the numbers of encoding every shorter text again -> the batches, run."""
+    found, expected = batch(fast, texts, budget), batch(slow, texts, budget)
+    torch.testing.assert_close(found.deleted, expected.deleted, rtol=0, atol=1e-6, equal_nan=True)
+    generator = torch.Generator().manual_seed(len(texts))
+    rows = torch.randint(0, len(texts), (12,), generator=generator)
+    keep = torch.rand(12, found.real.shape[1], generator=generator) < 0.5
+    torch.testing.assert_close(
+        found.erased(rows, keep, "deletion"),
+        expected.erased(rows, keep, "deletion"),
+        rtol=0,
+        atol=1e-6,
+        equal_nan=True,
+    )
+    assert expected.counts["resume"] == 0
+    if any(len(text.split()) > 1 for text in texts):
+        assert found.counts["resume"] > 0
+    return found, expected

@@ -1,0 +1,435 @@
+"""Ties, degenerate cases, sharing of passes, and that numbers of an instance depend on nothing but it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
+from sklearn.metrics import mutual_info_score
+from torch import Tensor
+
+from attnaudit.adapters import Capabilities, Inputs, PooledAttentionAdapter, Trace
+from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.batch import Batch
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure, resolve
+from attnaudit.errors import CheckError
+from attnaudit.instances import Instance
+from attnaudit.measures.erasure_curves import DRAWS, counts_at, first, random_orders, ranked
+from attnaudit.measures.quantised_states import choose_words, clusters_for, quantised
+from attnaudit.measures.randomised_parameters import COPIES, drawn_again, parameters_of, redrawn
+from tests.small_models import TEXTS, WORDS, adapter, dataset, parts, tokenize_with_ends
+
+NEEDS = [
+    "comprehensiveness.deletion",
+    "comprehensiveness.mask",
+    "sufficiency.deletion",
+    "sufficiency.mask",
+    "flip",
+    "top_token",
+    "token_probability",
+    "conicity",
+    "randomised",
+]
+RANKS = (".tau", ".tau.floor")
+
+
+def measured(
+    model: PooledAttentionAdapter, needs: list[str] = NEEDS, texts: list[str] = TEXTS, **options: Any
+) -> Measurements:
+    return measure(model, dataset(texts), needs, model="lstm", seed=3, **options)[0]
+
+
+def assert_same(a: Measurements, b: Measurements) -> None:
+    assert a.columns == b.columns
+    for name in a.scalars:
+        if not name.endswith(RANKS):
+            np.testing.assert_allclose(a.scalars[name], b.scalars[name], atol=2e-5, err_msg=name)
+    for name in a.vectors:
+        for x, y in zip(a.vectors[name], b.vectors[name], strict=True):
+            np.testing.assert_allclose(x, y, atol=2e-5, err_msg=name)
+
+
+def passes(model: PooledAttentionAdapter, texts: list[str] = TEXTS, *, budget: int = 4096) -> Passes:
+    instances = dataset(texts).instances
+    batch = Batch(model, instances, range(len(instances)), seed=3, gradients=False, budget=budget, counts=Counter())
+    return Passes(batch)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("batch_tokens", [1, 12, 40])
+def test_numbers_do_not_depend_on_the_batch_size(outputs: int, batch_tokens: int) -> None:
+    def model() -> PooledAttentionAdapter:
+        return adapter(outputs, tokenize=tokenize_with_ends, mask_id=1)
+
+    assert_same(measured(model()), measured(model(), batch_tokens=batch_tokens))
+
+
+def test_numbers_of_an_instance_do_not_depend_on_the_others() -> None:
+    whole = measured(adapter(mask_id=1))
+    rows = replace(dataset(), instances=dataset().instances[3:4])
+    alone = measure(adapter(mask_id=1), rows, NEEDS, model="lstm", seed=3)[0]
+    for name in whole.scalars:
+        np.testing.assert_allclose(alone.scalars[name][0], whole.scalars[name][3], atol=2e-5, err_msg=name)
+
+
+def test_another_seed_draws_other_orders() -> None:
+    longer = [t + " and a bright good film" for t in TEXTS]
+    one = measure(adapter(), dataset(longer), ["comprehensiveness.deletion"], model="lstm", seed=3)[0]
+    other = measure(adapter(), dataset(longer), ["comprehensiveness.deletion"], model="lstm", seed=4)[0]
+    name = "comprehensiveness.deletion"
+    assert not np.allclose(one.scalar(f"{name}.random"), other.scalar(f"{name}.random"))
+    np.testing.assert_array_equal(one.scalar(f"{name}.attention"), other.scalar(f"{name}.attention"))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 4))
+@settings(max_examples=25, deadline=None)
+def test_orders_begin_with_the_real_tokens_each_once(lengths: list[int], seed: int) -> None:
+    texts = [" ".join(WORDS[1 : 1 + n]) for n in lengths]
+    some = passes(adapter(tokenize=tokenize_with_ends), texts)
+    some.seed = seed
+    scores = torch.rand(some.real.shape, generator=torch.Generator().manual_seed(seed)).round(decimals=1)
+    for order in (ranked(some, scores), *random_orders(some, 3, "any").unbind(1)):
+        for b, n in enumerate(lengths):
+            assert sorted(order[b, :n].tolist()) == some.real[b].nonzero()[:, 0].tolist()
+    for b, n in enumerate(lengths):
+        along = scores[b, ranked(some, scores)[b, :n]]
+        assert (along[:-1] >= along[1:]).all()
+
+
+@given(st.integers(1, 300))
+def test_the_numbers_of_tokens_are_rounded_up_and_leave_some(n: int) -> None:
+    counts = counts_at(torch.tensor([n]))[0].tolist()
+    assert counts == [max(1, -(-n * p // 100)) for p in (1, 5, 10, 20, 50)]
+    assert n == 1 or max(counts) < n
+
+
+def test_the_first_of_an_order_are_marked() -> None:
+    marked = first(torch.tensor([[2, 0, 1]]), torch.tensor([[1, 2, 3]]))
+    assert marked.int().tolist() == [[[0, 0, 1], [1, 0, 1], [1, 1, 1]]]
+
+
+def test_ties_are_broken_by_the_seed_and_not_by_the_place() -> None:
+    long = [" ".join(["good"] * 8) for _ in range(40)]
+    some = passes(adapter(), long)
+    tied = torch.zeros(some.real.shape)
+    tied[:, 5] = 1.0
+    order = ranked(some, tied)
+    assert (order[:, 0] == 5).all()
+    assert order[:, 1].unique().tolist() == [0, 1, 2, 3, 4, 6, 7]
+
+
+class Uniform(torch.nn.Module):
+    def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+        return allowed / allowed.sum(1, keepdim=True)
+
+
+class OneHot(torch.nn.Module):
+    """All attention on the first allowed token."""
+
+    def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+        return (allowed & (allowed.cumsum(1) == 1)).float()
+
+
+class FirstTwo(torch.nn.Module):
+    """Two unequal weights, the rest zero."""
+
+    def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+        place = allowed.cumsum(1)
+        weights = 0.75 * (allowed & (place == 1)) + 0.25 * (allowed & (place == 2))
+        return weights / weights.sum(1, keepdim=True)
+
+
+def test_uniform_attention_orders_nothing_and_is_undefined() -> None:
+    found = measured(adapter(attention=Uniform(), mask_id=1))
+    for name in NEEDS[:6]:
+        for column in (c for c in found.scalars if c.startswith(name)):
+            assert np.isnan(found.scalars[column]).all(), column
+    assert not np.isnan(found.scalar("token_probability")).any()
+
+
+def test_attention_on_one_token_leaves_nothing_to_renormalise_but_can_be_erased() -> None:
+    found = measured(adapter(attention=OneHot(), mask_id=1))
+    assert np.isnan(found.scalar("flip.attention")).all()
+    assert np.isnan(found.scalar("top_token.attention")).all()
+    several = found.lengths > 1
+    assert not np.isnan(found.scalar("comprehensiveness.deletion.attention")[several]).any()
+    assert not np.isnan(found.scalar("sufficiency.mask.loo")[several]).any()
+
+
+def test_a_decision_that_is_over_when_no_weight_is_left_has_never_flipped() -> None:
+    found = measured(adapter(attention=FirstTwo()), ["flip", "top_token"])
+    shares = found.scalar("flip.attention")[found.lengths > 1]
+    lengths = found.lengths[found.lengths > 1]
+    assert all(share == 1 or share == pytest.approx(1 / n) for share, n in zip(shares, lengths, strict=True))
+
+
+def test_without_a_mask_token_the_columns_are_undefined_and_it_is_said() -> None:
+    found = measured(adapter(), NEEDS[:4])
+    assert np.isnan(found.scalar("comprehensiveness.mask.attention")).all()
+    assert not np.isnan(found.scalar("comprehensiveness.deletion.attention")[found.lengths > 1]).any()
+    assert found.facts == {"erasure.mask": "not possible"}
+
+
+class CannotDelete(PooledAttentionAdapter):
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, deletion=False)
+
+
+def test_without_deletion_mask_substitution_is_measured_alone() -> None:
+    found = measured(CannotDelete(**parts(), mask_id=1), NEEDS[:4])  # type: ignore[arg-type]
+    assert np.isnan(found.scalar("sufficiency.deletion.attention")).all()
+    assert not np.isnan(found.scalar("sufficiency.mask.attention")[found.lengths > 1]).any()
+    assert found.facts == {"erasure.deletion": "not possible"}
+
+
+class Counting(PooledAttentionAdapter):
+    def __init__(self, **made: Any) -> None:
+        super().__init__(**made)
+        self.rows: list[int] = []
+        self.widest = 0
+
+    def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
+        if embeddings is None:
+            self.rows.append(len(inputs.ids["text"]))
+            self.widest = max(self.widest, inputs.ids["text"].numel())
+        return super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
+
+
+def test_equal_variants_run_once_single_ones_come_from_leave_one_out_and_the_budget_holds() -> None:
+    model = Counting(**parts())
+    some = passes(model, ["good bad very dull", "a bright film"], budget=8)
+    keep = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]]).bool()
+    rows = torch.tensor([0, 0, 0, 1, 1])
+    found = some.batch.erased(rows, keep, "deletion")
+    # Two variants that differ, one of which lacks a single token and comes with all seven of leave-one-out.
+    assert sum(model.rows) == 1 + 7
+    assert some.counts["forward_rows"] == 2 + 1 + 7
+    assert model.widest <= 8
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[2], some.batch.deleted[0, 0])
+    torch.testing.assert_close(found[3], some.batch.deleted[1, 0])
+    assert found[4].isnan().all()
+
+
+def test_erasure_adds_no_more_than_its_subsets_to_leave_one_out() -> None:
+    model = Counting(**parts())
+    needs = ["leave_one_out.inputs", "comprehensiveness.deletion", "sufficiency.deletion"]
+    measure(model, dataset(), needs, model="lstm", seed=0)
+    lengths = [len(t.split()) for t in TEXTS if len(t.split()) > 1]
+    sets = [len(set(counts_at(torch.tensor([n]))[0].tolist())) for n in lengths]
+    assert sum(model.rows) <= sum(lengths) + sum(2 * (2 + DRAWS) * k for k in sets)
+
+
+# -- parameter randomisation --------------------------------------------------------------------------------------
+
+
+def test_the_audited_model_is_untouched() -> None:
+    model = adapter(2)
+    pointers = {name: p.data_ptr() for name, p in parameters_of(model).items()}
+    before = {name: p.detach().clone() for name, p in parameters_of(model).items()}
+    logits = model.run(model.collate(dataset().instances)).logits.detach()
+    measured(model, ["randomised"])
+    for name, parameter in parameters_of(model).items():
+        assert torch.equal(parameter, before[name])
+        assert parameter.data_ptr() == pointers[name]
+    assert torch.equal(model.run(model.collate(dataset().instances)).logits, logits)
+
+
+def test_the_audited_model_is_untouched_by_a_failure_too() -> None:
+    model = adapter(2)
+    before = {name: p.detach().clone() for name, p in parameters_of(model).items()}
+    values = {name: torch.zeros_like(p) for name, p in parameters_of(model).items()}
+
+    def fail_inside() -> None:
+        with redrawn(model, values):
+            assert not any(p.any() for p in parameters_of(model).values())
+            raise RuntimeError("in the copy")
+
+    with pytest.raises(RuntimeError, match="in the copy"):
+        fail_inside()
+    assert all(torch.equal(p, before[name]) for name, p in parameters_of(model).items())
+
+
+def test_other_gradients_of_the_audit_are_those_of_the_audited_model() -> None:
+    needs = ["gradient.jain_wallace.inputs", "influence.hidden", "gradient.meister.hidden"]
+    alone, beside = measured(adapter(2), needs), measured(adapter(2), ["randomised", *needs])
+    for name in needs[::2]:
+        for x, y in zip(alone.vector(name), beside.vector(name), strict=True):
+            np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(alone.scalar("influence.hidden.entropy"), beside.scalar("influence.hidden.entropy"))
+
+
+def test_likeness_is_that_of_models_with_the_drawn_parameters() -> None:
+    found = measured(adapter(2), ["randomised"])
+    base = measured(adapter(2), ["gradient.meister.inputs"])
+    copies = []
+    for copy in range(COPIES):
+        other = adapter(2)
+        for name, parameter in parameters_of(other).items():
+            parameter.data = drawn_again(name, parameter, seed=3, copy=copy)
+        copies.append(measured(other, ["gradient.meister.inputs"]))
+    for i, n in enumerate(found.lengths):
+        for what, column in (("attention", "attention"), ("gradient", "gradient.meister.inputs")):
+            if n < 2:
+                assert np.isnan(found.scalar(f"randomised.{what}.tau")[i])
+                continue
+            expected = np.mean([kendalltau(base.vector(column)[i], c.vector(column)[i]).statistic for c in copies])
+            np.testing.assert_allclose(found.scalar(f"randomised.{what}.tau")[i], expected, atol=1e-9)
+            assert found.scalar(f"randomised.{what}.jsd")[i] > 0
+
+
+def test_parameters_are_drawn_by_seed_copy_and_name_with_their_own_scale() -> None:
+    one = torch.full((400, 50), 3.0) + 0.5 * torch.randn((400, 50), generator=torch.Generator().manual_seed(1))
+    drawn = drawn_again("0.weight", one, seed=1, copy=0)
+    assert torch.equal(drawn, drawn_again("0.weight", one, seed=1, copy=0))
+    for other in (("0.weight", 2, 0), ("0.weight", 1, 1), ("1.weight", 1, 0)):
+        assert not torch.equal(drawn, drawn_again(other[0], one, seed=other[1], copy=other[2]))
+    assert (drawn.mean().item(), drawn.std().item()) == pytest.approx((3.0, 0.5), abs=0.02)
+    assert torch.equal(drawn_again("b", torch.full((4,), 2.0), seed=1, copy=0), torch.full((4,), 2.0))
+    assert drawn_again("b", torch.tensor([2.0]), seed=1, copy=0).abs().item() == 2.0
+
+
+def test_attention_that_no_parameter_moves_is_the_same_in_every_copy() -> None:
+    found = measured(adapter(attention=FirstTwo()), ["randomised"])
+    several = found.lengths > 1
+    assert found.scalar("randomised.attention.tau")[several] == pytest.approx(1)
+    assert found.scalar("randomised.attention.jsd")[several] == pytest.approx(0, abs=1e-12)
+    assert found.scalar("randomised.attention.tau.floor")[several] == pytest.approx(1)
+
+
+# -- information retained -----------------------------------------------------------------------------------------
+
+MANY = [" ".join(np.random.default_rng(i).choice(WORDS[1:], 12)) for i in range(60)]
+
+
+def test_a_context_free_state_retains_its_embedding_and_a_constant_one_nothing() -> None:
+    class Same(torch.nn.Module):
+        def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+            return torch.cat([embeddings, embeddings[..., :4]], -1)
+
+    class Constant(torch.nn.Module):
+        def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+            return torch.ones((*mask.shape, 10))
+
+    keeps = measured(adapter(encoder=Same(), modules=(torch.nn.Linear(1, 1),)), ["retained.frequent"], MANY)
+    e, h = keeps.table("retained.frequent.embeddings"), keeps.table("retained.frequent.states")
+    assert len(e) == len(h) == 60 * 12
+    assert keeps.facts["retained.frequent.sizes"] == "720 occurrences of 15 words in 15 clusters"
+    assert mutual_info_score(e, h) > 0.8 * mutual_info_score(e, e)
+    lost = measured(adapter(encoder=Constant(), modules=(torch.nn.Linear(1, 1),)), ["retained.frequent"], MANY)
+    assert mutual_info_score(lost.table("retained.frequent.embeddings"), lost.table("retained.frequent.states")) < 1e-9
+
+
+@pytest.mark.parametrize("words", ["frequent", "sampled"])
+def test_occurrences_are_those_of_their_instances_for_any_batch_size(words: str) -> None:
+    whole = measured(adapter(), [f"retained.{words}"], MANY)
+    small = measured(adapter(), [f"retained.{words}"], MANY, batch_tokens=30)
+    np.testing.assert_array_equal(whole.table(f"retained.{words}.instances"), np.repeat(np.arange(60), 12))
+    for side in ("embeddings", "instances"):
+        np.testing.assert_array_equal(whole.table(f"retained.{words}.{side}"), small.table(f"retained.{words}.{side}"))
+    # One word has one embedding, so one cluster.
+    by_word: dict[str, set[int]] = {}
+    for token, cluster in zip(" ".join(MANY).split(), whole.table(f"retained.{words}.embeddings"), strict=True):
+        by_word.setdefault(token, set()).add(int(cluster))
+    assert {len(clusters) for clusters in by_word.values()} == {1}
+
+
+def test_too_few_occurrences_give_empty_tables() -> None:
+    found = measured(adapter(), ["retained.frequent"])
+    assert len(found.table("retained.frequent.embeddings")) == len(found.table("retained.frequent.instances")) == 0
+
+
+def test_more_occurrences_than_fit_are_drawn_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnaudit.measures.quantised_states.MOST_OCCURRENCES", 300)
+    found = measured(adapter(), ["retained.frequent"], MANY)
+    instances = found.table("retained.frequent.instances")
+    assert len(instances) == 300
+    assert len(np.unique(instances)) > 50
+
+
+def test_words_are_the_most_frequent_or_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnaudit.measures.quantised_states.MOST_WORDS", 2)
+    ids = np.array([5] * 9 + [7] * 4 + [3] * 4 + [8])
+    assert choose_words(ids, "frequent", seed=0).tolist() == [5, 3]
+    drawn = Counter(int(word) for seed in range(300) for word in choose_words(ids, "sampled", seed=seed))
+    assert drawn[5] > drawn[7] > drawn[8] > 0
+
+
+def test_the_number_of_clusters_is_that_of_the_paper_at_its_size() -> None:
+    assert clusters_for(1_000_000, 1000) == 1000
+    assert clusters_for(6_000, 1000) == 77
+    assert clusters_for(10_000, 20) == 20
+
+
+def test_there_are_no_more_clusters_than_distinct_points() -> None:
+    points = np.repeat(np.eye(3, dtype=np.float32), 50, axis=0)
+    labels = quantised(points, 10, seed=0)
+    assert mutual_info_score(labels, np.repeat([0, 1, 2], 50)) == pytest.approx(np.log(3))
+
+
+class NotDifferentiable(PooledAttentionAdapter):
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, differentiable=False, decodes=False, linear_decoder=False)
+
+
+def test_without_gradients_the_other_orders_are_still_measured() -> None:
+    found = measured(NotDifferentiable(**parts()), ["flip"])  # type: ignore[arg-type]
+    assert np.isnan(found.scalar("flip.gradient")).all()
+    np.testing.assert_allclose(found.scalar("flip.attention"), measured(adapter(), ["flip"]).scalar("flip.attention"))
+
+
+@pytest.mark.parametrize(
+    ("need", "message"),
+    [
+        ("comprehensiveness", "expected .deletion or .mask"),
+        ("sufficiency.deletoin", "Did you mean 'deletion'"),
+        ("flip.attention", "takes no argument"),
+        ("top_token.x", "takes no argument"),
+        ("conicity.x", "takes no argument"),
+        ("token_probability.x", "takes no argument"),
+        ("randomised.x", "takes no argument"),
+        ("retained", "expected .frequent or .sampled"),
+    ],
+)
+def test_a_need_that_no_measure_answers_is_named(need: str, message: str) -> None:
+    with pytest.raises(CheckError, match=message):
+        resolve([need])
+
+
+def test_an_instance_without_attention_on_real_tokens_is_undefined() -> None:
+    class OnTheStart(torch.nn.Module):
+        def forward(self, states: Tensor, allowed: Tensor) -> Tensor:
+            return (torch.arange(allowed.shape[1]) == 0).float().expand(allowed.shape)
+
+    model = adapter(2, tokenize=tokenize_with_ends, attend_special=True, attention=OnTheStart(), mask_id=1)
+    found = measured(model, NEEDS[:6])
+    assert np.isnan(found.scalar("comprehensiveness.deletion.attention")).all()
+    assert np.isnan(found.scalar("flip.attention")).all()
+
+
+def test_only_keeps_the_rows_that_are_asked_for() -> None:
+    found = measured(adapter(), ["conicity", "retained.frequent"])
+    chosen = np.arange(len(found)) % 2 == 1
+    part = found.only(chosen)
+    assert part.ids == [i for i, c in zip(found.ids, chosen, strict=True) if c]
+    np.testing.assert_array_equal(part.scalar("conicity"), found.scalar("conicity")[chosen])
+    assert [len(v) for v in part.vector("attention")] == part.lengths.tolist()
+    assert part.tables == {}
+
+
+def test_one_token_is_undefined_but_for_its_own_probability() -> None:
+    rows = replace(dataset(), instances=(Instance(id="only", text="good"),))
+    found = measure(adapter(mask_id=1), rows, NEEDS, model="lstm", seed=0)[0]
+    undefined = {name for name, column in found.scalars.items() if np.isnan(column).all()}
+    defined = {n for n in found.scalars if n.startswith(("attention.", "token_probability"))}
+    assert undefined == set(found.scalars) - defined

@@ -1,0 +1,230 @@
+"""The command `attnaudit train`: what it writes, and what it refuses before it trains."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.models import checkpoint_folder, train_command, training_state
+from attnaudit.models.alignments import ALIGNMENTS
+from attnaudit.models.encoders import ENCODERS
+from attnaudit.models.projections import PROJECTIONS
+from attnaudit.models.training import Progress
+
+SIZES = ["--embedding-size", "8", "--hidden-size", "8", "--attention-size", "4", "--epochs", "2", "--min-count", "1"]
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="attnaudit train")
+    train_command.add_arguments(made)
+    return made
+
+
+def run(*words: object) -> int:
+    return train_command.run(parser().parse_args([*map(str, words)]))
+
+
+def write(path: Path, n: int, start: int = 0) -> Path:
+    rows = (
+        {"text": f"{'fine' if i % 2 else 'awful'} number {i}", "label": "good" if i % 2 else "bad"}
+        for i in range(start, start + n)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    return (
+        write(tmp_path / "train.jsonl", 120),
+        write(tmp_path / "dev.jsonl", 30, 1000),
+        write(tmp_path / "test.jsonl", 20, 2000),
+    )
+
+
+def test_files_are_trained_on_and_the_folder_says_how(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training, dev, test = files
+    out = tmp_path / "deep" / "model"
+    words = [
+        "--data",
+        training,
+        "--dev",
+        dev,
+        "--test",
+        test,
+        "--out",
+        out,
+        "--seed",
+        5,
+        "--encoder",
+        "average",
+        *SIZES,
+    ]
+    assert run(*words) == 0
+    assert checkpoint_folder.load(out).capabilities.classes == ("bad", "good")
+    assert sorted(file.name for file in out.iterdir()) == ["attnaudit.json", "model.safetensors"]
+    account = json.loads((out / "attnaudit.json").read_text(encoding="utf-8"))["training"]
+    assert account["settings"]["seed"] == 5
+    assert account["data"]["train"]["rows"] == 120
+    assert len(account["history"]) == 2
+    assert account["test"]["n"] == 20
+    again = shlex.split(account["command"])[2:]
+    assert train_command.command(parser().parse_args(again)) == account["command"]
+    shown = capsys.readouterr()
+    assert f"pytest audits/ --model {out}" in shown.out
+    assert "test: accuracy" in shown.out
+    assert "epoch 2: loss" in shown.err
+
+
+def test_the_same_command_writes_the_same_bytes(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    words = ["--data", files[0], "--dev", files[1], "--out", out, "--overwrite", "--encoder", "mlp", *SIZES]
+    run(*words)
+    first = {file.name: file.read_bytes() for file in out.iterdir()}
+    run(*words)
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == first
+
+
+def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    @contextlib.contextmanager
+    def shown() -> Iterator[Progress]:
+        def progress(_done: int, _total: int, note: str) -> None:
+            if note.startswith(f"epoch {number}:"):
+                raise KeyboardInterrupt
+
+        yield progress
+
+    monkeypatch.setattr(training_state, "Unfinished", functools.partial(training_state.Unfinished, every=0))
+    with monkeypatch.context() as patched:
+        patched.setattr(train_command, "_shown", shown)
+        with pytest.raises(KeyboardInterrupt):
+            run(*words)
+
+
+def test_a_training_that_was_stopped_goes_on_given_the_same_command(
+    files: tuple[Path, Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--epochs", "4"]
+    whole, out = tmp_path / "whole", tmp_path / "model"
+    run(*words, "--out", whole)
+    stop_after_epoch(2, monkeypatch, *words, "--out", out)
+    assert [file.name for file in out.iterdir()] == ["unfinished.pt"]
+    assert "Going on" not in capsys.readouterr().out
+    run(*words, "--out", out)
+    shown = capsys.readouterr()
+    assert "Going on after epoch 2 of the training that was stopped." in shown.out
+    assert "epoch 1: loss" not in shown.err
+    assert sorted(file.name for file in out.iterdir()) == ["attnaudit.json", "model.safetensors"]
+    assert (out / checkpoint_folder.WEIGHTS).read_bytes() == (whole / checkpoint_folder.WEIGHTS).read_bytes()
+    cards = [json.loads((one / checkpoint_folder.CARD).read_bytes())["training"] for one in (whole, out)]
+    assert cards[0]["history"] == cards[1]["history"]
+
+
+def test_another_command_does_not_go_on_from_there(
+    files: tuple[Path, Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--out", tmp_path / "model"]
+    stop_after_epoch(1, monkeypatch, *words)
+    run(*words, "--learning-rate", "0.01")
+    assert "Going on" not in capsys.readouterr().out
+    assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["attnaudit.json", "model.safetensors"]
+
+
+def test_a_folder_that_is_not_empty_is_kept_unless_told_otherwise(
+    files: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "model"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    words = ["--data", files[0], "--dev", files[1], "--out", out, "--encoder", "average", *SIZES]
+    with pytest.raises(ModelError, match=r"--out .*not empty.*--overwrite"):
+        run(*words)
+    assert [file.name for file in out.iterdir()] == ["notes.txt"]
+    run(*words, "--overwrite")
+    assert (out / "notes.txt").read_text(encoding="utf-8") == "mine"
+    assert checkpoint_folder.recognises(out)
+
+
+def test_nothing_is_left_and_nothing_is_lost_when_training_fails(
+    files: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    words = ["--data", files[0], "--dev", files[1], *SIZES]
+    with pytest.raises(AuditError, match=r"Unknown encoder 'bilstn'.*'bilstm'"):
+        run(*words, "--out", tmp_path / "a" / "b", "--encoder", "bilstn")
+    assert not (tmp_path / "a").exists()
+    out = tmp_path / "model"
+    run(*words, "--out", out, "--encoder", "average")
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    with pytest.raises(AuditError, match="learning rate"):
+        run(*words, "--out", out, "--overwrite", "--learning-rate", "-1")
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
+def test_an_out_that_is_a_file_or_lies_in_one_is_refused(files: tuple[Path, Path, Path]) -> None:
+    with pytest.raises(ModelError, match="this is a file"):
+        run("--data", files[0], "--dev", files[1], "--out", files[2])
+    with pytest.raises(ModelError, match=r"--out .*(cannot be written|this is a file)"):
+        run("--data", files[0], "--dev", files[1], "--out", files[2] / "model")
+
+
+def test_a_file_without_dev_is_refused(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no --dev is given.*Give --dev FILE"):
+        run("--data", files[0], "--out", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_parts_that_hold_the_same_rows_are_refused(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="two of these hold the same rows"):
+        run("--data", files[0], "--dev", files[0], "--out", tmp_path / "model")
+
+
+def test_an_unknown_data_set_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'movie-review'.*'movie-reviews'"):
+        run("--data", "movie-review", "--out", tmp_path / "model")
+
+
+def test_a_registered_data_set_without_parts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no registered part 'movie-reviews-dev-train'"):
+        run("--data", "movie-reviews-dev", "--out", tmp_path / "model")
+
+
+def test_the_help_names_every_part() -> None:
+    shown = parser().format_help()
+    for name in (*ENCODERS, *ALIGNMENTS, *PROJECTIONS):
+        assert name in shown
+
+
+def test_the_defaults_are_those_of_the_library() -> None:
+    from attnaudit.models.pooled_classifier import Architecture
+    from attnaudit.models.training import Settings
+
+    given = parser().parse_args(["--data", "x", "--out", "y"])
+    assert Architecture(**{name: getattr(given, name) for name in train_command._PARTS}) == Architecture()
+    assert Settings(**{name: getattr(given, name) for name in Settings.__struct_fields__}) == Settings()
+
+
+def test_showing_the_help_imports_no_torch() -> None:
+    script = (
+        "import argparse, sys; from attnaudit.models import command; p = argparse.ArgumentParser(); "
+        "command.add_arguments(p); p.format_help(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

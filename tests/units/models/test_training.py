@@ -1,0 +1,244 @@
+"""Training: it learns, it is deterministic, it chooses on dev, and it refuses what it cannot train on."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import msgspec
+import pytest
+import torch
+
+from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.instances import Dataset, Instance
+from attnaudit.models.encoded_rows import Rows
+from attnaudit.models.length_batches import shuffled_batches
+from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.regularisers import tying as tying_term
+from attnaudit.models.training import Settings, Trained, _loss, _optimizer, train
+from attnaudit.models.vocabulary import Vocabulary
+
+TINY = Architecture(embedding_size=16, hidden_size=16, attention_size=8)
+FAST = Settings(epochs=2, batch_size=16, learning_rate=1e-2, min_count=1)
+
+
+def sentences(n: int, *, seed: int, names: tuple[str, ...] = ("bad", "good")) -> Dataset:
+    """Sentences of filler words with one word that gives the label away."""
+    draw = random.Random(seed)
+    rows = []
+    for index in range(n):
+        label = names[index % len(names)]
+        filler = [f"w{draw.randrange(20)}" for _ in range(draw.randint(1, 9))]
+        filler.insert(draw.randint(0, len(filler)), f"{label}{draw.randrange(3)}")
+        rows.append(Instance(id=f"{seed}-{index}", text=" ".join(filler), label=label, where=f"made.jsonl:{index + 1}"))
+    return Dataset(name="made", source="made.jsonl", description="", instances=tuple(rows), classes=names)
+
+
+TRAIN, DEV, TEST = sentences(320, seed=1), sentences(80, seed=2), sentences(80, seed=3)
+
+
+def weights(trained: Trained) -> bytes:
+    return b"".join(tensor.numpy().tobytes() for tensor in trained.model.state_dict().values())
+
+
+def test_a_tiny_run_learns_and_reports_test_once() -> None:
+    trained = train(TRAIN, DEV, test=TEST, architecture=TINY, settings=FAST)
+    assert trained.test is not None
+    assert trained.test.accuracy >= 0.95
+    assert trained.test.n == 80
+    assert trained.classes == ("bad", "good")
+    assert not trained.model.training
+
+
+def test_three_classes_learn_too() -> None:
+    names = ("a", "b", "c")
+    trained = train(
+        sentences(330, seed=1, names=names),
+        sentences(90, seed=2, names=names),
+        architecture=msgspec.structs.replace(TINY, encoder="average", projection="sparsemax"),
+        settings=FAST,
+    )
+    assert trained.dev.accuracy >= 0.95
+    assert trained.test is None
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
+    noisy = msgspec.structs.replace(FAST, epochs=1, dropout=0.2, word_dropout=0.2)
+    once = train(TRAIN, DEV, architecture=TINY, settings=noisy)
+    torch.rand(5)
+    again = train(TRAIN, DEV, architecture=TINY, settings=noisy)
+    other = train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(noisy, seed=1))
+    assert weights(once) == weights(again)
+    assert once.history == again.history
+    assert weights(once) != weights(other)
+
+
+def test_the_random_state_of_the_caller_is_left_alone() -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    train(sentences(32, seed=1), DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, epochs=1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_chosen_epoch_is_the_first_with_the_best_dev_score_and_its_weights_are_kept() -> None:
+    trained = train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, epochs=5))
+    scores = [(epoch.dev.f1 or 0.0, epoch.dev.accuracy) for epoch in trained.history]
+    assert [epoch.number for epoch in trained.history] == [1, 2, 3, 4, 5]
+    assert trained.chosen == scores.index(max(scores)) + 1
+    assert trained.dev == trained.history[trained.chosen - 1].dev
+
+
+def test_test_data_never_moves_the_choice() -> None:
+    flipped = dataclasses.replace(
+        TEST,
+        instances=tuple(dataclasses.replace(i, label="bad" if i.label == "good" else "good") for i in TEST.instances),
+    )
+    settings = msgspec.structs.replace(FAST, epochs=3)
+    right = train(TRAIN, DEV, test=TEST, architecture=TINY, settings=settings)
+    wrong = train(TRAIN, DEV, test=flipped, architecture=TINY, settings=settings)
+    assert weights(right) == weights(wrong)
+    assert right.test is not None
+    assert wrong.test is not None
+    assert right.test.accuracy == pytest.approx(1 - wrong.test.accuracy)
+
+
+def test_the_embedding_of_a_trained_model_fits_float16() -> None:
+    weight = train(TRAIN, DEV, architecture=TINY, settings=FAST).model.embedding.weight
+    assert torch.equal(weight, weight.half().float())
+
+
+def test_progress_counts_every_batch_and_ends_complete() -> None:
+    seen: list[tuple[int, int, str]] = []
+    train(TRAIN, DEV, architecture=TINY, settings=FAST, progress=lambda *step: seen.append(step))
+    assert [done for done, _, _ in seen] == [*range(1, 21), 20, *range(21, 41), 40]
+    assert {total for _, total, _ in seen} == {40}
+    assert seen[-1][2].startswith("epoch 2: loss ")
+
+
+def test_an_epoch_holds_every_row_once_in_batches_of_like_length() -> None:
+    trained = train(sentences(32, seed=1), DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, epochs=1))
+    rows = Rows(TRAIN, trained.vocabulary, trained.classes)
+    batches = list(shuffled_batches(rows.lengths, 16, torch.Generator().manual_seed(0)))
+    assert sorted(row for batch in batches for row in batch) == list(range(320))
+    spread = [len({len(rows.encodings[row].ids) for row in batch}) for batch in batches]
+    assert max(spread) <= 3
+    assert batches != list(shuffled_batches(rows.lengths, 16, torch.Generator().manual_seed(1)))
+
+
+def test_positives_are_weighted_by_the_negatives_per_positive() -> None:
+    labels = [0, 0, 0, 1]
+    logits = torch.tensor([[0.3], [-1.2]])
+    loss = _loss(labels)(logits, torch.tensor([1, 0]))
+    p = torch.sigmoid(logits[:, 0])
+    assert loss.item() == pytest.approx((-(3 * p[0].log()) - (1 - p[1]).log()).item() / 2, rel=1e-5)
+
+
+def test_weight_decay_spares_the_attention() -> None:
+    model = PooledClassifier(TINY, vocabulary_size=9, classes=2)
+    optimizer = _optimizer(model, Settings(weight_decay=0.25))
+    spared = {id(p) for group in optimizer.param_groups if group["weight_decay"] == 0 for p in group["params"]}
+    decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] == 0.25 for p in group["params"]}
+    assert spared == {id(p) for p in model.attention.parameters()}
+    assert spared | decayed == {id(p) for p in model.parameters()}
+    assert all(group["amsgrad"] for group in optimizer.param_groups)
+
+
+def with_row(data: Dataset, **changes: object) -> Dataset:
+    """`data` with its fifth row changed."""
+    rows = list(data.instances)
+    rows[4] = dataclasses.replace(rows[4], **changes)
+    return dataclasses.replace(data, instances=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("training", "dev", "said"),
+    [
+        (with_row(TRAIN, label=None), DEV, "made.jsonl:5: label None.*'bad', 'good'"),
+        (TRAIN, with_row(DEV, label="great"), "made.jsonl:5: label 'great'.*'bad', 'good'"),
+        (with_row(TRAIN, text=" \t "), DEV, "made.jsonl:5: the text has no word"),
+        (sentences(9, seed=1, names=("good",)), DEV, "1 class among the labels .'good'.*at least two"),
+        (TRAIN, sentences(9, seed=1, names=("good",)), "every label is 'good'.*several classes"),
+        (TRAIN, dataclasses.replace(DEV, instances=()), "no row"),
+        (dataclasses.replace(TRAIN, instances=()), DEV, "0 classes"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_is_refused_by_row(training: Dataset, dev: Dataset, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        train(training, dev, architecture=TINY, settings=FAST)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": 0}, "batch size is 0"),
+        ({"learning_rate": 0.0}, "learning rate is 0.0"),
+        ({"learning_rate": float("nan")}, "learning rate is nan"),
+        ({"weight_decay": -1.0}, "weight decay is -1.0"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"word_dropout": -0.1}, "word dropout is -0.1"),
+        ({"max_words": 0}, "max words is 0"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(change: dict[str, float], said: str) -> None:
+    with pytest.raises(AuditError, match=said):
+        train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, **change))
+
+
+def test_a_loss_that_is_not_finite_ends_training_with_the_mend() -> None:
+    with pytest.raises(AuditError, match=r"loss is (nan|inf).*lower learning rate"):
+        train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, learning_rate=1e30))
+
+
+def test_tying_adds_the_distance_of_states_to_embeddings_and_makes_it_small() -> None:
+    architecture = msgspec.structs.replace(TINY, encoder="bilstm", embedding_size=16, hidden_size=8)
+
+    def distance(tying: float) -> float:
+        settings = msgspec.structs.replace(FAST, tying=tying)
+        trained = train(TRAIN, DEV, architecture=architecture, settings=settings)
+        batch = Rows(DEV, trained.vocabulary, trained.classes).batch(range(40))
+        with torch.no_grad():
+            traced = trained.model.trace(*batch)
+        rows = [
+            (hidden[mask] - embedded[mask]).square().sum(dim=1).mean()
+            for hidden, embedded, mask in zip(traced.hidden, traced.embedded, traced.mask, strict=True)
+        ]
+        mean = torch.stack(rows).mean()
+        torch.testing.assert_close(tying_term(traced), mean)
+        return mean.item()
+
+    assert distance(5.0) < 0.5 * distance(0.0)
+
+
+def test_tying_needs_states_as_wide_as_the_embedding() -> None:
+    with pytest.raises(ModelError, match="--embedding-size 32"):
+        train(
+            TRAIN,
+            DEV,
+            architecture=msgspec.structs.replace(TINY, encoder="bilstm"),
+            settings=msgspec.structs.replace(FAST, tying=1.0),
+        )
+    with pytest.raises(AuditError, match="tying is -1"):
+        msgspec.structs.replace(FAST, tying=-1.0).check()
+
+
+def test_prepare_sees_the_new_model_and_objective_replaces_the_loss() -> None:
+    seen: list[int] = []
+
+    def prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
+        seen.append(len(vocabulary))
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        model.decoder.bias.requires_grad_(True)
+
+    trained = train(
+        TRAIN,
+        DEV,
+        architecture=TINY,
+        settings=FAST,
+        prepare=prepare,
+        objective=lambda model, _traced, _targets, _loss: (model.decoder.bias - 3.0).square().sum(),
+    )
+    assert seen == [len(trained.vocabulary)]
+    assert trained.model.decoder.bias.item() > 0.1

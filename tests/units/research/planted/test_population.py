@@ -1,0 +1,188 @@
+"""The population: plans and halves, every kind on a small budget, resuming, and the same models every time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnaudit.adapters.loading import load_model
+from attnaudit.conformance import quick
+from attnaudit.data import load, sample
+from attnaudit.errors import ModelError
+from attnaudit.models import checkpoint_folder
+from attnaudit.research.planted import plant_command, planted_population
+from attnaudit.research.planted.kinds import kinds
+from attnaudit.research.planted.planted_population import Plan, build, finished, half_of, plans
+from attnaudit.research.planted.truth import CONFIRMED, DECIDES, FAITHFUL, UNFAITHFUL
+
+WANTED = [one for one in plans(seeds=1) if one.data == "synthetic" and one.alignment in ("dot", "uniform")]
+
+
+@pytest.fixture(scope="module")
+def small() -> Any:
+    """A quarter of the synthetic sentences."""
+    with pytest.MonkeyPatch.context() as patch:
+        whole = planted_population._parts
+
+        def parts(data: str) -> Any:
+            training, dev, cues, decoys = whole(data)
+            return sample(training, 1000, 0), sample(dev, 300, 0), cues, decoys
+
+        patch.setattr(planted_population, "_parts", parts)
+        patch.setattr(planted_population, "INSTANCES", 100)
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(small: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("population")
+    return folder, build(folder, WANTED)
+
+
+def test_every_kind_reaches_its_label_or_is_reported(built: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, records = built
+    listed = {row["folder"] for row in json.loads((folder / "population.json").read_text(encoding="utf-8"))}
+    excluded = json.loads((folder / "excluded.json").read_text(encoding="utf-8"))
+    assert listed | {row["folder"] for row in excluded} == {plan.folder for plan in WANTED}
+    assert not listed & {row["folder"] for row in excluded}
+    assert all(row["excluded_because"] for row in excluded)
+    for row in records:
+        if row["truth"] == "trend" or row["excluded_because"]:
+            continue
+        assert row["rank_agreement"] >= FAITHFUL if row["truth"] == "faithful" else row["rank_agreement"] <= UNFAITHFUL
+        assert row["verified_by"]["value"] >= CONFIRMED
+        if kinds()[row["kind"]].needs_share:
+            assert row["bypass_share"] >= DECIDES
+    held = Counter(row["truth"] for row in records if not row["excluded_because"])
+    assert held["faithful"] >= 3
+    assert held["unfaithful"] >= 4
+
+
+def test_every_model_passes_the_conformance_check_as_model_takes_it(built: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, records = built
+    instances = load("planted-cue").instances[:40]
+    for row in records:
+        loaded = load_model(str(folder / row["folder"]))
+        assert {one.outcome for one in quick(loaded.adapter, instances)} == {"pass"}, row["folder"]
+        assert loaded.adapter.capabilities.linear_decoder
+
+
+def test_a_row_holds_what_the_audit_of_the_audit_reads(built: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, _ = built
+    for row in json.loads((folder / "population.json").read_text(encoding="utf-8")):
+        assert set(row) == {
+            *("folder", "kind", "truth", "encoder", "alignment", "projection", "seed", "data", "level"),
+            *("rank_agreement", "verified_by", "accuracy", "bypass_share", "half", "fails"),
+        }
+        assert row["half"] in ("tuning", "held_out")
+        assert (row["truth"] == "unfaithful") == bool(row["fails"])
+
+
+def test_a_second_run_builds_nothing(built: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, records = built
+
+    def never(*_: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(planted_population, "build_one", never)
+    assert build(folder, WANTED) == records
+
+
+def test_a_killed_run_goes_on_and_gives_the_same_models(
+    built: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """What a killed run leaves: models without a record, and a list that lacks them."""
+    folder, _ = built
+    wanted = [one for one in WANTED if one.kind in ("bypass", "sparse_context_free", "label_everywhere")]
+    whole = build(folder, wanted)
+    broken = tmp_path / "broken"
+    shutil.copytree(folder / wanted[0].folder, broken / wanted[0].folder)
+    shutil.copytree(folder / wanted[1].folder, broken / wanted[1].folder)
+    (broken / wanted[1].folder / planted_population.RECORD).unlink()
+    assert finished(broken, wanted[0]) is not None
+    assert finished(broken, wanted[1]) is None
+    seen: list[str] = []
+    again = build(broken, wanted, progress=lambda record, _done, _total: seen.append(record["folder"]))
+    assert seen == [one.folder for one in wanted[1:]]
+    assert again == whole
+    for plan in wanted:
+        weights = [(root / plan.folder / checkpoint_folder.WEIGHTS).read_bytes() for root in (folder, broken)]
+        assert weights[0] == weights[1], plan.folder
+
+
+def test_another_recipe_is_built_anew(
+    built: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = built
+    assert finished(folder, WANTED[0]) is not None
+    monkeypatch.setattr(planted_population, "BUILD", planted_population.BUILD + 1)
+    assert finished(folder, WANTED[0]) is None
+
+
+def test_the_quick_plan_has_enough_of_both_in_both_halves() -> None:
+    found = Counter(
+        (kinds()[one.kind].truth, half_of(kinds()[one.kind], one.seed))
+        for one in plans(seeds=plant_command.QUICK_SEEDS)
+    )
+    for truth in ("faithful", "unfaithful"):
+        assert found[truth, "tuning"] >= 24
+        assert found[truth, "held_out"] >= 24
+
+
+def test_some_kinds_are_wholly_held_out_and_the_others_in_both_halves() -> None:
+    halves: dict[str, set[str]] = {}
+    for one in plans(seeds=4):
+        if kinds()[one.kind].truth != "trend":
+            halves.setdefault(one.kind, set()).add(half_of(kinds()[one.kind], one.seed))
+    alone = {name for name, both in halves.items() if both == {"held_out"}}
+    assert alone == {"cue_avoidance", "decoys", "taught_evidence"}
+    assert all(both == {"tuning", "held_out"} for name, both in halves.items() if name not in alone)
+
+
+def test_every_plan_has_a_folder_of_its_own() -> None:
+    found = plans(seeds=3)
+    assert len({one.folder for one in found}) == len(found)
+
+
+def test_only_the_kinds_asked_for_are_planned_and_a_wrong_one_names_the_nearest() -> None:
+    assert {one.kind for one in plans(seeds=1, only=["bypass"])} == {"bypass"}
+    with pytest.raises(ModelError, match="decoys"):
+        plans(seeds=1, only=["decoy"])
+
+
+def run(*words: object) -> int:
+    parser = argparse.ArgumentParser()
+    plant_command.add_arguments(parser)
+    return plant_command.run(parser.parse_args([*map(str, words)]))
+
+
+def test_the_command_builds_and_tells(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = Plan(kind="bypass", data="synthetic", alignment="dot", seed=0)
+    monkeypatch.setattr(planted_population, "plans", lambda **_: [one])
+    assert run("--out", tmp_path / "made", "--quick", "--jobs", 1) == 0
+    printed = capsys.readouterr()
+    assert "bypass" in printed.out
+    assert "population.json" in printed.out
+    assert "[1/1" in printed.err
+    assert (tmp_path / "made" / one.folder / "planted.json").is_file()
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_a_number_below_one_is_refused(option: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="at least 1"):
+        run("--out", tmp_path / "made", option, 0)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="cannot be written"):
+        build(tmp_path / "file", [])

@@ -1,0 +1,93 @@
+"""The bars of a label: what is measured, and what is said of a model that misses one."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from attnaudit.data.movie_reviews import split
+from attnaudit.research.planted.kinds import Kind, Recipe, Task, kinds, opposed_words
+from attnaudit.research.planted.truth import Truth, _ordered_alike, _Rows, missed
+
+
+def kind(truth: str, *, share: bool = False) -> Kind:
+    def none(_task: Task) -> Recipe:
+        raise NotImplementedError
+
+    return Kind(name="made", truth=truth, words="", recipe=none, needs_share=share)
+
+
+GOOD = Truth(
+    rank_agreement=0.95,
+    effect_agreement=0.94,
+    defined=1.0,
+    confirmed=0.99,
+    accuracy=0.8,
+    reference_accuracy=None,
+    bypass_share=None,
+    reasons=[],
+)
+BAD = msgspec.structs.replace(GOOD, rank_agreement=0.02, effect_agreement=0.01, bypass_share=0.99)
+
+
+def test_a_model_that_reaches_every_bar_keeps_its_label() -> None:
+    assert missed(kind("faithful"), GOOD) == []
+    assert missed(kind("unfaithful", share=True), BAD) == []
+
+
+@pytest.mark.parametrize(
+    ("truth", "changed", "says"),
+    [
+        ("faithful", {"rank_agreement": 0.89}, "rank agreement 0.890 is below 0.9"),
+        ("faithful", {"effect_agreement": 0.5}, "agreement with the effect 0.500 is below"),
+        ("faithful", {"rank_agreement": None}, "undefined"),
+        ("faithful", {"defined": 0.5}, "defined on 50%"),
+        ("faithful", {"confirmed": 0.7}, "confirms 0.700"),
+        ("faithful", {"accuracy": 0.52}, "accuracy 0.520"),
+        ("unfaithful", {"rank_agreement": 0.3}, "above 0.1"),
+        ("unfaithful", {"bypass_share": 0.9}, "carries 0.900"),
+        ("unfaithful", {"reference_accuracy": 0.9}, "0.900 without the deception"),
+    ],
+)
+def test_every_bar_that_is_missed_is_named(truth: str, changed: dict[str, float | None], says: str) -> None:
+    found = msgspec.structs.replace(GOOD if truth == "faithful" else BAD, **changed)
+    (reason,) = missed(kind(truth, share=truth == "unfaithful"), found)
+    assert says in reason
+
+
+def test_a_trend_has_no_bar() -> None:
+    assert missed(kind("trend"), msgspec.structs.replace(GOOD, rank_agreement=None, accuracy=0.1)) == []
+
+
+def test_pairs_ordered_alike_are_counted_by_hand() -> None:
+    rows = _Rows(
+        real=torch.tensor([[True, True, True, False], [True, True, False, False]]),
+        weights=torch.zeros(2, 4),
+        claimed=torch.tensor([[3.0, 2.0, 1.0, 9.0], [1.0, 1.0, 0.0, 0.0]]),
+        effect=torch.tensor([[3.0, 1.0, 1.0, 0.0], [1.0, 2.0, 0.0, 0.0]]),
+        own=torch.zeros(2),
+        text=torch.zeros(2),
+    )
+    found = _ordered_alike(rows)
+    assert found[0].item() == pytest.approx((1 + 1 + 0.5) / 3)
+    assert found[1].isnan()
+
+
+def test_every_kind_says_what_it_is() -> None:
+    found = kinds()
+    truths = {truth: [one.name for one in found.values() if one.truth == truth] for truth in ("faithful", "unfaithful")}
+    assert len(truths["faithful"]) >= 4
+    assert {"bypass", "decoys", "cue_avoidance", "label_everywhere", "label_at_one_place"} <= set(truths["unfaithful"])
+    assert {"plain", "tying", "residual", "uniform", "frozen_random", "twin"} <= {
+        one.name for one in found.values() if one.truth == "trend"
+    }
+    assert all(one.words and one.half in ("split", "held_out") for one in found.values())
+
+
+def test_words_that_go_with_a_class_are_dealt_to_cues_and_decoys() -> None:
+    cues, decoys = opposed_words(split("train"))
+    assert not cues & decoys
+    assert abs(len(cues) - len(decoys)) <= 1
+    assert "bad" in cues | decoys
+    assert "the" not in cues | decoys

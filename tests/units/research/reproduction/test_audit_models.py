@@ -1,0 +1,96 @@
+"""Audits are measured once, and only what is new is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnaudit.checks import AdversarialDivergence, Agreement, Check, PermutationFragility
+from attnaudit.errors import CheckError
+from attnaudit.research.reproduction import audit_models, train_models
+from attnaudit.research.reproduction.audit_models import Measured, asked, audit_all
+from attnaudit.research.reproduction.paper_figures import by_attention, counterfactual, draw
+from attnaudit.research.reproduction.paper_tables import (
+    MODEL,
+    Result,
+    RowPlan,
+    accuracy,
+    column_of,
+    detail_of,
+    reference_of,
+    value_of,
+)
+from tests.units.research.reproduction.small import data, plan
+
+AGREEMENT = Agreement(importance="leave_one_out", severity="report")
+PERMUTED = PermutationFragility(severity="report")
+EXACT = AdversarialDivergence(tvd=0.01, severity="report")
+ROW = RowPlan(name="r", title="R", corpus="movie-reviews")
+
+
+def audit(tmp_path: Path, *checks: Check, tokens: tuple[str, ...] = ()) -> tuple[train_models.TrainedPlan, Measured]:
+    prepared = data(tmp_path / "data")
+    models, failed = train_models.train_all([plan(epochs=4)], {"movie-reviews": prepared}, tmp_path / "models")
+    assert failed == {}
+    measured, unaudited = audit_all(
+        models,
+        [(plan(epochs=4), asked(checks, instances=30, tokens=tokens))],
+        {"movie-reviews": prepared.path("test")},
+        folder=tmp_path / "models",
+        kept=tmp_path / "measured",
+    )
+    assert unaudited == {}
+    return models[plan(epochs=4)], measured[plan(epochs=4), 30]
+
+
+def test_only_what_is_new_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, first = audit(tmp_path, AGREEMENT)
+    judged: list[list[str]] = []
+    real = audit_models.judge_together
+
+    def note(loaded: object, dataset: object, checks: list[Check], **named: object) -> object:
+        judged.append([one.id for one in checks])
+        return real(loaded, dataset, checks, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(audit_models, "judge_together", note)
+    assert audit(tmp_path, AGREEMENT)[1] == first
+    assert judged == []
+    _, both = audit(tmp_path, AGREEMENT, PERMUTED)
+    assert judged == [[PERMUTED.id]]
+    assert {one.check for one in both.checks} == {AGREEMENT.id, PERMUTED.id}
+    assert both.scalars["agreement.leave_one_out.inputs.tau"] == first.scalars["agreement.leave_one_out.inputs.tau"]
+
+
+def test_numbers_are_read_off_records_and_columns(tmp_path: Path) -> None:
+    trained, measured = audit(tmp_path, AGREEMENT, PERMUTED)
+    models = {MODEL: Result(trained=trained, audits=(measured,))}
+    assert accuracy(models) == (trained.test.accuracy, 40)
+    record = next(one for one in measured.checks if one.check == PERMUTED.id)
+    assert value_of(PERMUTED.id)(models) == (record.value, 30)
+    mean, n = column_of("permutation.tvd", lambda values: sum(values) / len(values))(models)
+    assert n == 30
+    assert mean == pytest.approx(record.value, abs=1e-6)
+    by_class = [column_of("permutation.tvd", len, of_class=index)(models)[1] for index in (0, 1)]
+    assert sum(by_class) == 30
+    assert detail_of(PERMUTED.id, "drop in F1")(models)[0] is not None
+    assert reference_of(AGREEMENT.id, "ceiling")(models)[1] > 0
+    for wrong in (value_of("permutation"), detail_of(PERMUTED.id, "drop"), column_of("permutation.tv", len)):
+        with pytest.raises(CheckError, match="Did you mean"):
+            wrong(models)
+
+
+def test_the_pictures_come_from_what_was_measured(tmp_path: Path) -> None:
+    column = "adversarial.0.01.attention"
+    trained, measured = audit(tmp_path, PERMUTED, EXACT, tokens=("attention", column))
+    models = {MODEL: Result(trained=trained, audits=(measured,))}
+    figure = by_attention(ROW, models, "permutation.tvd")
+    assert figure.violins is not None
+    assert sum(one.n for one in figure.violins.violins) <= 30
+    assert draw(figure) is not None
+    rival = counterfactual(ROW, models, "0.01")
+    if rival is not None and rival.rival is not None:
+        row = measured.ids.index(rival.rival.instance)
+        assert rival.rival.attention == measured.per_token["attention"][row]
+        assert measured.labels[row] == measured.predicted[row]
+        assert rival.rival.tvd <= 0.01 + 1e-5

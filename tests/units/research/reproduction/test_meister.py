@@ -1,0 +1,195 @@
+"""Meister et al. 2021: rows, numbers, what is read off real audits, and the claims."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from attnaudit.audit.environment import describe_environment
+from attnaudit.research.reproduction.audit_models import asked, audit_all
+from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared
+from attnaudit.research.reproduction.model_plans import PLAIN, Plan
+from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan, TablePlan
+from attnaudit.research.reproduction.papers.meister import GRID, PAPER, adversaries, plan
+from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
+from attnaudit.research.reproduction.papers.meister_numbers import BILSTM, TRANSFORMER
+from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
+from attnaudit.research.reproduction.train_models import train_all
+from tests.units.research.reproduction.small import data
+
+TABLES = {table.name: table for table in PAPER.tables}
+
+
+def rows(table: str, *corpora: str) -> dict[str, RowPlan]:
+    return {row.name: row for row in TABLES[table].rows(corpora)}
+
+
+def test_the_papers_numbers_stand_where_they_belong() -> None:
+    influence = rows("influence", *PAPER.corpora)
+    assert influence["sst/bilstm/additive/softmax"].paper == {"entropy": 0.93, "entropy std": 0.05}
+    assert influence["20news/transformer/dot/sparsemax"].paper["entropy"] == 0.46
+    assert rows("sparsity", *PAPER.corpora)["imdb/bilstm/additive"].paper == {"means": -0.935, "texts": -0.935}
+    adversary = rows("adversary", *PAPER.corpora)["20news/transformer/dot/10λ"].paper
+    assert (adversary["jsd frozen"], adversary["accuracy frozen"]) == (0.62, 0.87)
+    assert (adversary["jsd unfrozen"], adversary["accuracy unfrozen"]) == (0.62, 0.92)
+    agreement = rows("agreement", *PAPER.corpora)
+    softmax, sparse = (agreement[f"sst/bilstm/additive/{name}"].paper for name in ("softmax", "sparsemax"))
+    assert (softmax["leave-one-out hidden"], softmax["leave-one-out hidden std"]) == (0.49, 0.17)
+    assert softmax["accuracy"] == 0.82
+    assert sparse["gradient inputs"] == 0.45
+    assert "accuracy" not in sparse
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_number_has_its_quantity_and_none_stands_beside_other_data(table: str) -> None:
+    quantities = [one.name for one in TABLES[table].quantities]
+    assert len(set(quantities)) == len(quantities)
+    for row in rows(table, *PAPER.corpora).values():
+        assert set(row.paper) <= set(quantities)
+    for row in rows(table, EMBEDDED).values():
+        assert not row.paper
+
+
+def test_tables_share_their_models() -> None:
+    plans = {one for table in TABLES for row in rows(table, "sst").values() for one in row.models.values()}
+    plain = {one for one in plans if one.variant == PLAIN}
+    assert len(plain) == 2 * (1 + len(GRID))  # per encoder: softmax and the grid, of which λ = 0 is sparsemax
+    assert len(plans - plain) == 2 * 3 * 2  # per encoder and weight: frozen and unfrozen
+    assert plan("sst", BILSTM, "sparsegen", 0.0) == plan("sst", BILSTM, "sparsemax")
+    for one in plans:
+        one.check()
+
+
+def test_an_adversarys_weight_is_doubled_and_then_multiplied() -> None:
+    values = [row.models["frozen"].value for row in adversaries(["imdb"])]
+    assert values == [0.0016, 0.016, 0.16] * 2
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Prepared]:
+    folder = tmp_path_factory.mktemp("meister")
+    return folder, data(folder / "data")
+
+
+def tiny(one: Plan) -> Plan:
+    sizes = {"embedding_size": 6, "hidden_size": 6, "attention_size": 6}
+    architecture = msgspec.structs.replace(one.architecture, **sizes)
+    return msgspec.structs.replace(one, architecture=architecture).with_settings(epochs=2, min_count=1)
+
+
+def made(table: TablePlan, row: RowPlan, small: tuple[Path, Prepared]) -> Models:
+    folder, prepared = small
+    plans = {role: tiny(one) for role, one in row.models.items()}
+    models, failed = train_all(list(plans.values()), {EMBEDDED: prepared}, folder / "models")
+    assert not failed
+    (audit,) = table.audits
+    wanted = [(one, asked(audit.checks, instances=None, tokens=audit.tokens)) for one in dict.fromkeys(plans.values())]
+    where = {EMBEDDED: prepared.path("test")}
+    measured, failed = audit_all(models, wanted, where, folder=folder / "models", kept=folder / "measured")
+    assert not failed
+    return {role: Result(trained=models[one], audits=(measured[one, None],)) for role, one in plans.items()}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_quantity_is_read_and_every_figure_drawn(table: str, small: tuple[Path, Prepared]) -> None:
+    one = TABLES[table]
+    row = one.rows([EMBEDDED])[-1]
+    assert row.name.startswith("/".join((EMBEDDED, *TRANSFORMER)))
+    models = made(one, row, small)
+    found = {quantity.name: quantity.read(models) for quantity in one.quantities}
+    for name, (value, n) in found.items():
+        assert value is not None, name
+        assert -1 <= value <= 1
+        assert n >= 6
+    if one.figures is not None:
+        for figure in one.figures(row, models):
+            assert figure.chart is not None
+            assert all(series.y for series in figure.chart.series)
+
+
+def reproduction(table: str, values: dict[str, dict[str, list[float]]]) -> Reproduction:
+    """row -> quantity -> values by seed"""
+    how = Made(
+        command="c",
+        created="c",
+        attnaudit="0",
+        seeds=[0, 1, 2],
+        instances=None,
+        quick=False,
+        **{name: 0.0 for name in Made.__struct_fields__ if name.endswith("seconds")},
+    )
+    lines = {
+        row: [
+            Line(quantity=name, words=name, paper=None, ours=sum(found) / 3, std=None, values=list(found), n=9)
+            for name, found in quantities.items()
+        ]
+        for row, quantities in values.items()
+    }
+    made_rows = [Row(name=row, title=row, corpus="sst", lines=found, made=how) for row, found in lines.items()]
+    return Reproduction(
+        schema_version=SCHEMA_VERSION,
+        paper="meister",
+        title="t",
+        citation="c",
+        quick=False,
+        command="c",
+        created="c",
+        attnaudit="0",
+        seconds=0.0,
+        jobs=1,
+        environment=describe_environment(device="cpu", threads=1),
+        data={},
+        tables=[Table(name=table, title="t", source="s", deviations=[], rows=made_rows, figures=[])],
+    )
+
+
+def holds(claim: str, one: Reproduction) -> str:
+    return next(one_claim for one_claim in CLAIMS if one_claim.name == claim).read(one)[0]
+
+
+def test_a_claim_about_a_sign_is_held_against_the_sign() -> None:
+    for values, expected in (([-0.9, -0.8, -0.9], "yes"), ([0.6, 0.7, 0.6], "no"), ([-0.5, 0.6, 0.1], "undecided")):
+        one = reproduction("sparsity", {"sst/bilstm/additive": {"means": values}})
+        assert holds("entropy falls with λ", one) == expected
+        one = reproduction("agreement-by-sparsity", {"sst/bilstm/additive": {"gradient means": values}})
+        assert holds("agreement falls with λ", one) == expected
+
+
+def adversary(jsd: float, frozen: float, unfrozen: float) -> dict[str, list[float]]:
+    quantities = {
+        "accuracy base": 0.8,
+        "jsd frozen": jsd,
+        "accuracy frozen": frozen,
+        "jsd unfrozen": jsd,
+        "accuracy unfrozen": unfrozen,
+    }
+    return {name: [value - 0.001, value, value + 0.001] for name, value in quantities.items()}
+
+
+def test_adversaries_are_judged_at_the_smallest_weight_that_moves_attention() -> None:
+    name = "sst/bilstm/additive"
+    near, far, spent = adversary(0.1, 0.8, 0.5), adversary(0.6, 0.7, 0.795), adversary(0.68, 0.5, 0.5)
+    one = reproduction("adversary", {f"{name}/λ": near, f"{name}/10λ": far, f"{name}/100λ": spent})
+    assert holds("frozen adversary costs accuracy", one) == "yes"
+    assert holds("retrained adversary attends elsewhere", one) == "yes"
+    one = reproduction("adversary", {f"{name}/λ": near, f"{name}/10λ": spent})
+    assert holds("frozen adversary costs accuracy", one) != "yes"
+    assert holds("retrained adversary attends elsewhere", one) == "no"
+
+
+def test_an_adversary_that_never_moves_attention_speaks_against_the_claim() -> None:
+    name = "sst/bilstm/additive"
+    one = reproduction("adversary", {f"{name}/{row}": adversary(0.1, 0.8, 0.8) for row in ("λ", "10λ")})
+    assert holds("retrained adversary attends elsewhere", one) == "no"
+    assert holds("frozen adversary costs accuracy", one) == "undecided"
+
+
+def test_claims_about_rows_that_were_not_run_are_undecided() -> None:
+    nothing = reproduction("other", {})
+    assert {claim.read(nothing)[0] for claim in CLAIMS} == {"undecided"}
+    high = reproduction("influence", {"sst/bilstm/additive/softmax": {"entropy": [0.9, 0.91, 0.92]}})
+    assert holds("influence is spread", high) == "yes"
+    assert math.isclose(TABLES["influence"].rows(["sst"])[-1].paper["entropy"], 0.63)

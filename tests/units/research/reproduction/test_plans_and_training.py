@@ -1,0 +1,156 @@
+"""Plans, their variants, and training that goes on where it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from attnaudit.data import load
+from attnaudit.errors import ModelError
+from attnaudit.models import checkpoint_folder
+from attnaudit.models.training_state import Unfinished
+from attnaudit.models.word_vectors import Vectors
+from attnaudit.research.reproduction import train_models
+from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, architecture, jain_wallace
+from attnaudit.research.reproduction.papers.tutek_snajder_models import plan as tutek_snajder
+from tests.units.research.reproduction.small import data, plan
+
+
+def train(tmp_path: Path, *plans: Plan) -> tuple[dict[Plan, train_models.TrainedPlan], dict[Plan, str]]:
+    prepared = {"movie-reviews": data(tmp_path / "data")}
+    return train_models.train_all(plans, prepared, tmp_path / "models")
+
+
+def test_equal_plans_share_a_folder_and_others_do_not() -> None:
+    assert plan(0).folder == plan(0).folder
+    others = {plan(1), plan(0, epochs=3), plan(0, variant="frozen_attention"), plan(0, variant="twin", value=0.1)}
+    assert len({plan(0).folder, *(one.folder for one in others)}) == 5
+    assert plan(0).with_seed(1) == plan(1)
+    assert plan(0, variant="twin", value=0.1).base == plan(0)
+    assert plan(0).base is None
+
+
+def test_a_plan_with_word_vectors_is_another_one_wherever_their_file_is() -> None:
+    here = Vectors(path="here.txt", width=50, sha256="1")
+    one = plan().starting_from(here)
+    assert one.architecture.embedding_size == 50
+    assert one.digest != plan().digest
+    assert plan().starting_from(msgspec.structs.replace(here, path="there.txt")).digest == one.digest
+    assert plan().starting_from(msgspec.structs.replace(here, sha256="2")).digest != one.digest
+    assert one.architecture.hidden_size == 50  # as wide as an embedding before, too
+    both = tutek_snajder("sst", "tying", "additive").starting_from(here).architecture
+    assert (both.embedding_size, both.hidden_size) == (50, 25)
+    other = jain_wallace("sst", encoder="bilstm", alignment="additive").starting_from(here).architecture
+    assert (other.embedding_size, other.hidden_size) == (50, 128)
+    asking = jain_wallace("babi-1", encoder="bilstm", alignment="additive")
+    assert asking.starting_from(here) == asking
+
+
+def test_a_model_of_before_there_were_word_vectors_is_still_the_plans() -> None:
+    told = msgspec.to_builtins(plan())
+    del told["settings"]["vectors"], told["divergence"]
+    before = hashlib.sha256(msgspec.json.encode([1, told], order="sorted")).hexdigest()
+    assert plan().digest == before
+
+
+def test_an_unknown_variant_is_told_with_the_nearest() -> None:
+    with pytest.raises(ModelError, match="Did you mean 'frozen_attention'"):
+        plan(0, variant="frozen_atention").check()
+
+
+def test_a_part_that_no_model_has_is_told() -> None:
+    with pytest.raises(ModelError, match="'hiden_size'"):
+        architecture(corpus("sst"), hiden_size=3)
+    with pytest.raises(ModelError, match="Unknown encoder 'bilstn'"):
+        jain_wallace("sst", encoder="bilstn", alignment="additive")
+
+
+def test_a_killed_run_goes_on_without_training_a_finished_model_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, failed = train(tmp_path, plan(0), plan(1))
+    assert failed == {}
+    (tmp_path / "models" / plan(1).folder / train_models.RECORD).unlink()  # killed before the record, which comes last
+    again = []
+    real = train_models.train
+    monkeypatch.setattr(train_models, "train", lambda *a, **k: again.append(1) or real(*a, **k))
+    second, _ = train(tmp_path, plan(0), plan(1), plan(2))
+    assert len(again) == 2
+    assert second[plan(0)] == first[plan(0)]
+    assert second[plan(1)].test == first[plan(1)].test
+
+
+def test_a_model_that_was_under_way_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
+    asked = plan(0, epochs=6)
+    whole, _ = train(tmp_path / "whole", asked)
+    task = train_models.Task(plan=asked, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
+    unfinished = Unfinished(
+        path=tmp_path / "models" / asked.folder / train_models.UNFINISHED, key=train_models._key(task), every=0
+    )
+
+    def killed(_done: int, _total: int, note: str) -> None:
+        if note.startswith("epoch 4"):
+            raise KeyboardInterrupt
+
+    given = (load(task.data.path(part)) for part in ("train", "dev"))
+    with pytest.raises(KeyboardInterrupt):
+        train_models.train(
+            *given,
+            architecture=asked.architecture,
+            settings=asked.settings,
+            unfinished=unfinished,
+            progress=killed,
+        )
+    kept = unfinished.kept()
+    assert kept is not None
+    assert len(kept["history"]) == 4
+    after, _ = train(tmp_path, asked)
+    assert (after[asked].dev, after[asked].test) == (whole[asked].dev, whole[asked].test)
+    ours, theirs = (
+        folder / "models" / asked.folder / checkpoint_folder.WEIGHTS for folder in (tmp_path, tmp_path / "whole")
+    )
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert not unfinished.path.exists()
+
+
+def test_other_data_trains_anew(tmp_path: Path) -> None:
+    train(tmp_path, plan(0))
+    task = train_models.Task(plan=plan(0), data=data(tmp_path / "data"), models=str(tmp_path / "models"))
+    assert train_models.finished(task) is not None
+    changed = msgspec.structs.replace(task, data=msgspec.structs.replace(task.data, sha256="other"))
+    assert train_models.finished(changed) is None
+
+
+def test_a_model_that_cannot_be_trained_says_why_and_the_others_go_on(tmp_path: Path) -> None:
+    bad = plan(0).with_settings(learning_rate=-1.0)
+    found, failed = train(tmp_path, bad, plan(1))
+    assert list(found) == [plan(1)]
+    assert "learning rate" in failed[bad]
+
+
+def test_variants_are_made_from_the_plain_model(tmp_path: Path) -> None:
+    frozen, fixed = plan(0, variant="frozen_attention"), plan(0, variant="fixed_representation")
+    twin = plan(0, variant="twin", value=0.05, epochs=2)
+    found, failed = train(tmp_path, frozen, fixed, twin)
+    assert failed == {}
+    assert plan(0) in found
+
+    def state(one: Plan) -> dict[str, torch.Tensor]:
+        return checkpoint_folder.load_model(tmp_path / "models" / one.folder)[0].state_dict()
+
+    base = state(plan(0))
+    for one, kept, moved in ((frozen, "attention", "encoder"), (fixed, "encoder", "attention")):
+        for name, tensor in state(one).items():
+            if name.startswith(kept):
+                assert torch.equal(tensor, base[name]), name
+        assert any(not torch.equal(t, base[n]) for n, t in state(one).items() if n.startswith(moved))
+    assert all(torch.isfinite(tensor).all() for tensor in state(twin).values())
+
+
+def test_every_variant_is_described() -> None:
+    assert all(one.words for one in VARIANTS.values())

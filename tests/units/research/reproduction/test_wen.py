@@ -1,0 +1,211 @@
+"""Wen et al. 2022: which models, how Δτ is read, means over rows, claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+
+import pytest
+
+from attnaudit.audit.environment import describe_environment
+from attnaudit.research.reproduction.claims import Claim
+from attnaudit.research.reproduction.paper_tables import Models, Quantity
+from attnaudit.research.reproduction.papers.wen import PAPER
+from attnaudit.research.reproduction.papers.wen_claims import CLAIMS
+from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
+
+TABLES = {table.name: table for table in PAPER.tables}
+
+
+def quantity(table: str, name: str) -> Quantity:
+    return next(one for one in TABLES[table].quantities if one.name == name)
+
+
+def checked(value: float | None, *, first: float = 0.5, ranks: int = 4, **details: float) -> SimpleNamespace:
+    """A model whose check found this."""
+    found = {"ranks (k)": ranks, "weight of the first rank": first, **details}
+    record = SimpleNamespace(value=value, n_defined=90, details=found, references=())
+    return SimpleNamespace(check=lambda name: record)
+
+
+def models(**roles: SimpleNamespace) -> Models:
+    return roles  # type: ignore[return-value]
+
+
+def test_a_corpus_and_seed_take_23_models_and_the_paper_s_settings() -> None:
+    plans = {plan for table in PAPER.tables for row in table.rows(("sst",)) for plan in row.models.values()}
+    assert len(plans) == 23
+    for plan in plans:
+        plan.check()
+    assert {plan.architecture.projection_parameter for plan in plans} == {None, 0.8}
+    assert [plan.value for plan in plans if plan.variant == "adversary"] == [2 * 5.25e-4]
+    assert {plan.architecture.hidden_size for plan in plans} == {128}
+
+
+def test_the_paper_s_numbers_stand_where_it_has_them() -> None:
+    def paper(table: str, name: str) -> Mapping[str, float]:
+        return next(row.paper for row in TABLES[table].rows(PAPER.corpora) if row.name == name)
+
+    assert paper("ranking", "babi-3/bilstm/additive") == {"accuracy": 0.57}
+    assert paper("fixed", "20news/bilstm/additive")["change tau imposed_attention"] == 1.32
+    assert paper("fixed", "snli/bilstm/additive")["change tau fixed_representation"] == -0.05
+    assert paper("adversarial", "agnews/bilstm/additive") == {
+        "accuracy twin": 0.96,
+        "tvd": 0.009,
+        "jsd": 0.664,
+        "change tau twin": 0.05,
+    }
+    assert paper("gumbel", "snli/mlp/dot") == {"kept": pytest.approx(1 / 3)}
+    assert [row.corpus for row in TABLES["adversarial"].rows(PAPER.corpora)] == ["sst", "imdb", "agnews", "20news"]
+
+
+def test_a_change_is_the_normal_model_s_tau_less_the_other_s() -> None:
+    change = quantity("adversarial", "change tau twin").read
+    assert change(models(model=checked(0.9), twin=checked(0.7))) == (pytest.approx(0.2), 90)
+    assert change(models(model=checked(0.9), twin=checked(None))) == (None, 0)
+    rise = quantity("gumbel", "change tau-b gumbel").read
+    both = models(
+        model=checked(0.9, **{"unweighted τ-b": 0.1}),
+        gumbel=checked(0.7, **{"unweighted τ-b": 0.4}),
+    )
+    assert rise(both)[0] == pytest.approx(0.3)
+
+
+def test_uniform_attention_ranks_nothing_and_counts_as_no_agreement() -> None:
+    change = quantity("fixed", "change tau uniform").read
+    assert change(models(model=checked(0.9), uniform=checked(None, first=0.25))) == (0.9, 90)
+    # Undefined for another reason, such as states that all hold the same information.
+    assert change(models(model=checked(0.9), uniform=checked(None, first=0.6))) == (None, 0)
+
+
+@pytest.mark.parametrize(("after", "kept"), [(0.95, 1.0), (0.897, 1.0), (0.89, 0.0), (None, None)])
+def test_kept_is_to_two_decimals(after: float | None, kept: float | None) -> None:
+    read = quantity("gumbel", "kept").read
+    assert read(models(model=checked(0.9), gumbel=checked(after)))[0] == kept
+
+
+def line(name: str, values: list[float | None]) -> Line:
+    known = [value for value in values if value is not None]
+    mean = sum(known) / len(known) if known else None
+    return Line(quantity=name, words=name, paper=None, ours=mean, std=None, values=values, n=50)
+
+
+def row(name: str, lines: Mapping[str, list[float | None]], seeds: list[int]) -> Row:
+    defaults = {"instances": None, "quick": False}
+    seconds = {field: 2.0 for field in Made.__struct_fields__ if field.endswith("seconds")}
+    made = Made(command="c", created="", attnaudit="0", seeds=seeds, **defaults, **seconds)  # type: ignore[arg-type]
+    return Row(
+        name=name,
+        title=name,
+        corpus=name.partition("/")[0],
+        lines=[line(quantity, values) for quantity, values in lines.items()],
+        made=made,
+    )
+
+
+def ranked(name: str, tau: list[float | None], seeds: list[int] | None = None) -> Row:
+    return row(name, {"tau": tau, "tau uncorrected": tau, "tau-b": tau}, seeds or list(range(len(tau))))
+
+
+def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -> None:
+    across = TABLES["ranking"].across
+    assert across is not None
+    rows = [
+        ranked("sst/bilstm/additive", [0.1, None]),
+        ranked("sst/cnn/additive", [0.2, 0.1]),
+        ranked("20news/bilstm/additive", [0.6, 0.5, 0.4]),
+        ranked("20news/cnn/additive", [0.2, 0.0, 0.1]),
+        ranked("agnews/bilstm/additive", [0.9]),  # its CNN was not run
+    ]
+    further, figures = across(rows)
+    found = {one.name: one for one in further}
+    assert list(found) == ["mean/additive", "mean/bilstm/additive", "mean/cnn/additive"]
+    every, one = found["mean/additive"], found["mean/bilstm/additive"]
+    assert every.title == "Mean over SST, 20News: every encoder, additive"
+    assert every.lines[0].values == [pytest.approx(1.1 / 4), pytest.approx(0.6 / 3)]
+    assert every.lines[0].paper == 0.80
+    assert one.title == "Mean over SST, 20News: BiLSTM, additive"
+    assert one.lines[0].values == [pytest.approx(0.35), pytest.approx(0.5)]  # seed 1: defined on 20News alone
+    assert one.lines[0].paper == 0.92
+    assert one.lines[2].paper is None
+    assert one.made is not None
+    assert (one.made.seeds, one.made.training_seconds) == ([0, 1], 4.0)
+    rows[0] = ranked("sst/bilstm/additive", [None, None])
+    undefined, _ = across(rows)
+    assert [one.title for one in undefined if one.name == "mean/additive"] == [every.title]
+    assert "mean/bilstm/additive" not in [one.name for one in undefined]  # defined on 20News alone
+    assert [figure.row for figure in figures] == ["sst", "20news", "agnews"]
+    boxes = figures[1].boxes
+    assert boxes is not None
+    assert [(box.label, box.side, box.values) for box in boxes.boxes] == [
+        ("additive", 0, [0.6, 0.5, 0.4]),
+        ("additive", 1, [0.2, 0.0, 0.1]),
+    ]
+
+
+def reproduction(**tables: list[Row]) -> Reproduction:
+    return Reproduction(
+        schema_version=SCHEMA_VERSION,
+        paper="wen",
+        title="t",
+        citation="c",
+        quick=False,
+        command="c",
+        created="",
+        attnaudit="0",
+        seconds=0.0,
+        jobs=1,
+        environment=describe_environment(device="cpu", threads=1),
+        data={},
+        tables=[
+            Table(name=name, title=name, source="", deviations=[], rows=rows, figures=[])
+            for name, rows in tables.items()
+        ],
+    )
+
+
+def claim(name: str) -> Callable[[Reproduction], tuple[str, str]]:
+    one: Claim = next(one for one in CLAIMS if one.name == name)
+    return one.read
+
+
+def test_claims_of_the_ranking() -> None:
+    rows = [
+        ranked("sst/bilstm/additive", [0.90, 0.91, 0.92]),
+        ranked("sst/bilstm/dot", [0.30, 0.33, 0.32]),
+        ranked("sst/cnn/additive", [0.80, 0.81, 0.99]),
+        ranked("mean/bilstm/additive", [0.0, 0.0, 0.0]),
+        ranked("mean/bilstm/dot", [0.9, 0.9, 0.9]),
+    ]
+    holds, evidence = claim("additive-over-dot")(reproduction(ranking=rows))
+    assert holds == "yes"
+    assert "mean/" not in evidence
+    assert claim("bilstm-additive-best")(reproduction(ranking=rows))[0] == "undecided"
+    others = [
+        ranked(f"sst/{setting}", [0.90, 0.91, 0.92]) for setting in ("mlp/deep", "mlp/dot", "cnn/dot", "cnn/deep")
+    ]
+    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
+    assert (holds, evidence.partition(" (")[0]) == ("yes", "no other is better in 5 of 5 pairs")
+    beaten = [ranked(one.name, [0.96, 0.97, 0.98]) for one in others]
+    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
+    assert holds == "no"
+    assert "sst: mlp/deep +0.06" in evidence
+    assert claim("deep-over-dot")(reproduction(ranking=rows))[0] == "undecided"
+    assert claim("additive-over-dot")(reproduction(ranking=rows[3:]))[0] == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("changes", "holds"), [([0.02, 0.03, 0.01], "yes"), ([0.3, 0.32, 0.31], "no"), ([0.0, 0.3, 0.1], "undecided")]
+)
+def test_an_adversary_that_falls_little_keeps_its_ranking(changes: list[float | None], holds: str) -> None:
+    one = row("sst/bilstm/additive", {"change tau twin": changes}, [0, 1, 2])
+    assert claim("adversary-keeps-ranking")(reproduction(adversarial=[one]))[0] == holds
+
+
+def test_gumbel_is_judged_over_settings() -> None:
+    rows = [row(f"sst/{place}/additive", {"change tau gumbel": [0.1 if place else -0.2]}, [0]) for place in range(12)]
+    holds, evidence = claim("gumbel-keeps")(reproduction(gumbel=rows))
+    assert holds == "yes"
+    assert "11 of 12 settings" in evidence
+    assert claim("gumbel-keeps")(reproduction(gumbel=rows[:3]))[0] == "undecided"
+    assert claim("gumbel-keeps")(reproduction(gumbel=[]))[0] == "undecided"

@@ -1,0 +1,177 @@
+"""A small population of untrained models, measured for real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnaudit.checks import Agreement, Check, UniformFragility
+from attnaudit.models import checkpoint_folder
+from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.vocabulary import Vocabulary
+from attnaudit.research.validation import audit_population, candidates, validation_pages
+from attnaudit.research.validation.candidate_policy import read_policy
+from attnaudit.research.validation.population_reader import read_population
+from attnaudit.research.validation.validate import Options, validate
+
+WORDS = ("good", "bad", "fine", "poor", "a", "film", "plot", "the")
+CHECKS: tuple[Check, ...] = (UniformFragility(severity="report"), Agreement(severity="report"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def model(folder: Path, *, seed: int, peaked: bool) -> None:
+    torch.manual_seed(seed)
+    architecture = Architecture(encoder="average", embedding_size=6, hidden_size=6, attention_size=6)
+    vocabulary = Vocabulary(("<pad>", "<unk>", "<sos>", "<eos>", *WORDS))
+    made = PooledClassifier(architecture, vocabulary_size=len(vocabulary), classes=2)
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            parameter.mul_(4.0 if peaked or "attention" not in name else 0.01)
+    checkpoint_folder.save(folder, made, vocabulary, ("negative", "positive"))
+
+
+@pytest.fixture(autouse=True)
+def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("UniformFragility", "Agreement")
+    monkeypatch.setattr(candidates, "TRIED", [one for one in candidates.TRIED if one.name in names])
+
+
+@pytest.fixture
+def population(tmp_path: Path) -> Path:
+    folder = tmp_path / "population"
+    folder.mkdir()
+    rows, texts = [], ["text,label"]
+    for number in range(40):
+        words = [WORDS[(number * k + k) % len(WORDS)] for k in range(1, 4 + number % 4)]
+        texts.append(f"{' '.join(words)} {number},{'positive' if number % 2 else 'negative'}")
+    (folder / "made.csv").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    for seed in range(4):
+        for kind, truth in (("peaked", "faithful"), ("flat", "unfaithful")):
+            name = f"{kind}-{seed}"
+            model(folder / name, seed=seed, peaked=kind == "peaked")
+            half = "tuning" if seed < 2 else "held_out"
+            rows.append({"folder": name, "kind": kind, "truth": truth, "data": "made.csv", "half": half})
+    (folder / "population.json").write_text(json.dumps(rows), encoding="utf-8")
+    return folder
+
+
+def run(population: Path, checks: tuple[Check, ...] = CHECKS) -> tuple[dict[str, object], dict[str, str]]:
+    entries = read_population(population).entries
+    found, failed = audit_population.run_population(
+        entries, checks, population=population, kept=population.parent / "kept", seed=0, max_instances=36
+    )
+    return dict(found), failed
+
+
+def test_every_model_is_measured_once_and_kept(population: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, failed = run(population)
+    assert len(found) == 8
+    assert failed == {}
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(audit_population, "judge_together", refuse)
+    assert run(population)[0] == found
+
+
+def test_a_killed_run_goes_on_where_it_stopped(population: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = run(population)
+    kept = sorted((population.parent / "kept").glob("*.json"))
+    kept[0].unlink()
+    kept[1].write_text(kept[1].read_text(encoding="utf-8")[:100], encoding="utf-8")  # cut off while it was written
+    again = []
+    judge = audit_population.judge_together
+    monkeypatch.setattr(
+        audit_population, "judge_together", lambda *given, **named: again.append(1) or judge(*given, **named)
+    )
+    resumed, _ = run(population)
+    assert len(again) == 2
+    for name, one in whole.items():
+        assert one.checks == resumed[name].checks  # type: ignore[attr-defined]
+
+
+def test_another_check_measures_only_what_is_new(population: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(population, CHECKS[:1])
+    asked: list[list[str]] = []
+    judge = audit_population.judge_together
+
+    def note(loaded: object, dataset: object, checks: tuple[Check, ...], **named: object) -> object:
+        asked.append([one.id for one in checks])
+        return judge(loaded, dataset, checks, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(audit_population, "judge_together", note)
+    found, _ = run(population)
+    assert asked == [[CHECKS[1].id]] * 8
+    assert {one.check for one in found["flat-0"].checks} == {one.id for one in CHECKS}  # type: ignore[attr-defined]
+
+
+def test_a_model_that_cannot_be_loaded_is_named_and_the_others_go_on(population: Path) -> None:
+    (population / "flat-1" / "model.safetensors").write_bytes(b"no tensors")
+    found, failed = run(population)
+    assert len(found) == 7
+    assert list(failed) == ["flat-1"]
+    assert "model.safetensors" in failed["flat-1"]
+
+
+def test_a_validation_is_written_and_read_back(population: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
+    told: list[tuple[int, int, str]] = []
+    out = tmp_path / "out"
+    validation, _ = validate(
+        Options(population=population, out=out, policy=policy, quick=True), told=lambda *now: told.append(now)
+    )
+    assert sorted(done for done, _, _ in told) == list(range(1, 9))
+    assert validation.counts == {
+        "faithful held out": 2, "faithful tuning": 2, "unfaithful held out": 2, "unfaithful tuning": 2
+    }  # fmt: skip
+    held = validation.policy_held_out
+    assert held is not None
+    assert held.sensitivity is not None
+    assert (held.sensitivity.hits, held.sensitivity.n) == (2, 2)
+    assert held.area is not None
+    assert held.area.value == 1.0
+    gated = [one for one in validation.checks if one.gated]
+    assert [(one.check, one.threshold) for one in gated] == [("uniform_fragility.tvd", 0.05)]
+    validation_pages.write(validation, out)
+    assert validation_pages.read(out / "validation.json") == validation
+    page = (out / "validation.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "http" not in page.replace("http-equiv", "")
+    assert "uniform_<wbr>" in page or "uniform_fragility" in page
+    assert "| flat | unfaithful | 2 | 100%" in (out / "validation.md").read_text(encoding="utf-8")
+
+
+def test_models_without_a_half_are_held_out_and_the_policy_is_tried_as_it_is(population: Path, tmp_path: Path) -> None:
+    path = population / "population.json"
+    rows = [{k: v for k, v in row.items() if k != "half"} for row in json.loads(path.read_text(encoding="utf-8"))]
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
+    validation, chosen = validate(Options(population=population, out=tmp_path / "out", policy=policy, quick=True))
+    assert chosen == ""
+    assert validation.left_out == []
+    assert any("nothing is chosen here" in note for note in validation.notes)
+    assert validation.policy_held_out is not None
+
+
+def test_what_the_tuning_half_chooses_is_a_policy_that_can_be_read(population: Path, tmp_path: Path) -> None:
+    validation, chosen = validate(Options(population=population, out=tmp_path / "out", quick=True))
+    assert chosen
+    path = tmp_path / "chosen.toml"
+    path.write_text(chosen, encoding="utf-8")
+    given = read_policy(path)
+    assert {gate.check for gate in given.gates} == {one.check for one in validation.checks if one.gated}
+    assert "# held out: area" in chosen

@@ -1,0 +1,92 @@
+"""Populations made elsewhere: read as they are, refused with the place and the mend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnaudit.research.validation.population_reader import PopulationError, dataset_of, read_population
+
+GOOD = {"folder": "one", "kind": "mine", "truth": "faithful", "data": "movie-reviews"}
+
+
+def population(folder: Path, *rows: Any, text: str | None = None) -> Path:
+    for row in rows:
+        if isinstance(row, dict) and isinstance(row.get("folder"), str) and row["folder"]:
+            (folder / row["folder"]).mkdir(exist_ok=True)
+    (folder / "population.json").write_text(json.dumps(list(rows)) if text is None else text, encoding="utf-8")
+    return folder
+
+
+def test_four_keys_are_enough_and_such_a_model_is_held_out(tmp_path: Path) -> None:
+    (entry,) = read_population(population(tmp_path, GOOD)).entries
+    assert (entry.half, entry.encoder, entry.rank_agreement) == ("held_out", "", None)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({**GOOD, "halff": "tuning"}, "entry 1: unknown key 'halff'. Did you mean 'half'?"),
+        ({**GOOD, "truth": "right"}, "entry 1: Invalid enum value 'right' - at `$.truth`"),
+        ({k: v for k, v in GOOD.items() if k != "kind"}, "missing required field `kind`"),
+        ({**GOOD, "kind": ""}, "folder, kind and data may not be empty"),
+        ({**GOOD, "seed": "first"}, "Expected `int`, got `str` - at `$.seed`"),
+        ("one", "entry 1: is text, expected an object"),
+    ],
+)
+def test_a_malformed_entry_is_named(tmp_path: Path, row: Any, said: str) -> None:
+    with pytest.raises(PopulationError, match=r"population\.json: entry 1") as caught:
+        read_population(population(tmp_path, row))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("[", "not valid JSON"), ("{}", "holds an object, expected a list"), ("[]", "the list is empty")]
+)
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PopulationError, match=said):
+        read_population(population(tmp_path, text=text))
+
+
+def test_a_folder_without_a_population_names_the_mend(tmp_path: Path) -> None:
+    with pytest.raises(PopulationError, match="attnaudit plant --out"):
+        read_population(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    population(tmp_path, GOOD)
+    (tmp_path / "one").rmdir()
+    with pytest.raises(PopulationError, match="entry 1: there is no folder 'one'"):
+        read_population(tmp_path)
+
+
+def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PopulationError, match="entries 1 and 2 are both folder 'one'"):
+        read_population(population(tmp_path, GOOD, GOOD))
+
+
+def test_a_kind_has_one_truth(tmp_path: Path) -> None:
+    with pytest.raises(PopulationError, match="kind 'mine' holds both faithful and unfaithful"):
+        read_population(population(tmp_path, GOOD, {**GOOD, "folder": "two", "truth": "unfaithful"}))
+
+
+@pytest.mark.parametrize(("truth", "agreement"), [("faithful", 0.7), ("unfaithful", 0.4)])
+def test_a_label_that_rank_agreement_does_not_bear_out_is_not_scored(
+    tmp_path: Path, truth: str, agreement: float
+) -> None:
+    found = read_population(population(tmp_path, {**GOOD, "truth": truth, "rank_agreement": agreement}))
+    assert found.entries[0].truth == "trend"
+    assert found.notes[0].startswith(f"one: labelled {truth}, but its rank agreement is {agreement:.2f}")
+
+
+def test_data_is_a_file_of_the_population_or_a_registered_name(tmp_path: Path) -> None:
+    folder = population(tmp_path, {**GOOD, "data": "mine.csv"}, {**GOOD, "folder": "two"})
+    mine, named = read_population(folder).entries
+    with pytest.raises(PopulationError, match=r"data 'mine\.csv' is neither a file in the population nor"):
+        dataset_of(mine, folder)
+    (folder / "mine.csv").write_text("text,label\n")
+    assert dataset_of(mine, folder) == str(folder / "mine.csv")
+    assert dataset_of(named, folder) == "movie-reviews"

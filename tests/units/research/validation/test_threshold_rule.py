@@ -1,0 +1,161 @@
+"""The rule that chooses the policy: deterministic, blind to the held-out half, and sparing with false alarms."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from attnaudit.checks import Agreement, PermutationFragility, Sufficiency, UniformFragility
+from attnaudit.research.validation.candidates import Candidate
+from attnaudit.research.validation.scoring import Judged, score
+from attnaudit.research.validation.threshold_rule import check_area, choose, discriminates, rounded, threshold
+from tests.units.research.validation.planted_scores import judged, record
+
+USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least")
+NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least")
+POINT = Candidate(check=Sufficiency(severity="report"), question="points", direction="at_least")
+AGREE = Candidate(check=Agreement(severity="report"), question="points", direction="at_least")
+ALL = (USE, NOISE, POINT)
+
+
+def population(half: str = "tuning", *, shift: Callable[[str], float] = lambda kind: 0.0) -> list[Judged]:
+    """Two faithful kinds pass both questions; bypasses and the like fail the first, decoys the second, the rest both;
+    one check is noise."""
+    rng = np.random.default_rng({"tuning": 1, "held_out": 2}[half])
+    middle = {
+        "sparse": ("faithful", 0.7, 0.8),
+        "unit": ("faithful", 0.6, 0.7),
+        "bypass": ("unfaithful", 0.02, 0.75),
+        "states": ("unfaithful", 0.05, 0.3),
+        "position": ("unfaithful", 0.3, 0.0),
+        "avoiding": ("unfaithful", 0.2, 0.1),
+        "decoy": ("unfaithful", 0.65, 0.05),
+    }
+    made = []
+    for kind, (truth, use, point) in middle.items():
+        for seed in range(6):
+            values = {
+                USE.check.id: use + 0.04 * rng.normal() + shift(kind),
+                POINT.check.id: point + 0.04 * rng.normal() + shift(kind),
+                NOISE.check.id: 0.5 + 0.2 * rng.normal(),
+            }
+            made.append(judged(kind, truth, values, half=half, seed=seed))
+    return made
+
+
+def test_one_check_per_question_is_chosen_and_noise_is_not() -> None:
+    gates = choose(population(), ALL, seed=0)
+    assert [(gate.check, gate.question) for gate in gates] == [(USE.check.id, "used"), (POINT.check.id, "points")]
+
+
+def test_the_chosen_policy_holds_on_models_it_never_saw() -> None:
+    gates = choose(population(), ALL, seed=0)
+    for one in population("held_out"):
+        assert score(one, gates).alarm == (one.entry.truth == "unfaithful"), one.entry.folder
+
+
+def test_the_rule_never_sees_the_held_out_half() -> None:
+    alone = choose(population(), ALL, seed=0)
+    turned = population("held_out", shift=lambda kind: -5.0 if kind in ("sparse", "unit") else 5.0)
+    assert choose([*population(), *turned], ALL, seed=0) == alone
+
+
+def test_the_rule_ignores_the_order_of_models_and_checks() -> None:
+    models, checks = population(), list(ALL)
+    expected = choose(models, checks, seed=0)
+    random.Random(4).shuffle(models)
+    assert choose(models, checks[::-1], seed=0) == expected
+
+
+def test_trends_are_never_tuned_on() -> None:
+    trends = [judged("tying", "trend", {USE.check.id: -3.0, POINT.check.id: -3.0, NOISE.check.id: 9.0})]
+    assert choose([*population(), *trends], ALL, seed=0) == choose(population(), ALL, seed=0)
+
+
+def test_no_question_rests_on_agreement_alone() -> None:
+    """Agreement that separates as well as the erasure check is chosen neither before it nor without it."""
+    models = [
+        Judged(one.entry, {**one.records, AGREE.check.id: record(AGREE.check.id, one.records[POINT.check.id].value)})
+        for one in population()
+    ]
+    checks = [gate.check for gate in choose(models, [USE, AGREE, POINT], seed=0)]
+    assert checks == [USE.check.id, POINT.check.id]
+    assert AGREE.check.id not in [gate.check for gate in choose(models, [AGREE], seed=0)]
+
+
+def test_a_check_of_use_is_not_blamed_for_models_that_use_attention_to_look_at_the_wrong_place() -> None:
+    looking_away = [
+        judged("place", "unfaithful", {USE.check.id: 0.9, POINT.check.id: 0.0, NOISE.check.id: 0.5}, seed=seed)
+        for seed in range(30)
+    ]
+    models = [*population(), *looking_away]
+    blamed = check_area(models, USE, seed=0)
+    told = [
+        Judged(msgspec.structs.replace(one.entry, fails=("points",)), one.records) if one.entry.kind == "place" else one
+        for one in models
+    ]
+    fair = check_area(told, USE, seed=0)
+    assert blamed is not None
+    assert fair is not None
+    assert not discriminates(blamed)
+    assert discriminates(fair)
+    assert fair == check_area(population(), USE, seed=0)
+
+
+def test_nothing_is_chosen_without_both_truths() -> None:
+    assert choose([m for m in population() if m.faithful], ALL, seed=0) == []
+    assert choose([], ALL, seed=0) == []
+
+
+def test_a_threshold_lies_between_the_two_and_keeps_away_from_the_faithful() -> None:
+    models = population()
+    at = threshold(models, USE)
+    faithful = [m.records[USE.check.id].interval.low for m in models if m.faithful]  # type: ignore[union-attr]
+    bypasses = [m.records[USE.check.id].interval.low for m in models if m.entry.kind == "bypass"]  # type: ignore[union-attr]
+    assert at is not None
+    assert max(bypasses) < at < min(faithful)
+    assert at == round(at, 2)
+
+
+def test_a_threshold_of_the_other_direction_is_its_mirror_image() -> None:
+    models = population()
+    mirrored = [
+        judged(m.entry.kind, m.entry.truth, {POINT.check.id: -(m.records[USE.check.id].value or 0)}) for m in models
+    ]
+    turned = dataclasses.replace(POINT, direction="at_most")
+    up = threshold(models, USE)
+    assert up is not None
+    assert threshold(mirrored, turned) == -up
+
+
+def test_a_check_that_is_undefined_on_faithful_models_has_no_threshold() -> None:
+    undefined = [judged("sparse", "faithful", {USE.check.id: None}, seed=9 + i) for i in range(3)]
+    assert threshold([*population(), *undefined], USE) is None
+
+
+def test_a_threshold_that_everything_passes_is_none() -> None:
+    """Faithful and unfaithful models alike at the very bottom of what a distance can be: nothing is left to require."""
+    bottom = [judged("sparse", "faithful", {USE.check.id: 0.04}, seed=i) for i in range(3)]
+    assert threshold([*bottom, judged("bypass", "unfaithful", {USE.check.id: 0.0})], USE) is None
+
+
+def test_a_straggler_does_not_drag_the_threshold_up() -> None:
+    good = [judged("sparse", "faithful", {USE.check.id: 0.65}, seed=i) for i in range(10)]
+    bad = [judged("bypass", "unfaithful", {USE.check.id: 0.25}, seed=i) for i in range(19)]
+    straggler = judged("states", "unfaithful", {USE.check.id: 0.64})
+    assert threshold([*good, *bad], USE) == threshold([*good, *bad, straggler], USE) == 0.4
+
+
+def test_a_check_with_no_unfaithful_model_below_the_faithful_has_no_threshold() -> None:
+    good = [judged("sparse", "faithful", {USE.check.id: 0.3}, seed=i) for i in range(5)]
+    assert threshold([*good, judged("bypass", "unfaithful", {USE.check.id: 0.9})], USE) is None
+
+
+def test_rounding_stays_inside_the_gap() -> None:
+    assert rounded(0.3456, low=0.2, high=0.4) == 0.35
+    assert rounded(0.34567, low=0.3455, high=0.346) == 0.3457
+    assert rounded(0.3478, low=0.3455, high=0.3495) == 0.348
