@@ -29,7 +29,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, median_interval, proportion_interval, ratio_interval
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +51,7 @@ class Scenario:
 
     statistic: str
     shape: str
-    draw: Callable[[int, np.random.Generator], Spread | None]
+    draw: Callable[[int, np.random.Generator], IntervalEstimate | None]
     truth: Callable[[int], float]
     slow: bool = False
 
@@ -120,7 +120,7 @@ def uniform_of(members: NDArray[np.int64], random: np.random.Generator, correlat
 
 
 def of_values(statistic: str, shape: str, population: Population, truth: float, *, sources: bool = False) -> Scenario:
-    def draw(n: int, random: np.random.Generator) -> Spread | None:
+    def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         instances, members = clustered(n, random) if sources else apart(n)
         values = population.at(uniform_of(members, random, CORRELATION if sources else 0.0))
         groups = Groups.of(instances, np.ones(n, dtype=bool))
@@ -137,7 +137,7 @@ def of_values(statistic: str, shape: str, population: Population, truth: float, 
 def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
     """The mean of a gain as a share of the mean of the largest gain, as the erasure checks give it."""
 
-    def draw(n: int, random: np.random.Generator) -> Spread | None:
+    def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         largest = divisor.at(random.random(n))
         gain = largest * np.clip(share + 0.5 * random.normal(size=n), -1, 1)
         groups = Groups.of(apart(n)[0], np.ones(n, dtype=bool))
@@ -167,7 +167,7 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
     original = np.array([p for _, p in cells], dtype=np.float64)
     truth = f1(original) - f1(original * (1 - flip) + (1 - original) * flip)
 
-    def draw(n: int, random: np.random.Generator) -> Spread | None:
+    def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         chosen = random.choice(4, n, p=share)
         labels, predicted = np.array(cells)[chosen].T
         chance = np.full(n, changed) if isinstance(changed, float) else changed.at(random.random(n))
@@ -199,7 +199,7 @@ def of_ranking(shape: str, told: Sequence[float], attention: Sequence[float]) ->
     mean = weights_of(1_000_000, np.random.default_rng(0)).mean(0)
     truth = ranking_agreement(np.array(told, dtype=np.float64), mean)[0]
 
-    def draw(n: int, random: np.random.Generator) -> Spread | None:
+    def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         output = random.normal(size=n)
         states = random.normal(size=(n, len(told), 8))
         states[:, :, :2] += np.array(told)[None, :, None] * output[:, None, None]
@@ -260,15 +260,15 @@ def _run(index: int, n: int, trials: int) -> dict[str, Any]:
     counts = {level: [0, 0] for level in LEVELS}
     widths, absent = [], 0
     for trial in range(trials):
-        spread = scenario.draw(n, np.random.default_rng([index, n, trial]))
-        if spread is None:
+        estimate = scenario.draw(n, np.random.default_rng([index, n, trial]))
+        if estimate is None:
             absent += 1
             continue
         for level in LEVELS:
-            found = spread.at(level)
+            found = estimate.at(level)
             counts[level][0] += truth < found.low
             counts[level][1] += truth > found.high
-        widths.append(spread.high - spread.low)
+        widths.append(estimate.high - estimate.low)
     kept = trials - absent
     rows = {
         f"{level:g}": {

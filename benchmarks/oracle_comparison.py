@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch, probabilities
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
@@ -78,7 +78,9 @@ class Stored:
         return flat.reshape(count, self.lengths[i])
 
 
-def _passes(adapter: object, instances: Sequence[object], places: Sequence[int], gradients: bool = True) -> Passes:
+def _passes(
+    adapter: object, instances: Sequence[object], places: Sequence[int], gradients: bool = True
+) -> AttentionView:
     batch = Batch(
         adapter,  # type: ignore[arg-type]
         [instances[i] for i in places],  # type: ignore[misc]
@@ -88,7 +90,7 @@ def _passes(adapter: object, instances: Sequence[object], places: Sequence[int],
         budget=BATCH_TOKENS,
         counts=Counter(),
     )
-    return Passes(batch)
+    return AttentionView(batch)
 
 
 def _worst(differences: list[NDArray[np.float64]]) -> float:
@@ -115,11 +117,11 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
     while order:
         take = max(1, BATCH_TOKENS // int(stored.lengths[order[-1]]))
         places, order = order[-take:], order[:-take]
-        passes = _passes(adapter, found.instances, places)
-        raw = (passes.gradient_detached[0] * passes.embeddings["text"].detach()).sum(-1).abs()
-        shares = (raw / (raw * passes.inputs.mask["text"]).sum(1, keepdim=True)).numpy()
-        outputs = passes.probabilities[:, 1].numpy()
-        weights = passes.weights.numpy()
+        view = _passes(adapter, found.instances, places)
+        raw = (view.gradient_detached[0] * view.embeddings["text"].detach()).sum(-1).abs()
+        shares = (raw / (raw * view.inputs.mask["text"]).sum(1, keepdim=True)).numpy()
+        outputs = view.probabilities[:, 1].numpy()
+        weights = view.token_scores.numpy()
         searched = np.zeros((len(places), RESTARTS, weights.shape[1]))
         permutations = np.tile(np.arange(weights.shape[1]), (len(places), 100, 1))
         for b, i in enumerate(places):
@@ -130,7 +132,7 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
             permutations[b, :, :length] = stored.blocks("perm_index", i, 100)
             searched[b, :, :length] = stored.blocks("adv_attn", i, RESTARTS)
         moved = torch.from_numpy(np.take_along_axis(weights[:, None, :].repeat(100, 1), permutations, axis=2))
-        under = probabilities(passes.decode(moved[:, :, None]))[..., 1].numpy()
+        under = probabilities(view.decode(moved[:, :, None]))[..., 1].numpy()
         for b, i in enumerate(places):
             permuted.append(under[b] - stored.arrays["perm_outputs"][i])
             median = np.median(np.abs(under[b] - outputs[b]))
@@ -138,11 +140,11 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
 
         tried = torch.from_numpy(searched)
         tried = tried / tried.sum(-1, keepdim=True)
-        output = probabilities(passes.decode(tried[:, :, None]))
+        output = probabilities(view.decode(tried[:, :, None]))
         searches[0, places] = jensen_shannon(
-            tried, passes.reading[:, None, :].expand_as(tried), passes.real[:, None, :].expand_as(tried)
+            tried, view.attention[:, None, :].expand_as(tried), view.real[:, None, :].expand_as(tried)
         ).numpy()
-        searches[1, places] = total_variation(output, passes.probabilities[:, None, :].expand_as(output)).numpy()
+        searches[1, places] = total_variation(output, view.probabilities[:, None, :].expand_as(output)).numpy()
         divergence.append((searches[0, places] - stored.arrays["adv_jsd"][places]).ravel())
 
     change = found.vector("leave_one_out.inputs.change")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnaudit.records import Requirement, VerdictName
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, proportion_interval
 from attnaudit.statistics.sample_size import POWER, plan
 from attnaudit.statistics.verdict import decide
@@ -37,7 +37,7 @@ def population(shape: str) -> coverage.Population:
     return coverage.populations()[shape]
 
 
-def spread_of(values: Floats, shape: str, random: np.random.Generator) -> Spread | None:
+def spread_of(values: Floats, shape: str, random: np.random.Generator) -> IntervalEstimate | None:
     instances, _ = coverage.apart(len(values))
     groups = Groups.of(instances, np.ones(len(values), dtype=bool))
     if shape.startswith("share"):
@@ -45,10 +45,10 @@ def spread_of(values: Floats, shape: str, random: np.random.Generator) -> Spread
     return mean_interval(values, groups, confidence=0.95, generator=random)
 
 
-def verdict(values: Floats, spread: Spread | None, requirement: Requirement) -> VerdictName:
+def verdict(values: Floats, estimate: IntervalEstimate | None, requirement: Requirement) -> VerdictName:
     return decide(
         value=float(values.mean()),
-        interval=None if spread is None else spread.at(0.95),
+        interval=None if estimate is None else estimate.at(0.95),
         requirement=requirement,
         n=len(values),
         n_defined=len(values),
@@ -71,13 +71,13 @@ def run(shape: str, n: int, distance: float, trials: int) -> dict[str, Any]:
         threshold = truth - gap if right == "pass" else truth + gap
         requirement = Requirement(direction="at_least", value=threshold)
         values = drawn.at(random.random(n))
-        spread = spread_of(values, shape, random)
-        if spread is None or verdict(values, spread, requirement) != "inconclusive":
+        estimate = spread_of(values, shape, random)
+        if estimate is None or verdict(values, estimate, requirement) != "inconclusive":
             continue
         inconclusive += 1
         found = plan(
             value=float(values.mean()),
-            spread=spread,
+            estimate=estimate,
             requirement=requirement,
             confidence=0.95,
             fail_confidence=0.95,

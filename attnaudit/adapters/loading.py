@@ -128,8 +128,8 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
             "linear_decoder": ("decoder_weights",),
             "replays": ("replay", "replay_width"),
             "value_norms": ("transformed",),
-            "resumes": ("begin", "resume", "resume_width"),
-            "influences": ("begin", "influence"),
+            "shares_states": ("share", "logits_without", "variant_cost"),
+            "influences": ("share", "influence"),
             "retrains": ("retrain",),
         }
         required += [name for flag, names in declared.items() if getattr(capabilities, flag) for name in names]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.instances import Instance
+from attnaudit.progress import ProgressCallback
 from attnaudit.retraining import Retraining
 
 SiteKind = Literal["pool", "self", "cross"]
@@ -34,7 +35,8 @@ class Capabilities:
     beside the context, b differs by row and is what `decode` gives for weights of zero.
     replays: `replay()` gives the logits of other weights at one query of a site without what comes before it.
     value_norms: `transformed()` gives the value vectors after the output projection.
-    resumes: `begin` and `resume` give the logits of inputs that lack tokens, from states shared with the whole input.
+    shares_states: `share` and `logits_without` give the logits of inputs that lack tokens, from states
+        shared with the whole input.
     influences: `influence` gives how much of each hidden state comes from each token, without a graph.
     retrains: `retrain` trains another copy of the model.
     differentiable: gradients reach embeddings and replaced weights.
@@ -50,7 +52,7 @@ class Capabilities:
     linear_decoder: bool = False
     replays: bool = False
     value_norms: bool = False
-    resumes: bool = False
+    shares_states: bool = False
     influences: bool = False
     retrains: bool = False
     differentiable: bool = True
@@ -109,7 +111,7 @@ class Trace:
     attention: Mapping[str, Tensor]
     allowed: Mapping[str, Tensor]
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
-    beside: Tensor | None = None
+    decoder_condition: Tensor | None = None
     prefix: object = None
 
 
@@ -164,7 +166,7 @@ class ModelAdapter(Protocol):
         replaced (V, T) marks; length and positions stay."""
         ...
 
-    def decode(self, hidden: Tensor, weights: Tensor, beside: Tensor | None = None) -> Tensor:
+    def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
         """hidden (B, T, m), weights (B, V, T) -> logits (B, V, C), for V alternative attentions per row. beside: that
         of the trace; an adapter whose traces have none may leave the argument out."""
         ...
@@ -174,19 +176,23 @@ class ModelAdapter(Protocol):
         ...
 
 
-def decoded(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, beside: Tensor | None) -> Tensor:
+def decoded(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
     """`decode`, told what is beside the context where there is something."""
-    return adapter.decode(hidden, weights) if beside is None else adapter.decode(hidden, weights, beside)
+    return (
+        adapter.decode(hidden, weights)
+        if decoder_condition is None
+        else adapter.decode(hidden, weights, decoder_condition)
+    )
 
 
-def linear_decoder(adapter: ModelAdapter, hidden: Tensor, beside: Tensor | None) -> tuple[Tensor, Tensor]:
+def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Tensor | None) -> tuple[Tensor, Tensor]:
     """(C, m) and (B, C) of a decoder that is linear in the context, without a graph: its bias differs by row where
     something is beside the context."""
     weight, bias = (one.detach() for one in adapter.decoder_weights())
-    if beside is None:
+    if decoder_condition is None:
         return weight, bias.expand(len(hidden), -1)
     with torch.no_grad():
-        return weight, adapter.decode(hidden, torch.zeros_like(hidden[:, None, :, 0]), beside)[:, 0]
+        return weight, adapter.decode(hidden, torch.zeros_like(hidden[:, None, :, 0]), decoder_condition)[:, 0]
 
 
 class TransformerAdapter(ModelAdapter, Protocol):
@@ -211,33 +217,29 @@ class SharingAdapter(ModelAdapter, Protocol):
     """What an adapter may add whose model reads a text in order, such as a recurrent encoder or a causal Transformer:
     texts that lack tokens share states with the whole text. Each is used only if capabilities say so."""
 
-    def begin(self, inputs: Inputs) -> object:
+    def share(self, inputs: Inputs) -> object:
         """What the calls below share of one batch: its states, without a graph."""
         ...
 
-    def resume_width(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """(V,) as how many tokens of an ordinary pass a variant counts in one of `resume`: how many of them fit into
+    def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        """(V,) as how many tokens of an ordinary pass a variant of `logits_without` counts: how many of them fit into
         memory."""
         ...
 
-    def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
+    def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
         """rows (V,), keep (V, T) -> (V, C) logits: those of `run` on `keep(inputs, TEXT, rows, keep)`."""
         ...
 
-    def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
+    def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:
         """(B, P, T) ‖∂‖h_p‖/∂E_i‖ for every position p of the slice and every i, Euclidean norms; zero where either is
         padding."""
         ...
 
 
-#: (steps done, steps in all, what was last measured)
-Progress = Callable[[int, int, str], None]
-
-
 class RetrainableAdapter(ModelAdapter, Protocol):
     """What an adapter may add whose model can be trained anew; used only if capabilities say so."""
 
-    def retrain(self, retraining: Retraining, progress: Progress | None = None) -> ModelAdapter:
+    def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ModelAdapter:
         """Another copy of the model, trained as `retraining` says, in evaluation mode, as an adapter with the same
         classes, tokens and sites. The audited model is left as it is, and the same retraining gives the same copy:
         what is asked for again, for another check or data set, is best kept in memory. Writes no file. progress is to

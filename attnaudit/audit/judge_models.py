@@ -58,7 +58,7 @@ def judge_together(
         return found, skipped, taken
 
 
-def slim(record: CheckRecord) -> CheckRecord:
+def without_charts(record: CheckRecord) -> CheckRecord:
     """The record without its charts and instances."""
     return msgspec.structs.replace(
         record, distribution=None, charts=[], worst=[], token_columns=[], message=record.message.partition("\n")[0]

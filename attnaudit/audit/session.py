@@ -18,16 +18,15 @@ from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
+from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
 
-Progress = Callable[[int, int, str], None]
-
 
 @contextmanager
-def quiet() -> Iterator[Progress | None]:
+def quiet() -> Iterator[ProgressCallback | None]:
     """No progress."""
     yield None
 
@@ -46,7 +45,7 @@ class AuditSession:
         *,
         worker: str = "main",
         workers: int = 1,
-        progress: Callable[[], AbstractContextManager[Progress | None]] = quiet,
+        progress: Callable[[], AbstractContextManager[ProgressCallback | None]] = quiet,
     ) -> None:
         self.options = options
         self.folder = folder
@@ -76,7 +75,7 @@ class AuditSession:
 
     def judge(self, check: Any, model: str, data: str, *, test: str = "") -> CheckRecord:
         """The record of a check. Raises AuditError when the model or the data cannot be audited."""
-        measurements = self.measurements(model, data, check.wants())
+        measurements = self.measurements(model, data, check.needs_under_reading())
         record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gated)))
         return msgspec.structs.replace(record, test=test)
 

@@ -14,7 +14,7 @@ from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread, bracket
+from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 from attnaudit.statistics.intervals import mean_interval
 
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2)
@@ -140,10 +140,10 @@ class AdversarialDivergence(Check):
         upper: Floats,
         missing: NDArray[np.bool_],
         method: str,
-    ) -> Spread | None:
+    ) -> IntervalEstimate | None:
         groups = Groups.of(measurements.instances, ~missing)
 
-        def interval(values: Floats) -> Spread | None:
+        def interval(values: Floats) -> IntervalEstimate | None:
             return mean_interval(
                 values,
                 groups,

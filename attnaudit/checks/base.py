@@ -22,7 +22,7 @@ from attnaudit.registry import checks
 from attnaudit.seeding import keyed_generator
 from attnaudit.statistics import verdict as verdicts
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread, bracket, shifted
+from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket, shifted
 from attnaudit.statistics.intervals import mean_interval
 from attnaudit.statistics.sample_size import plan
 from attnaudit.statistics.threshold import Expression, parse
@@ -105,7 +105,7 @@ class Check:
         """The measures to take, by their plain names."""
         raise NotImplementedError
 
-    def wants(self) -> tuple[str, ...]:
+    def needs_under_reading(self) -> tuple[str, ...]:
         """The measures to take, under the reading of this check."""
         return tuple(named(need, self.reading or "") for need in self.needs())
 
@@ -156,10 +156,10 @@ class Check:
         said = self.description
         n, n_defined, lowest = len(measurements), int(found.defined.sum()), said.worst == "lowest"
         among = max(1, gated) if self.severity == "gate" else 1
-        spread = found.interval if found.value is not None else None
+        estimate = found.interval if found.value is not None else None
         strict = verdicts.fail_confidence(self.confidence, among)
-        interval = spread.at(self.confidence) if spread else None
-        fail_interval = spread.at(strict) if spread and requirement else None
+        interval = estimate.at(self.confidence) if estimate else None
+        fail_interval = estimate.at(strict) if estimate and requirement else None
         verdict, reason = verdicts.decide(
             value=found.value,
             interval=interval,
@@ -170,16 +170,16 @@ class Check:
             missing=found.missing,
         )
         planning = None
-        if verdict == "inconclusive" and requirement and spread and spread.narrows and found.value is not None:
+        if verdict == "inconclusive" and requirement and estimate and estimate.narrows and found.value is not None:
             planning = plan(
                 value=found.value,
-                spread=spread,
+                estimate=estimate,
                 requirement=requirement,
                 confidence=self.confidence,
                 fail_confidence=strict,
                 n=n_defined,
             )
-        note = "; ".join(part for part in (found.note, spread.caution if spread else "") if part)
+        note = "; ".join(part for part in (found.note, estimate.caution if estimate else "") if part)
         shown = worst(measurements, found, lowest=lowest)
         first = verdicts.headline(
             said.measured,
@@ -214,7 +214,7 @@ class Check:
             question=said.question,
             why=said.why,
             parameters=self.parameters,
-            needs=list(self.wants()),
+            needs=list(self.needs_under_reading()),
             verdict=verdict,
             severity=self.severity,
             inconclusive=self.inconclusive,
@@ -266,7 +266,7 @@ class Check:
         low, high = self.description.bounds
         least, most = asked.range(low, high)
 
-        def spread(values: Floats) -> Spread | None:
+        def estimate(values: Floats) -> IntervalEstimate | None:
             return mean_interval(
                 values - limit,
                 groups,
@@ -275,8 +275,8 @@ class Check:
                 bounds=(low - most, high - least),
             )
 
-        below = spread(found.values)
-        above = spread(np.fmax(found.values, found.upper)) if found.upper is not None else None
+        below = estimate(found.values)
+        above = estimate(np.fmax(found.values, found.upper)) if found.upper is not None else None
         paired = bracket(below, above) if below and above else below
         return (
             replace(

@@ -18,7 +18,7 @@ from attnaudit.errors import AuditError, CheckError, nearest, raised_at
 from attnaudit.readings import split
 from attnaudit.registry import checks
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, median_interval, proportion_interval
 
 Measure = Callable[[Measurements], ArrayLike]
@@ -82,7 +82,7 @@ class CustomCheck(Check):
             values_label=f"{self.definition.name} per instance",
         )
 
-    def _interval(self, measurements: Measurements, values: Floats, groups: Groups) -> Spread | None:
+    def _interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
         generator = self.generator(measurements, "interval")
         if self.definition.statistic == "median":
             return median_interval(values, groups, confidence=self.confidence)

@@ -20,7 +20,7 @@ from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, ratio_interval
 from attnaudit.statistics.verdict import noted
 
@@ -156,7 +156,7 @@ class Erasure(Check):
 
     def _against(
         self, measurements: Measurements, gain: Floats, shuffled: Floats, reach: Floats, groups: Groups
-    ) -> tuple[float | None, Spread | None, tuple[Reference, ...]]:
+    ) -> tuple[float | None, IntervalEstimate | None, tuple[Reference, ...]]:
         generator = self.generator(measurements, "interval")
         if self.against == "random":
             return (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Chart, Histogram, Reference, Shown
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 Detail = str | float | int | None
 SHOWN = 10
@@ -25,7 +25,7 @@ class Evidence:
     want of sources."""
 
     value: float | None
-    interval: Spread | None
+    interval: IntervalEstimate | None
     defined: NDArray[np.bool_]
     undefined: dict[str, int] = field(default_factory=dict)
     values: Floats | None = None

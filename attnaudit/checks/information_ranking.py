@@ -15,7 +15,7 @@ from attnaudit.engine.measurements import Floats, Measurements, Table
 from attnaudit.records import Chart, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import FEWEST_TO_HALVE, from_half_samples, half_samples
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 if TYPE_CHECKING:
     from attnaudit.metrics.ranked_information import InformationRanking as Ranking
@@ -195,7 +195,7 @@ def ranking_interval(
     confidence: float,
     generator: np.random.Generator,
     null: np.random.Generator,
-) -> Spread | None:
+) -> IntervalEstimate | None:
     """Interval of the weighted τ by subsampling half of the sources, the clusters kept.
 
     weights: (n, k), their rows and those of the ranking in the order of groups.rows. null: for the shuffles.
@@ -208,8 +208,8 @@ def ranking_interval(
     parts = [spot[rows] for rows in half_samples(groups, generator)]
     information = [_corrected(ranking.labels[:, part], ranking.outputs[part], null) for part in parts]
     found = _weighted(information, [weights[part].mean(0) for part in parts])
-    spread = from_half_samples(found, observed=ranking.weighted_tau, confidence=confidence, bounds=(-1.0, 1.0))
-    return replace(spread, caution=FEW_SOURCES) if spread is not None and len(groups) < ENOUGH_SOURCES else spread
+    estimate = from_half_samples(found, observed=ranking.weighted_tau, confidence=confidence, bounds=(-1.0, 1.0))
+    return replace(estimate, caution=FEW_SOURCES) if estimate is not None and len(groups) < ENOUGH_SOURCES else estimate
 
 
 def _corrected(

@@ -12,7 +12,7 @@ from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread, bracket
+from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 from attnaudit.statistics.intervals import mean_interval
 
 
@@ -78,7 +78,7 @@ def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> 
     missing = np.isnan(mean)
     groups = Groups.of(measurements.instances, np.logical_not(missing))
 
-    def spread(values: Floats) -> Spread | None:
+    def estimate(values: Floats) -> IntervalEstimate | None:
         return mean_interval(
             values,
             groups,
@@ -87,7 +87,7 @@ def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> 
             bounds=check.description.bounds,
         )
 
-    below, above = spread(mean), None if upper is None else spread(upper)
+    below, above = estimate(mean), None if upper is None else estimate(upper)
     interval = bracket(below, above) if below and above else below
     found = Evidence(
         value=mean_of(mean),

@@ -33,7 +33,7 @@ Need = Literal[
     "many_sites",
     "query",
     "replays",
-    "resumes",
+    "shares_states",
     "ships",
     "value_norms",
 ]
@@ -55,7 +55,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "many_sites": (lambda e: len(e.sites) > 1, "the model has one attention site"),
     "query": (lambda e: e.capabilities.query, "the capabilities say query=False"),
     "replays": (lambda e: e.capabilities.replays, "the capabilities say replays=False"),
-    "resumes": (lambda e: e.capabilities.resumes, "the capabilities say resumes=False"),
+    "shares_states": (lambda e: e.capabilities.shares_states, "the capabilities say shares_states=False"),
     "ships": (lambda e: isinstance(e.adapter, Ships), "the adapter has no shipped(): the model runs as it ships"),
     "value_norms": (lambda e: e.capabilities.value_norms, "the capabilities say value_norms=False"),
 }

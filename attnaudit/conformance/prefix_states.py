@@ -14,24 +14,24 @@ from attnaudit.conformance.sample_texts import Examples
 MEND = (
     "Name in lstm the one layer whose outputs, forwards then backwards, are the encoder's states with nothing added, "
     "or in reach how many tokens away a state may depend on; or leave them out. An adapter of one's own may say "
-    "resumes=False and influences=False."
+    "shares_states=False and influences=False."
 )
 
 
-@contract("deletion", "resumes")
+@contract("deletion", "shares_states")
 def check_resume(e: Examples) -> str:
-    """resume() gives the logits of run() on what keep() leaves."""
+    """logits_without() gives the logits of run() on what keep() leaves."""
     examples = e if e.thorough else e.few
     rows, keep = _variants(examples.inputs.mask[TEXT], examples.inputs.special[TEXT], 12 if e.thorough else 4)
     if not len(rows):
         return "no instance with two tokens to try on"
     adapter = cast(SharingAdapter, examples.adapter)
     with torch.no_grad():
-        found = adapter.resume(examples.inputs, adapter.begin(examples.inputs), rows, keep)
+        found = adapter.logits_without(examples.inputs, adapter.share(examples.inputs), rows, keep)
     require_same_logits(
         found,
         examples.run(examples.adapter.keep(examples.inputs, TEXT, rows, keep)).logits,
-        "resume() and run() on what keep() leaves differ",
+        "logits_without() and run() on what keep() leaves differ",
         MEND,
     )
     return f"states that are shared give the logits of shorter inputs ({len(rows)} variants)"
@@ -44,7 +44,7 @@ def check_influence(e: Examples) -> str:
     leaves, width = few.leaves(), few.inputs.mask[TEXT].shape[1]
     adapter = cast(SharingAdapter, few.adapter)
     with torch.no_grad():
-        found = adapter.influence(few.inputs, adapter.begin(few.inputs), slice(0, width))
+        found = adapter.influence(few.inputs, adapter.share(few.inputs), slice(0, width))
     with few.differentiating():
         trace = few.adapter.run(few.inputs, embeddings=leaves, hidden=True)
         norms = trace.hidden[few.sites[-1].key].norm(dim=-1)

@@ -144,7 +144,7 @@ def check_decode(e: Examples) -> str:
     mend = "They must be the decoder that run() uses, on the states that run(hidden=True) shows last."
     if e.capabilities.decodes:
         with torch.no_grad():
-            found = decoded(e.adapter, states, flat, e.trace.beside)
+            found = decoded(e.adapter, states, flat, e.trace.decoder_condition)
         if found.dim() != 3 or found.shape[:2] != flat.shape[:2]:
             raise BrokenContractError(
                 f"decode() returned shape {tuple(found.shape)}; expected (B, V, C) with (B, V) = "
@@ -153,7 +153,7 @@ def check_decode(e: Examples) -> str:
         for v, logits in enumerate(expected):
             require_same_logits(found[:, v], logits, "decode() and run() with the same attention differ", mend)
     if e.capabilities.linear_decoder:
-        weight, bias = linear_decoder(e.adapter, states, e.trace.beside)
+        weight, bias = linear_decoder(e.adapter, states, e.trace.decoder_condition)
         linear = (flat @ states) @ weight.T + bias[:, None]
         for v, logits in enumerate(expected):
             what = "decoder_weights() and run() with the same attention differ"

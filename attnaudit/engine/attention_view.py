@@ -35,7 +35,7 @@ Where = Literal["reading", "layer", "everywhere.live", "everywhere.frozen"]
 RowChange = Callable[[Tensor, Tensor, slice], Tensor]
 
 
-class Passes:
+class AttentionView:
     """What measures see. reading: as `scopes.expanded` gives it; "" is that of a pooled model."""
 
     def __init__(self, batch: Batch, reading: str = "") -> None:
@@ -76,7 +76,7 @@ class Passes:
     # -- what is shown --------------------------------------------------------------------------------------------
 
     @cached_property
-    def heads(self) -> Tensor:
+    def head_patterns(self) -> Tensor:
         """(B, H, T) float64 rows of the reading's heads at its query, special tokens included, detached. Of a mean over
         queries, that mean."""
         weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)].double()
@@ -90,28 +90,28 @@ class Passes:
         return index.expand(shape[0], shape[1], 1, shape[3])
 
     @cached_property
-    def weights(self) -> Tensor:
+    def token_scores(self) -> Tensor:
         """(B, T) float64 scores over all tokens that the reading gives, special ones included, before anything is left
         out: for plain attention the mean over the heads."""
         if self.named is None or self.named.kind == "attention":
-            return self.heads.mean(1)
+            return self.head_patterns.mean(1)
         return explained(self.batch, self.scope, self.named)
 
     @cached_property
     def head_mass(self) -> Tensor:
         """(B, H) weight of each of the reading's heads on real tokens."""
-        return (self.heads * self.batch.real_tokens[:, None]).sum(-1)
+        return (self.head_patterns * self.batch.real_tokens[:, None]).sum(-1)
 
     @cached_property
-    def head_readings(self) -> Tensor:
+    def head_attention(self) -> Tensor:
         """(B, H, T) each head's distribution over real tokens; their mean's where a head has nothing on them."""
-        kept, mass = self.heads * self.batch.real_tokens[:, None], self.head_mass[..., None]
-        return torch.where(mass > 0, kept / mass, self.token_reading[:, None])
+        kept, mass = self.head_patterns * self.batch.real_tokens[:, None], self.head_mass[..., None]
+        return torch.where(mass > 0, kept / mass, self.token_attention[:, None])
 
     @cached_property
-    def token_reading(self) -> Tensor:
+    def token_attention(self) -> Tensor:
         """(B, T) the heads' weights on real tokens, renormalised; `reading` where units are tokens."""
-        kept = self.heads.sum(1) * self.batch.real_tokens
+        kept = self.head_patterns.sum(1) * self.batch.real_tokens
         total = kept.sum(-1, keepdim=True)
         return torch.where(total > 0, kept / total, torch.full_like(kept, torch.nan))
 
@@ -119,9 +119,9 @@ class Passes:
         """(..., H, T) or, for all heads alike, (..., 1, T) distributions over real tokens, behind the B of the batch ->
         rows (..., H, T) in which special tokens keep their weight."""
         between = (1,) * (readings.dim() - 3)
-        heads = self.heads.reshape(len(self.heads), *between, *self.heads.shape[1:])
-        mass = self.head_mass.reshape(len(self.heads), *between, -1, 1)
-        real = self.batch.real_tokens.reshape(len(self.heads), *between, 1, -1)
+        heads = self.head_patterns.reshape(len(self.head_patterns), *between, *self.head_patterns.shape[1:])
+        mass = self.head_mass.reshape(len(self.head_patterns), *between, -1, 1)
+        real = self.batch.real_tokens.reshape(len(self.head_patterns), *between, 1, -1)
         return readings * mass + heads * ~real
 
     def shown(self, heads: Tensor) -> Tensor:
@@ -132,15 +132,15 @@ class Passes:
     def special_mass(self) -> Tensor:
         """(B,) share of the scores on special tokens and sinks."""
         plain = self.named is None or self.named.kind == "attention"
-        total = torch.ones_like(self.weights[:, 0]) if plain else self.weights.sum(1)
-        kept = (self.weights * self.batch.real_tokens).sum(1)
+        total = torch.ones_like(self.token_scores[:, 0]) if plain else self.token_scores.sum(1)
+        kept = (self.token_scores * self.batch.real_tokens).sum(1)
         return torch.where(total > 0, (total - kept) / total, torch.nan)
 
     @cached_property
-    def reading(self) -> Tensor:
+    def attention(self) -> Tensor:
         """(B, T) float64 distribution over the units, renormalised: what is shown as the explanation. NaN where nothing
         is on them."""
-        return self._shown(self.weights)
+        return self._shown(self.token_scores)
 
     def _shown(self, weights: Tensor) -> Tensor:
         kept = self.batch.together(weights)
@@ -163,7 +163,9 @@ class Passes:
             self.counts["decode"] += 1
             self.counts["backward"] += 1
             held = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
-            logits = protocol.decoded(self.adapter, self.hidden, held[:, None, :], self.batch.trace.beside)[:, 0, :]
+            logits = protocol.decoded(self.adapter, self.hidden, held[:, None, :], self.batch.trace.decoder_condition)[
+                :, 0, :
+            ]
             at = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), at, retain_graph=True)
         return at_inputs.double(), at_hidden.double()
@@ -191,7 +193,7 @@ class Passes:
             self.counts["influence"] += 1
             adapter = cast(SharingAdapter, self.adapter)
             with torch.no_grad():
-                block = adapter.influence(self.inputs, self.batch.begun, slice(position, min(width, position + count)))
+                block = adapter.influence(self.inputs, self.batch.shared, slice(position, min(width, position + count)))
             start, self._influences = position, (position, block)
         return self.batch.together(block[:, position - start].double().square()).sqrt()
 
@@ -215,8 +217,8 @@ class Passes:
         """order (B, V, T): positions, those that are not real tokens in place -> (B, V, C) logits with every head's
         weights in that order."""
         if self.scope.single and bool((self.free == self.batch.real_tokens[:, None]).all()):
-            shape = (*order.shape[:2], self.heads.shape[1], order.shape[2])
-            return self.decode(self.heads[:, None].expand(shape).gather(-1, order[:, :, None].expand(shape)))
+            shape = (*order.shape[:2], self.head_patterns.shape[1], order.shape[2])
+            return self.decode(self.head_patterns[:, None].expand(shape).gather(-1, order[:, :, None].expand(shape)))
         return self._with(order, lambda weights, free, o: interventions.permuted(weights, o[:, None, None, :], free))
 
     def put(self, shares: Tensor) -> Tensor:
@@ -228,7 +230,7 @@ class Passes:
         """As `put`, with nothing left on special tokens: all of every head's weight is so shared."""
         if not self.scope.single:
             return self.put(shares)
-        return self.decode(self._spread(shares)[:, :, None].expand(-1, -1, self.heads.shape[1], -1))
+        return self.decode(self._spread(shares)[:, :, None].expand(-1, -1, self.head_patterns.shape[1], -1))
 
     def put_on_tokens(self, shares: Tensor) -> Tensor:
         """As `put`, of shares (B, V, T) that need not sum to one, over real tokens."""
@@ -244,11 +246,11 @@ class Passes:
     def weight_left(self, gone: Tensor) -> Tensor:
         """gone (B, V, T): units -> (B, V) whether any weight is on the other tokens."""
         spread = gone.gather(2, self.batch.members[:, None].expand_as(gone)) & self.batch.real_tokens[:, None]
-        return self.heads.sum(1)[:, None, :].masked_fill(spread, 0.0).sum(-1) > 0
+        return self.head_patterns.sum(1)[:, None, :].masked_fill(spread, 0.0).sum(-1) > 0
 
     def _spread(self, shares: Tensor) -> Tensor:
         members = self.batch.members[:, None].expand_as(shares)
-        size = self.batch.together(torch.ones_like(self.weights))[:, None].expand_as(shares)
+        size = self.batch.together(torch.ones_like(self.token_scores))[:, None].expand_as(shares)
         return (shares / size.clamp_min(1)).gather(2, members) * self.batch.real_tokens[:, None]
 
     def _with(self, values: Tensor, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
@@ -256,7 +258,7 @@ class Passes:
         count, variants, width = values.shape
         if self.scope.single:
             flat = values.reshape(count * variants, width)
-            own = self.heads.repeat_interleave(variants, dim=0)[:, :, None, :]
+            own = self.head_patterns.repeat_interleave(variants, dim=0)[:, :, None, :]
             free = self.free.repeat_interleave(variants, dim=0)[:, :, None, :]
             changed = change(own, free, flat)[:, :, 0, :].reshape(count, variants, -1, width)
             return self.decode(changed)
@@ -312,7 +314,9 @@ class Passes:
         capabilities = self.adapter.capabilities
         if capabilities.decodes:
             self.counts["decode"] += 1
-            return protocol.decoded(self.adapter, self.hidden.detach(), narrow[:, :, 0], self.batch.beside).double()
+            return protocol.decoded(
+                self.adapter, self.hidden.detach(), narrow[:, :, 0], self.batch.decoder_condition
+            ).double()
         if capabilities.replays:
             self.counts["replay"] += 1
             adapter, queries = cast(TransformerAdapter, self.adapter), self.scope.queries(self.inputs)
@@ -350,7 +354,7 @@ class Passes:
         def decode(shares: Tensor) -> Tensor:
             return probabilities(self.decode_by_model(self.rows_of(shares[:, :, None])))
 
-        return vertices_and_edges(self.token_reading, self.probabilities, decode, self.free[:, 0])
+        return vertices_and_edges(self.token_attention, self.probabilities, decode, self.free[:, 0])
 
     @cached_property
     def token_logits(self) -> tuple[Tensor, Tensor] | None:
@@ -360,9 +364,9 @@ class Passes:
         if not self.adapter.capabilities.linear_decoder:
             return None
         hidden = self.hidden.detach()
-        weight, bias = (t.double() for t in protocol.linear_decoder(self.adapter, hidden, self.batch.beside))
+        weight, bias = (t.double() for t in protocol.linear_decoder(self.adapter, hidden, self.batch.decoder_condition))
         token_logits = hidden.double() @ weight.T
-        again = (self.weights[:, None, :] @ token_logits)[:, 0, :] + bias
+        again = (self.token_scores[:, None, :] @ token_logits)[:, 0, :] + bias
         gap = (probabilities(again) - self.probabilities).abs().max().item()
         if not gap <= TOLERANCE:
             raise AdapterError(

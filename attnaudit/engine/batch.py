@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.padding import repeated
-from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, Progress, SharingAdapter, Trace
+from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, ModelAdapter, SharingAdapter, Trace
 from attnaudit.instances import Instance
+from attnaudit.progress import ProgressCallback
 
 #: How tokens are taken away: their ids are removed and the rest encoded again, or become the model's mask id.
 Operator = Literal["deletion", "mask"]
@@ -85,7 +86,7 @@ class Batch:
         budget: int,
         counts: Counter[str],
         unit: Unit = "tokens",
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> None:
         self.adapter = adapter
         self.instances = instances
@@ -172,9 +173,9 @@ class Batch:
             return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
 
     @property
-    def beside(self) -> Tensor | None:
+    def decoder_condition(self) -> Tensor | None:
         """(B, q) what a pooled model's decoder reads beside the context, detached."""
-        return None if self.trace.beside is None else self.trace.beside.detach()
+        return None if self.trace.decoder_condition is None else self.trace.decoder_condition.detach()
 
     @cached_property
     def logits(self) -> Tensor:
@@ -319,7 +320,7 @@ class Batch:
 
         before, total: how many were run before these, and of how many these are."""
         total = total or len(rows)
-        if operator == "deletion" and self.adapter.capabilities.resumes:
+        if operator == "deletion" and self.adapter.capabilities.shares_states:
             return self._resumed(rows, keep, before, total)
         found = self._nothing(len(rows))
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
@@ -340,11 +341,11 @@ class Batch:
         return found
 
     @cached_property
-    def begun(self) -> object:
+    def shared(self) -> object:
         """What a recurrent adapter shares among the variants and the influences of this batch."""
         self._count_forward(len(self.instances))
         with torch.no_grad():
-            return cast(SharingAdapter, self.adapter).begin(self.inputs)
+            return cast(SharingAdapter, self.adapter).share(self.inputs)
 
     def _resumed(self, rows: Tensor, keep: Tensor, before: int, total: int) -> Tensor:
         """As `_run_erased` by deletion, from shared states."""
@@ -355,11 +356,11 @@ class Batch:
         gone = (mask & ~stays).int().argmax(1)
         order = (stays.sum(1) // BAND * -mask.shape[1] + gone).argsort(stable=True)
         with torch.no_grad():
-            widths = adapter.resume_width(self.inputs, self.begun, rows[order], stays[order])
+            widths = adapter.variant_cost(self.inputs, self.shared, rows[order], stays[order])
             for part in self._within_budget(order, widths.tolist()):
-                self.counts["resume"] += 1
+                self.counts["logits_without"] += 1
                 self.counts["resumed_rows"] += len(part)
-                logits = adapter.resume(self.inputs, self.begun, rows[part], stays[part])
+                logits = adapter.logits_without(self.inputs, self.shared, rows[part], stays[part])
                 found[part] = probabilities(logits)
                 before += len(part)
                 self.tell(before, total, ERASING)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.measurements import Measurements
 
 
@@ -44,12 +44,12 @@ class Measure(Protocol):
     def gradients(self) -> bool: ...
 
     @property
-    def reads(self) -> bool: ...
+    def depends_on_reading(self) -> bool: ...
 
     def start(self, lengths: Sequence[int]) -> None:
         """Called once, with the number of real tokens of every instance."""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
         """The columns of one batch; `columns` holds those of `requires`. May be called again after a lack of memory."""
         ...
 
@@ -66,7 +66,7 @@ class PerBatch:
     gradients: bool = False
 
     @property
-    def reads(self) -> bool:
+    def depends_on_reading(self) -> bool:
         return True
 
     def start(self, lengths: Sequence[int]) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnaudit.adapters.protocol import TEXT, ModelAdapter, Progress
-from attnaudit.engine.attention_view import Passes
+from attnaudit.adapters.protocol import TEXT, ModelAdapter
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch, Unit, full_precision
 from attnaudit.engine.columns import Columns, Measure
 from attnaudit.engine.failures import out_of_memory, with_its_row
@@ -23,6 +23,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.scopes import expanded, own_reading
 from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named, split
 from attnaudit.records import MeasureRecord
 from attnaudit.registry import measures
@@ -66,7 +67,7 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> tuple[
             measure: Measure = measures.get(family)(argument)
         except AuditError as error:
             raise CheckError(f"Need '{name}': {error}") from error
-        planned = Planned(measure, reading if measure.reads else "")
+        planned = Planned(measure, reading if measure.depends_on_reading else "")
         if planned.name in ordered:
             return
         for required in measure.requires:
@@ -119,7 +120,7 @@ def measure(
     device: str = "cpu",
     batch_tokens: int | None = None,
     unit: Unit = "tokens",
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     worker: str = "main",
 ) -> tuple[Measurements, MeasureRecord]:
     """Measure every need of every instance. The numbers are the same for any batch size, to float tolerance.
@@ -166,15 +167,17 @@ def measure(
             unit=unit,
             progress=progress,
         )
-        passes = {reading: Passes(batch, reading or own) for reading in {"", *(p.reading for p in ordered)}}
+        views = {reading: AttentionView(batch, reading or own) for reading in {"", *(p.reading for p in ordered)}}
         _refuse_bad(batch)
-        shared, found = Columns(), {reading: Columns() for reading in passes}
+        shared, found = Columns(), {reading: Columns() for reading in views}
         for planned in ordered:
             known = found[planned.reading]
-            columns = planned.measure.compute(passes[planned.reading], known if planned.measure.reads else shared)
-            if not planned.measure.reads:
+            columns = planned.measure.compute(
+                views[planned.reading], known if planned.measure.depends_on_reading else shared
+            )
+            if not planned.measure.depends_on_reading:
                 shared.update(columns)
-            for reading in found if not planned.measure.reads else (planned.reading,):
+            for reading in found if not planned.measure.depends_on_reading else (planned.reading,):
                 found[reading].update(columns)
             store.keep(positions, batch, columns, planned)
 
@@ -297,7 +300,7 @@ class _Store:
     def keep(self, positions: Sequence[int], batch: Batch, columns: Columns, planned: Planned) -> None:
         self.predicted[list(positions)] = batch.predicted.cpu().numpy()
         plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
-        if not planned.measure.reads:
+        if not planned.measure.depends_on_reading:
             self.shared.update(plain)
         names = {name: named(name, planned.reading) for name in plain}
         for name, scalar in columns.scalars.items():

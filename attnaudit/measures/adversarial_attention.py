@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import probabilities
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import AdapterError, CheckError
@@ -30,10 +30,10 @@ ROUNDING = 1e-5
 JAIN_WALLACE = "jain_wallace"
 
 
-def searchable(passes: Passes) -> bool:
+def searchable(view: AttentionView) -> bool:
     """Whether the reading is plain attention, one row per head, so that other weights can be put in its place."""
-    plain = passes.named is None or passes.named.kind == "attention"
-    return plain and passes.scope.single
+    plain = view.named is None or view.named.kind == "attention"
+    return plain and view.scope.single
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +49,27 @@ class Adversarial(PerBatch):
     epsilon: float
     preset: str = ""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        real, reading = passes.real, passes.reading
-        if not searchable(passes):
-            nothing = torch.full_like(passes.special_mass, torch.nan)
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        real, reading = view.real, view.attention
+        if not searchable(view):
+            nothing = torch.full_like(view.special_mass, torch.nan)
             names = ("jsd", "most", "share", "tvd", "upper")
             return Columns(
                 scalars={f"{self.name}.{name}": nothing for name in names},
                 tokens={f"{self.name}.attention": torch.full_like(reading, torch.nan)},
                 facts={self._fact: "not possible for this reading"},
             )
-        heads, upper, method = self._find(passes)
-        found = passes.shown(heads)
-        single = passes.lengths < 2
+        heads, upper, method = self._find(view)
+        found = view.shown(heads)
+        single = view.lengths < 2
         jsd = jensen_shannon(found, reading, real).masked_fill(single, torch.nan)
         most = largest_jensen_shannon(reading, real).masked_fill(single, torch.nan)
-        output = probabilities(passes.decode_by_model(heads[:, None]))[:, 0, :]
-        moved = total_variation(output, passes.probabilities)
+        output = probabilities(view.decode_by_model(heads[:, None]))[:, 0, :]
+        moved = total_variation(output, view.probabilities)
         beyond = moved > self.epsilon + ROUNDING
         if bool(beyond.any()):
             row = int(beyond.int().argmax())
-            one = passes.instances[row]
+            one = view.instances[row]
             raise AdapterError(
                 f"{one.where or one.id}: adversarial attention found at ε={self.epsilon:g} moves the model's own "
                 f"output by {moved[row].item():.6f}. The decoder is not the function of weights and states it was said "
@@ -91,17 +91,17 @@ class Adversarial(PerBatch):
     def _fact(self) -> str:
         return ".".join(part for part in ("adversarial", self.preset, "method") if part)
 
-    def _find(self, passes: Passes) -> tuple[Tensor, Tensor, str]:
+    def _find(self, view: AttentionView) -> tuple[Tensor, Tensor, str]:
         """(B, H, T) rows of the heads, special tokens included; bound; method."""
-        nothing = torch.full_like(passes.special_mass, torch.nan)
+        nothing = torch.full_like(view.special_mass, torch.nan)
         if self.preset:
-            return self._descend(passes, settings=self.preset), nothing, "searched"
-        real, reading = passes.free[:, 0], passes.token_reading
-        if passes.token_logits is not None:
-            token_logits, bias = passes.token_logits
+            return self._descend(view, settings=self.preset), nothing, "searched"
+        real, reading = view.free[:, 0], view.token_attention
+        if view.token_logits is not None:
+            token_logits, bias = view.token_logits
             # Special tokens keep their mass: they shift the bias, and the rest of the logit shrinks.
-            kept = 1 - passes.special_mass
-            shift = ((passes.weights * ~real)[:, None, :] @ token_logits)[:, 0, :] + bias
+            kept = 1 - view.special_mass
+            shift = ((view.token_scores * ~real)[:, None, :] @ token_logits)[:, 0, :] + bias
             token_logits = token_logits * kept[:, None, None]
             if token_logits.shape[-1] <= 2:
                 if token_logits.shape[-1] == 1:
@@ -109,36 +109,36 @@ class Adversarial(PerBatch):
                 else:
                     slope, offset = token_logits[..., 1] - token_logits[..., 0], shift[..., 1] - shift[..., 0]
                 attention, jsd = exact_adversarial_attention(reading, slope, offset, self.epsilon, real)
-                return passes.rows_of(attention[:, None]), jsd, "exact"
+                return view.rows_of(attention[:, None]), jsd, "exact"
             bound = adversarial_upper_bound(reading, token_logits, shift, self.epsilon, real)
-            return self._search(passes), bound, "bracketed"
-        return self._search(passes), nothing, "searched"
+            return self._search(view), bound, "bracketed"
+        return self._search(view), nothing, "searched"
 
-    def _search(self, passes: Passes) -> Tensor:
+    def _search(self, view: AttentionView) -> Tensor:
         """By gradient; where a model of two classes must be run for it, among vertices and edges first, and by gradient
         only for batches in which some instance has no feasible one."""
-        if passes.probabilities.shape[-1] == 2 and not passes.adapter.capabilities.decodes:
-            point, feasible = passes.edges.best(self.epsilon)
-            if bool((feasible | passes.reading.isnan().all(1) | (passes.lengths < 2)).all()):
-                return passes.rows_of(point[:, None])
-            found = self._descend(passes, settings="brief")
-            return torch.where(feasible[:, None, None], passes.rows_of(point[:, None]), found)
-        return self._descend(passes, settings="default")
+        if view.probabilities.shape[-1] == 2 and not view.adapter.capabilities.decodes:
+            point, feasible = view.edges.best(self.epsilon)
+            if bool((feasible | view.attention.isnan().all(1) | (view.lengths < 2)).all()):
+                return view.rows_of(point[:, None])
+            found = self._descend(view, settings="brief")
+            return torch.where(feasible[:, None, None], view.rows_of(point[:, None]), found)
+        return self._descend(view, settings="default")
 
-    def _descend(self, passes: Passes, *, settings: str) -> Tensor:
+    def _descend(self, view: AttentionView, *, settings: str) -> Tensor:
         def decode(weights: Tensor) -> Tensor:
-            return probabilities(passes.decode_differentiably(passes.rows_of(weights)))
+            return probabilities(view.decode_differentiably(view.rows_of(weights)))
 
         found = search(
-            passes.head_readings,
+            view.head_attention,
             decode,
             self.epsilon,
-            passes.free[:, 0],
+            view.free[:, 0],
             settings=PRESETS[settings],
-            seeds=[keyed_integer(passes.seed, self.name, one.id) for one in passes.instances],
-            shares=passes.head_mass,
+            seeds=[keyed_integer(view.seed, self.name, one.id) for one in view.instances],
+            shares=view.head_mass,
         )
-        return passes.rows_of(found.heads)
+        return view.rows_of(found.heads)
 
 
 @measures.register("adversarial")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import probabilities
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.measures.erasure_curves import orders_tokens, random_orders, ranked
@@ -21,47 +21,47 @@ from attnaudit.registry import measures
 DRAWS = 10
 
 
-def flips(passes: Passes, gone: Tensor) -> Tensor:
+def flips(view: AttentionView, gone: Tensor) -> Tensor:
     """(B, V, T) weights to set to zero -> (B, V) whether the decision is another one. False where no weight is left:
     nothing is then decided."""
-    logits, left = passes.without(gone)
-    return (probabilities(logits).argmax(-1) != passes.predicted[:, None]) & left
+    logits, left = view.without(gone)
+    return (probabilities(logits).argmax(-1) != view.predicted[:, None]) & left
 
 
-def defined(passes: Passes) -> Tensor:
+def defined(view: AttentionView) -> Tensor:
     """(B,) True where a weight can go and another one stays."""
-    top = passes.reading.nan_to_num(0.0).argmax(1, keepdim=True)
-    gone = torch.zeros_like(passes.real).scatter(1, top, True)
-    return orders_tokens(passes) & passes.weight_left(gone[:, None, :])[:, 0]
+    top = view.attention.nan_to_num(0.0).argmax(1, keepdim=True)
+    gone = torch.zeros_like(view.real).scatter(1, top, True)
+    return orders_tokens(view) & view.weight_left(gone[:, None, :])[:, 0]
 
 
-def weight_gradient(passes: Passes) -> tuple[Tensor, Tensor]:
+def weight_gradient(view: AttentionView) -> tuple[Tensor, Tensor]:
     """(B, T) Σ_h ∂p/∂α_h and Σ_h α_h·∂p/∂α_h of the predicted class's probability p, every weight free and states
     fixed; signed, by unit. NaN for an adapter that does not differentiate, and for a reading of several rows."""
-    if not passes.adapter.capabilities.differentiable or not passes.scope.single:
-        nothing = torch.full_like(passes.weights, torch.nan)
+    if not view.adapter.capabilities.differentiable or not view.scope.single:
+        nothing = torch.full_like(view.token_scores, torch.nan)
         return nothing, nothing
-    weights = passes.heads.clone().requires_grad_(True)
+    weights = view.head_patterns.clone().requires_grad_(True)
     with torch.enable_grad():
-        output = probabilities(passes.decode_differentiably(weights[:, None]))[:, 0, :]
-        passes.counts["backward"] += 1
-        (slope,) = torch.autograd.grad(output.gather(1, passes.predicted[:, None]).sum(), weights)
+        output = probabilities(view.decode_differentiably(weights[:, None]))[:, 0, :]
+        view.counts["backward"] += 1
+        (slope,) = torch.autograd.grad(output.gather(1, view.predicted[:, None]).sum(), weights)
     slope = slope.detach().double()
-    return passes.batch.together(slope.sum(1)), passes.batch.together((slope * passes.heads).sum(1))
+    return view.batch.together(slope.sum(1)), view.batch.together((slope * view.head_patterns).sum(1))
 
 
-def fraction_to_flip(passes: Passes, order: Tensor) -> Tensor:
+def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
     """(B, T) positions -> (B,) the least share k/n of weights whose removal in that order flips the decision; 1 where
     it never flips while any weight is left."""
-    width = passes.real.shape[1]
+    width = view.real.shape[1]
     place = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))
-    lengths = passes.lengths
+    lengths = view.lengths
     found = lengths.clone()
-    step = passes.at_once
+    step = view.at_once
     for start in range(1, width, step):
         removed = torch.arange(start, min(width, start + step), device=order.device)
-        gone = (place[:, None, :] < removed[:, None]) & passes.real[:, None, :]
-        moved = flips(passes, gone) & (removed < lengths[:, None])
+        gone = (place[:, None, :] < removed[:, None]) & view.real[:, None, :]
+        moved = flips(view, gone) & (removed < lengths[:, None])
         earliest = torch.where(moved, removed, lengths[:, None]).amin(1)
         found = torch.minimum(found, earliest)
     return found.double() / lengths
@@ -72,19 +72,19 @@ class Flip(PerBatch):
     weights), .attention_x_gradient, .random (mean over random orders), .shuffled (the first of these). 1: it never
     flips."""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        slope, product = weight_gradient(passes)
-        undefined = ~defined(passes)
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        slope, product = weight_gradient(view)
+        undefined = ~defined(view)
         scores = {
-            "attention": passes.reading,
+            "attention": view.attention,
             "gradient": slope,
             "attention_x_gradient": product,
         }
-        found = {name: fraction_to_flip(passes, ranked(passes, score)) for name, score in scores.items()}
+        found = {name: fraction_to_flip(view, ranked(view, score)) for name, score in scores.items()}
         for name in ("gradient", "attention_x_gradient"):
-            found[name] = found[name].masked_fill((slope.isnan() & passes.real).any(1), torch.nan)
-        drawn = random_orders(passes, DRAWS, "flip")
-        by_chance = torch.stack([fraction_to_flip(passes, drawn[:, d]) for d in range(DRAWS)])
+            found[name] = found[name].masked_fill((slope.isnan() & view.real).any(1), torch.nan)
+        drawn = random_orders(view, DRAWS, "flip")
+        by_chance = torch.stack([fraction_to_flip(view, drawn[:, d]) for d in range(DRAWS)])
         found |= {"random": by_chance.mean(0), "shuffled": by_chance[0]}
         return Columns(scalars={f"{self.name}.{k}": v.masked_fill(undefined, torch.nan) for k, v in found.items()})
 
@@ -94,18 +94,18 @@ class TopToken(PerBatch):
     the share of the other tokens whose removal alone does so, which is the chance of one drawn at random. .any: 1 where
     some token's does."""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        rows, width = passes.real.shape
-        single = torch.zeros((rows, width), dtype=torch.float64, device=passes.device)
-        step = passes.at_once
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        rows, width = view.real.shape
+        single = torch.zeros((rows, width), dtype=torch.float64, device=view.device)
+        step = view.at_once
         for start in range(0, width, step):
-            here = torch.arange(start, min(width, start + step), device=passes.device)
-            gone = torch.zeros((rows, len(here), width), dtype=torch.bool, device=passes.device)
+            here = torch.arange(start, min(width, start + step), device=view.device)
+            gone = torch.zeros((rows, len(here), width), dtype=torch.bool, device=view.device)
             gone[:, torch.arange(len(here), device=here.device), here] = True
-            single[:, here] = (flips(passes, gone) & passes.real[:, here]).double()
-        top = single.gather(1, ranked(passes, passes.reading)[:, :1])[:, 0]
-        undefined = ~defined(passes)
-        others = (single.sum(1) - top) / (passes.lengths - 1).clamp_min(1)
+            single[:, here] = (flips(view, gone) & view.real[:, here]).double()
+        top = single.gather(1, ranked(view, view.attention)[:, :1])[:, 0]
+        undefined = ~defined(view)
+        others = (single.sum(1) - top) / (view.lengths - 1).clamp_min(1)
         return Columns(
             scalars={
                 f"{self.name}.attention": top.masked_fill(undefined, torch.nan),

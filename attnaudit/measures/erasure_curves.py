@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Operator
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError, nearest
@@ -30,31 +30,31 @@ TIED = 1e-6
 OPERATORS: dict[str, Operator] = {"deletion": "deletion", "mask": "mask"}
 
 
-def random_orders(passes: Passes, draws: int, purpose: str) -> Tensor:
+def random_orders(view: AttentionView, draws: int, purpose: str) -> Tensor:
     """(B, draws, T) positions: the real tokens in an order drawn from the seed and the instance's id, then the rest."""
-    rows, width = passes.real.shape
+    rows, width = view.real.shape
     keys = np.full((rows, draws, width), 2.0)
-    for b, row in enumerate(passes.real.cpu().numpy()):
-        generator = keyed_generator(passes.seed, purpose, passes.instances[b].id)
+    for b, row in enumerate(view.real.cpu().numpy()):
+        generator = keyed_generator(view.seed, purpose, view.instances[b].id)
         keys[b][:, row.nonzero()[0]] = generator.random((draws, int(row.sum())))
-    return torch.from_numpy(keys.argsort(axis=2, kind="stable")).to(passes.device)
+    return torch.from_numpy(keys.argsort(axis=2, kind="stable")).to(view.device)
 
 
-def ranked(passes: Passes, scores: Tensor) -> Tensor:
+def ranked(view: AttentionView, scores: Tensor) -> Tensor:
     """(B, T) positions: the real tokens from the highest score to the lowest, then the rest. Ties are in an order drawn
     from the seed and the instance's id, since the place of a token says nothing about it. NaN counts as lowest."""
-    known = torch.where(passes.real & ~scores.isnan(), scores.double(), torch.full_like(scores.double(), -torch.inf))
-    shuffle = random_orders(passes, 1, "ties")[:, 0]
+    known = torch.where(view.real & ~scores.isnan(), scores.double(), torch.full_like(scores.double(), -torch.inf))
+    shuffle = random_orders(view, 1, "ties")[:, 0]
     best = known.gather(1, shuffle).sort(dim=1, descending=True, stable=True).indices
     return shuffle.gather(1, best)
 
 
-def orders_tokens(passes: Passes) -> Tensor:
+def orders_tokens(view: AttentionView) -> Tensor:
     """(B,) True where attention orders the tokens at all: two or more of them, weights on them, not all equal."""
-    reading = passes.reading.nan_to_num(0.0)
+    reading = view.attention.nan_to_num(0.0)
     highest = reading.amax(1)
-    lowest = reading.masked_fill(~passes.real, torch.inf).amin(1)
-    return (passes.lengths > 1) & (highest - lowest > TIED * highest)
+    lowest = reading.masked_fill(~view.real, torch.inf).amin(1)
+    return (view.lengths > 1) & (highest - lowest > TIED * highest)
 
 
 def first(order: Tensor, counts: Tensor) -> Tensor:
@@ -81,17 +81,17 @@ class Erasure(PerBatch):
     operator: Operator
     keeps: bool
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        rows = len(passes.instances)
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        rows = len(view.instances)
         shape = (rows, 2 + DRAWS, len(PERCENTS))
-        fall = torch.full(shape, torch.nan, dtype=torch.float64, device=passes.device)
+        fall = torch.full(shape, torch.nan, dtype=torch.float64, device=view.device)
         changed = fall.clone()
-        chosen = orders_tokens(passes).nonzero()[:, 0]
-        able = passes.batch.can_erase(self.operator)
+        chosen = orders_tokens(view).nonzero()[:, 0]
+        able = view.batch.can_erase(self.operator)
         if able and len(chosen):
-            output = self._outputs(passes, chosen)
-            predicted = passes.predicted[chosen]
-            before = passes.probabilities[chosen, predicted]
+            output = self._outputs(view, chosen)
+            predicted = view.predicted[chosen]
+            before = view.probabilities[chosen, predicted]
             index = predicted[:, None, None, None].expand(*output.shape[:3], 1)
             fall[chosen] = before[:, None, None] - output.gather(3, index)[..., 0]
             changed[chosen] = (output.argmax(-1) != predicted[:, None, None]).double()
@@ -105,18 +105,18 @@ class Erasure(PerBatch):
         lacking = {} if able else {f"erasure.{self.operator}": "not possible"}
         return Columns(scalars=scalars, vectors=vectors, facts=lacking)
 
-    def _outputs(self, passes: Passes, chosen: Tensor) -> Tensor:
+    def _outputs(self, view: AttentionView, chosen: Tensor) -> Tensor:
         """(b, 2 + DRAWS, 5, C) class probabilities of the chosen instances without, or with only, the first tokens."""
-        alone = passes.batch.substituted if self.operator == "mask" else passes.batch.deleted
-        predicted = passes.predicted[:, None, None].expand(*passes.real.shape, 1)
-        support = passes.probabilities.gather(1, passes.predicted[:, None]) - alone.gather(2, predicted)[..., 0]
-        orders = torch.stack([ranked(passes, passes.reading), ranked(passes, support)], dim=1)
-        orders = torch.cat([orders, random_orders(passes, DRAWS, "erasure")], dim=1)[chosen]
-        counts = counts_at(passes.lengths[chosen])[:, None, :].expand(-1, orders.shape[1], -1)
+        alone = view.batch.substituted if self.operator == "mask" else view.batch.deleted
+        predicted = view.predicted[:, None, None].expand(*view.real.shape, 1)
+        support = view.probabilities.gather(1, view.predicted[:, None]) - alone.gather(2, predicted)[..., 0]
+        orders = torch.stack([ranked(view, view.attention), ranked(view, support)], dim=1)
+        orders = torch.cat([orders, random_orders(view, DRAWS, "erasure")], dim=1)[chosen]
+        counts = counts_at(view.lengths[chosen])[:, None, :].expand(-1, orders.shape[1], -1)
         taken = first(orders, counts)
         keep = taken if self.keeps else ~taken
         row = chosen[:, None, None].expand(taken.shape[:3]).reshape(-1)
-        output = passes.batch.erased(row, keep.reshape(-1, keep.shape[-1]), self.operator)
+        output = view.batch.erased(row, keep.reshape(-1, keep.shape[-1]), self.operator)
         return output.reshape(*taken.shape[:3], -1)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError, nearest
 from attnaudit.registry import measures
@@ -38,16 +38,16 @@ class Gradient(PerBatch):
     gradients: bool = True
 
     @property
-    def reads(self) -> bool:
+    def depends_on_reading(self) -> bool:
         return self.place == "hidden"
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        pair = passes.gradient_detached if self.detached else passes.gradient
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        pair = view.gradient_detached if self.detached else view.gradient
         slope = pair[PLACES.index(self.place)]
-        at = passes.embeddings[TEXT] if self.place == "inputs" else passes.hidden
-        product = passes.batch.together((slope * at.detach().double()).sum(-1)).abs()
-        scores = passes.norms_of(slope) if self.norm else product
-        return Columns(tokens={self.name: normalised(scores, passes.real)})
+        at = view.embeddings[TEXT] if self.place == "inputs" else view.hidden
+        product = view.batch.together((slope * at.detach().double()).sum(-1)).abs()
+        scores = view.norms_of(slope) if self.norm else product
+        return Columns(tokens={self.name: normalised(scores, view.real)})
 
 
 def _place(name: str, place: str) -> str:

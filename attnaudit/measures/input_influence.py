@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError
 from attnaudit.measures.gradient import normalised
@@ -18,8 +18,8 @@ class Influence(PerBatch):
     influence of each token on its own state, ‖∂‖h_i‖₂/∂E_i‖₂ normalised over i. The (B, T, T) influences are never
     held: one position at a time."""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        real, lengths = passes.real, passes.lengths
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        real, lengths = view.real, view.lengths
         entropy = torch.zeros(real.shape[0], dtype=torch.float64, device=real.device)
         own, rival = torch.zeros_like(entropy), torch.zeros_like(entropy)
         on_own = torch.zeros(real.shape, dtype=torch.float64, device=real.device)
@@ -28,7 +28,7 @@ class Influence(PerBatch):
             here = real[:, p]
             if not bool(here.any()):
                 continue
-            influence = passes.influence(p)
+            influence = view.influence(p)
             on_own[:, p] = torch.where(here, influence[:, p], 0.0)
             shares = normalised(influence, real)
             nothing = nothing | (here & shares[:, p].isnan())
@@ -38,7 +38,7 @@ class Influence(PerBatch):
             entropy += torch.where(here, normalized_entropy(kept, real).nan_to_num(0.0), 0.0)
             own += torch.where(here, kept[:, p], 0.0)
             rival += torch.where(here, others.amax(1), 0.0)
-            passes.batch.tell(p + 1, real.shape[1], "influences on hidden states")
+            view.batch.tell(p + 1, real.shape[1], "influences on hidden states")
         undefined = (lengths < 2) | nothing
         scalars = {
             "entropy": entropy / lengths,
@@ -59,9 +59,9 @@ def influence(argument: str) -> Measure:
 class Entropy(PerBatch):
     """H̃ of a feature importance over the real tokens; undefined with one token or where the importance is."""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
         scores = columns.tokens[self.requires[0]]
-        return Columns(scalars={self.name: normalized_entropy(scores, passes.real)})
+        return Columns(scalars={self.name: normalized_entropy(scores, view.real)})
 
 
 @measures.register("entropy")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import probabilities
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError, nearest
@@ -23,10 +23,10 @@ from attnaudit.registry import measures
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 
 
-def _change(variants: Tensor, passes: Passes) -> Tensor:
+def _change(variants: Tensor, view: AttentionView) -> Tensor:
     """(B, T, C) class probabilities -> (B, T) total variation to the clean ones."""
-    clean = passes.probabilities[:, None, :]
-    rounding = ROUNDING * passes.logits.abs().amax(1, keepdim=True).clamp(min=1)
+    clean = view.probabilities[:, None, :]
+    rounding = ROUNDING * view.logits.abs().amax(1, keepdim=True).clamp(min=1)
     same = (variants.log() - clean.log()).abs().amax(-1) <= rounding
     return (0.5 * (variants - clean).abs().sum(-1)).masked_fill(same, 0.0)
 
@@ -41,11 +41,11 @@ class DeleteToken(PerBatch):
     """Physical deletion on ids. Undefined with a single real token."""
 
     @property
-    def reads(self) -> bool:
+    def depends_on_reading(self) -> bool:
         return False
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        return _columns(self.name, _change(passes.batch.deleted, passes), passes.real)
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        return _columns(self.name, _change(view.batch.deleted, view), view.real)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +53,19 @@ class DropState(PerBatch):
     """h_i dropped, remaining weights renormalised. Where one token holds all attention nothing remains to
     renormalise: the context is then zero. Undefined with a single real token, as at inputs."""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        count, t = passes.real.shape
-        found = torch.full((count, t), torch.nan, dtype=torch.float64, device=passes.device)
-        rows, gone = (passes.real & (passes.lengths > 1)[:, None]).nonzero(as_tuple=True)
-        per_row = passes.at_once
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        count, t = view.real.shape
+        found = torch.full((count, t), torch.nan, dtype=torch.float64, device=view.device)
+        rows, gone = (view.real & (view.lengths > 1)[:, None]).nonzero(as_tuple=True)
+        per_row = view.at_once
         for start in range(0, t, per_row):
             stop = min(t, start + per_row)
-            dropped = torch.zeros((count, stop - start, t), dtype=torch.bool, device=passes.device)
+            dropped = torch.zeros((count, stop - start, t), dtype=torch.bool, device=view.device)
             dropped[:, torch.arange(stop - start), torch.arange(start, stop)] = True
-            change = _change(probabilities(passes.without(dropped)[0]), passes)
+            change = _change(probabilities(view.without(dropped)[0]), view)
             inside = (gone >= start) & (gone < stop)
             found[rows[inside], gone[inside]] = change[rows[inside], gone[inside] - start]
-        return _columns(self.name, found, passes.real)
+        return _columns(self.name, found, view.real)
 
 
 @measures.register("leave_one_out")

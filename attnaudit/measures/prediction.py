@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError
 from attnaudit.registry import measures
@@ -12,13 +12,13 @@ class Prediction(PerBatch):
     """probabilities (C,) and logits of each instance; truncated: 1 where its text was cut, if the adapter says so."""
 
     @property
-    def reads(self) -> bool:
+    def depends_on_reading(self) -> bool:
         return False
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        truncated = passes.inputs.extra.get("truncated")
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        truncated = view.inputs.extra.get("truncated")
         return Columns(
-            vectors={"probabilities": passes.probabilities, "logits": passes.logits},
+            vectors={"probabilities": view.probabilities, "logits": view.logits},
             scalars={} if truncated is None else {"truncated": truncated.double()},
         )
 
@@ -26,10 +26,10 @@ class Prediction(PerBatch):
 class Attention(PerBatch):
     """The reading: attention renormalised over real tokens, its largest weight, and the mass on special tokens."""
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
         return Columns(
-            tokens={"attention": passes.reading},
-            scalars={"attention.max": passes.reading.amax(1), "attention.special_mass": passes.special_mass},
+            tokens={"attention": view.attention},
+            scalars={"attention.max": view.attention.amax(1), "attention.special_mass": view.special_mass},
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.columns import Columns, Measure
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError, nearest
@@ -66,7 +66,7 @@ class Retained:
 
     requires: tuple[str, ...] = ()
     gradients = False
-    reads = True
+    depends_on_reading = True
 
     def __init__(self, words: str) -> None:
         self.name = f"retained.{words}"
@@ -88,12 +88,12 @@ class Retained:
                 self._kept[generator.choice(total, size=MOST_OCCURRENCES, replace=False)] = True
         return self._kept
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        kept = self._chosen(passes.seed)
-        ids = passes.inputs.ids[TEXT].cpu().numpy()
-        embeddings = passes.embeddings[TEXT].detach().float().cpu().numpy()
-        states = passes.hidden.detach().float().cpu().numpy()
-        for b, (position, row) in enumerate(zip(passes.positions, passes.real.cpu().numpy(), strict=True)):
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        kept = self._chosen(view.seed)
+        ids = view.inputs.ids[TEXT].cpu().numpy()
+        embeddings = view.embeddings[TEXT].detach().float().cpu().numpy()
+        states = view.hidden.detach().float().cpu().numpy()
+        for b, (position, row) in enumerate(zip(view.positions, view.real.cpu().numpy(), strict=True)):
             where = row.nonzero()[0][kept[self._offsets[position] : self._offsets[position + 1]]]
             self._rows[position] = (ids[b, where].astype(np.int64), embeddings[b, where], states[b, where])
         return Columns()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.protocol import ModelAdapter
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.columns import Columns, Measure
 from attnaudit.engine.measurements import Measurements
@@ -73,7 +73,7 @@ class Randomised:
     name = "randomised"
     requires: tuple[str, ...] = ("gradient.meister.inputs",)
     gradients = True
-    reads = True
+    depends_on_reading = True
 
     def __init__(self) -> None:
         self._values: list[dict[str, Tensor]] = []
@@ -81,22 +81,22 @@ class Randomised:
     def start(self, lengths: object) -> None:
         self._values = []
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
         if not self._values:
-            parameters = parameters_of(passes.adapter)
+            parameters = parameters_of(view.adapter)
             self._values = [
-                {name: drawn_again(name, p, seed=passes.seed, copy=copy) for name, p in parameters.items()}
+                {name: drawn_again(name, p, seed=view.seed, copy=copy) for name, p in parameters.items()}
                 for copy in range(COPIES)
             ]
         rows: dict[str, list[Tensor]] = {
-            "attention": [passes.reading],
+            "attention": [view.attention],
             "gradient": [columns.tokens["gradient.meister.inputs"]],
         }
         for values in self._values:
-            attention, gradient = self._copy(passes, values)
+            attention, gradient = self._copy(view, values)
             rows["attention"].append(attention)
             rows["gradient"].append(gradient)
-        real, undefined = passes.real, passes.lengths < 2
+        real, undefined = view.real, view.lengths < 2
         scalars: dict[str, Tensor] = {}
         for what, (own, *copies) in rows.items():
             for name, compare in (("tau", kendall_tau_b), ("jsd", jensen_shannon)):
@@ -108,21 +108,21 @@ class Randomised:
                 scalars[f"{self.name}.{what}.{name}.floor"] = between.masked_fill(undefined, torch.nan)
         return Columns(scalars=scalars)
 
-    def _copy(self, passes: Passes, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        with redrawn(passes.adapter, values):
+    def _copy(self, view: AttentionView, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        with redrawn(view.adapter, values):
             batch = Batch(
-                passes.adapter,
-                passes.instances,
-                passes.positions,
-                seed=passes.seed,
+                view.adapter,
+                view.instances,
+                view.positions,
+                seed=view.seed,
                 gradients=True,
-                budget=passes.budget,
-                counts=passes.counts,
-                unit=passes.batch.unit,
+                budget=view.budget,
+                counts=view.counts,
+                unit=view.batch.unit,
             )
-            copy = Passes(batch, passes.reading_text)
+            copy = AttentionView(batch, view.reading_text)
             gradient = normalised(copy.norms_of(copy.gradient[0]), copy.real)
-            return copy.reading, gradient
+            return copy.attention, gradient
 
     def finish(self, measurements: Measurements) -> None:
         self._values = []

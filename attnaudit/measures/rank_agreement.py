@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measures.gradient import PLACES
@@ -20,12 +20,12 @@ from attnaudit.seeding import keyed_generator
 NEAR_TIE = 1e-6
 
 
-def shuffled(passes: Passes, values: Tensor, purpose: str) -> Tensor:
+def shuffled(view: AttentionView, values: Tensor, purpose: str) -> Tensor:
     """(B, T) values with those at real tokens in an order drawn from the seed and the instance's id."""
-    index = np.tile(np.arange(values.shape[1]), (len(passes.instances), 1))
-    for b, row in enumerate(passes.real.cpu().numpy()):
+    index = np.tile(np.arange(values.shape[1]), (len(view.instances), 1))
+    for b, row in enumerate(view.real.cpu().numpy()):
         where = row.nonzero()[0]
-        index[b, where] = keyed_generator(passes.seed, purpose, passes.instances[b].id).permutation(where)
+        index[b, where] = keyed_generator(view.seed, purpose, view.instances[b].id).permutation(where)
     return values.gather(1, torch.from_numpy(index).to(values.device))
 
 
@@ -38,15 +38,15 @@ class Agreement(PerBatch):
     importance: str
     rival: str
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        real = passes.real
-        reading, scores, rival = passes.reading, columns.tokens[self.importance], columns.tokens[self.rival]
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        real = view.real
+        reading, scores, rival = view.attention, columns.tokens[self.importance], columns.tokens[self.rival]
         observed = kendall(reading, scores, real)
         return Columns(
             scalars={
                 f"{self.name}.tau": observed.tau,
                 f"{self.name}.p_value": observed.p_value,
-                f"{self.name}.floor": kendall_tau_b(shuffled(passes, reading, "floor"), scores, real),
+                f"{self.name}.floor": kendall_tau_b(shuffled(view, reading, "floor"), scores, real),
                 f"{self.name}.ceiling": kendall_tau_b(scores, rival, real),
                 f"{self.name}.near_ties": near_tied_pairs(scores, real, tolerance=NEAR_TIE),
             }

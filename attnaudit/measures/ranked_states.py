@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.columns import Columns, Measure
 from attnaudit.engine.measurements import Measurements
 from attnaudit.measures.prediction import no_argument
@@ -27,7 +27,7 @@ class RankedHidden:
     name = "ranked_hidden"
     requires: tuple[str, ...] = ()
     gradients = False
-    reads = True
+    depends_on_reading = True
 
     def __init__(self) -> None:
         self._lengths: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -51,15 +51,15 @@ class RankedHidden:
             Path(self._folder.name) / "states.npy", mode="w+", dtype=np.float32, shape=shape
         )
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
         if self._states is None:
-            self._states = self._array(passes.hidden.shape[-1])
-        weights = passes.reading.nan_to_num(0.0).masked_fill(~passes.real, -1.0)
+            self._states = self._array(view.hidden.shape[-1])
+        weights = view.attention.nan_to_num(0.0).masked_fill(~view.real, -1.0)
         most = min(self._most, weights.shape[1])
         top, index = weights.sort(dim=1, descending=True, stable=True)
         top, index = top[:, :most], index[:, :most]
-        states = passes.hidden.detach().gather(1, index[:, :, None].expand(-1, -1, passes.hidden.shape[-1]))
-        rows = list(passes.positions)
+        states = view.hidden.detach().gather(1, index[:, :, None].expand(-1, -1, view.hidden.shape[-1]))
+        rows = list(view.positions)
         self._weights[rows, :most] = top.clamp_min(0.0).cpu().numpy()
         self._states[rows, :most] = states.float().cpu().numpy()
         return Columns()

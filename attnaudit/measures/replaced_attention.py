@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.engine import interventions
-from attnaudit.engine.attention_view import Passes, Where
+from attnaudit.engine.attention_view import AttentionView, Where
 from attnaudit.engine.batch import probabilities
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError, nearest
@@ -43,24 +43,24 @@ def ascending(draws: NDArray[np.float64]) -> NDArray[np.int64]:
     return keys
 
 
-def permutation_index(passes: Passes, count: int) -> Tensor:
+def permutation_index(view: AttentionView, count: int) -> Tensor:
     """(B, count, T) positions: real tokens in an order drawn from the seed and the instance's id, others in place."""
-    real = passes.batch.real_tokens
+    real = view.batch.real_tokens
     index = np.broadcast_to(np.arange(real.shape[1]), (len(real), count, real.shape[1])).copy()
     for b, row in enumerate(real.cpu().numpy()):
         where = row.nonzero()[0]
-        draws = keyed_generator(passes.seed, "permutation", passes.instances[b].id).random((count, len(where)))
+        draws = keyed_generator(view.seed, "permutation", view.instances[b].id).random((count, len(where)))
         first, order = int(where[0]) if len(where) else 0, ascending(draws)
         if row[first : first + len(where)].all():
             np.add(order, first, out=index[b, :, first : first + len(where)])
         else:
             index[b][:, where] = where[order]
-    return torch.from_numpy(index).to(passes.device)
+    return torch.from_numpy(index).to(view.device)
 
 
-def _undefined(passes: Passes) -> Tensor:
+def _undefined(view: AttentionView) -> Tensor:
     """(B,) True where nothing is shown, so that nothing can be replaced."""
-    return (passes.reading.isnan() & passes.real).any(1)
+    return (view.attention.isnan() & view.real).any(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,32 +70,32 @@ class Permutation(PerBatch):
 
     where: Where
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
         count = PERMUTATIONS if self.where == "reading" else WIDE_PERMUTATIONS
-        index = permutation_index(passes, count)
-        clean = passes.probabilities[:, None, :]
-        step = max(passes.at_once, passes.budget * count // max(1, index.shape[0] * index.shape[2]))
+        index = permutation_index(view, count)
+        clean = view.probabilities[:, None, :]
+        step = max(view.at_once, view.budget * count // max(1, index.shape[0] * index.shape[2]))
         moved, predicted = [], []
         for start in range(0, count, step):
-            found = probabilities(self._logits(passes, index[:, start : start + step]))
+            found = probabilities(self._logits(view, index[:, start : start + step]))
             moved.append(total_variation(found, clean.expand_as(found)))
             predicted.append(found.argmax(-1))
         # torch.median takes the lower of the two middle values; the quantile is the mean of them, as in JW.
         median = torch.cat(moved, dim=1).quantile(0.5, dim=1)
-        nothing, classes = _undefined(passes), torch.cat(predicted, dim=1).double()
+        nothing, classes = _undefined(view), torch.cat(predicted, dim=1).double()
         return Columns(
             scalars={f"{self.name}.tvd": median.masked_fill(nothing, torch.nan)},
             vectors={f"{self.name}.predicted": classes.masked_fill(nothing[:, None], torch.nan)},
         )
 
-    def _logits(self, passes: Passes, index: Tensor) -> Tensor:
+    def _logits(self, view: AttentionView, index: Tensor) -> Tensor:
         if self.where == "reading":
-            return passes.permuted(index)
+            return view.permuted(index)
 
         def change(weights: Tensor, free: Tensor, part: slice) -> Tensor:
             return interventions.permuted(weights, index[:, part].reshape(-1, 1, 1, index.shape[2]), free)
 
-        return passes.changed(self.where, index.shape[1], change)
+        return view.changed(self.where, index.shape[1], change)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,22 +104,20 @@ class Uniform(PerBatch):
 
     where: Where
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
-        found, nothing = probabilities(self._logits(passes))[:, 0, :], _undefined(passes)
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
+        found, nothing = probabilities(self._logits(view))[:, 0, :], _undefined(view)
         return Columns(
             scalars={
-                f"{self.name}.tvd": total_variation(found, passes.probabilities).masked_fill(nothing, torch.nan),
+                f"{self.name}.tvd": total_variation(found, view.probabilities).masked_fill(nothing, torch.nan),
                 f"{self.name}.predicted": found.argmax(-1).double().masked_fill(nothing, torch.nan),
             }
         )
 
-    def _logits(self, passes: Passes) -> Tensor:
-        even = passes.batch.real_tokens.double()[:, None, :]
+    def _logits(self, view: AttentionView) -> Tensor:
+        even = view.batch.real_tokens.double()[:, None, :]
         if self.where == "reading":
-            return passes.put_on_tokens(even)
-        return passes.changed(
-            self.where, 1, lambda weights, free, _part: interventions.put(weights, free.double(), free)
-        )
+            return view.put_on_tokens(even)
+        return view.changed(self.where, 1, lambda weights, free, _part: interventions.put(weights, free.double(), free))
 
 
 def _where(family: str, argument: str) -> Where:

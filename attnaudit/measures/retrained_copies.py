@@ -14,13 +14,14 @@ from typing import cast
 
 import torch
 
-from attnaudit.adapters.protocol import TEXT, ModelAdapter, Progress, RetrainableAdapter
-from attnaudit.engine.attention_view import Passes
+from attnaudit.adapters.protocol import TEXT, ModelAdapter, RetrainableAdapter
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AdapterError, AuditError
 from attnaudit.metrics import jensen_shannon, total_variation
+from attnaudit.progress import ProgressCallback
 from attnaudit.registry import measures
 from attnaudit.retraining import Retraining, parse
 
@@ -35,72 +36,72 @@ class Retrained(PerBatch):
     #: The copy once it is trained, or why it is not.
     made: list[ModelAdapter | str] = field(default_factory=list, compare=False)
 
-    def compute(self, passes: Passes, columns: Columns) -> Columns:
+    def compute(self, view: AttentionView, columns: Columns) -> Columns:
         if not self.made:
             try:
-                self.made.append(self._trained(passes))
+                self.made.append(self._trained(view))
             except AuditError as error:
                 self.made.append(str(error))
         (made,) = self.made
         if isinstance(made, str):
-            nothing = torch.full_like(passes.special_mass, torch.nan)
+            nothing = torch.full_like(view.special_mass, torch.nan)
             return Columns(
                 scalars={f"{self.name}.{column}": nothing for column in ("predicted", "tvd", "jsd")},
                 facts={f"{self.name}.refused": made},
             )
-        other = Passes(
+        other = AttentionView(
             Batch(
                 made,
-                passes.instances,
-                passes.positions,
-                seed=passes.seed,
-                gradients=passes.reading_text.startswith("gradients@"),
-                budget=passes.budget,
-                counts=passes.counts,
-                unit=passes.batch.unit,
+                view.instances,
+                view.positions,
+                seed=view.seed,
+                gradients=view.reading_text.startswith("gradients@"),
+                budget=view.budget,
+                counts=view.counts,
+                unit=view.batch.unit,
             ),
-            passes.reading_text,
+            view.reading_text,
         )
-        if other.inputs.tokens[TEXT] != passes.inputs.tokens[TEXT]:
+        if other.inputs.tokens[TEXT] != view.inputs.tokens[TEXT]:
             raise AdapterError(
                 "retrain: the copy reads other tokens than the model. It must tokenize as the model does, with the "
                 "same vocabulary."
             )
-        jsd = jensen_shannon(passes.reading, other.reading, passes.real)
+        jsd = jensen_shannon(view.attention, other.attention, view.real)
         return Columns(
             scalars={
                 f"{self.name}.predicted": other.predicted.double(),
-                f"{self.name}.tvd": total_variation(other.probabilities, passes.probabilities),
-                f"{self.name}.jsd": jsd.masked_fill(passes.lengths < 2, torch.nan),
+                f"{self.name}.tvd": total_variation(other.probabilities, view.probabilities),
+                f"{self.name}.jsd": jsd.masked_fill(view.lengths < 2, torch.nan),
             },
-            tokens={f"{self.name}.attention": other.reading} if self._shown else {},
+            tokens={f"{self.name}.attention": other.attention} if self._shown else {},
         )
 
     @property
     def _shown(self) -> bool:
         return self.retraining.encoder == "own" and self.retraining.attention in ("learned", "adversary")
 
-    def _trained(self, passes: Passes) -> ModelAdapter:
+    def _trained(self, view: AttentionView) -> ModelAdapter:
         """The copy, on the model's device. Raises AuditError where there can be none."""
-        adapter = passes.adapter
+        adapter = view.adapter
         if not adapter.capabilities.retrains:
             raise AdapterError(
                 "This check trains the model anew, and its adapter does not say how: give it capabilities with "
                 "retrains=True and a method retrain(retraining, progress), or leave the check out."
             )
-        copy = cast(RetrainableAdapter, adapter).retrain(self.retraining, self._progress(passes))
+        copy = cast(RetrainableAdapter, adapter).retrain(self.retraining, self._progress(view))
         if copy.capabilities.classes != adapter.capabilities.classes:
             raise AdapterError(
                 f"retrain: the copy has the classes {copy.capabilities.classes}; expected those of the model, "
                 f"{adapter.capabilities.classes}."
             )
         for module in copy.modules:
-            module.eval().to(passes.device).requires_grad_(False)
-        passes.counts["models_trained"] += 1
+            module.eval().to(view.device).requires_grad_(False)
+        view.counts["models_trained"] += 1
         return copy
 
-    def _progress(self, passes: Passes) -> Progress | None:
-        shown = passes.batch.progress
+    def _progress(self, view: AttentionView) -> ProgressCallback | None:
+        shown = view.batch.progress
         if shown is None:
             return None
         return lambda done, total, _note: shown(done, total, f"training {self.retraining.words}")

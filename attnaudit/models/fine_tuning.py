@@ -19,7 +19,8 @@ from attnaudit.instances import Dataset
 from attnaudit.models.base_encoders import Base
 from attnaudit.models.length_batches import by_length, shuffled_batches
 from attnaudit.models.pretrained import Pretrained, Rows, load
-from attnaudit.models.training import Epoch, Progress, Score, score
+from attnaudit.models.training import Epoch, Score, score
+from attnaudit.progress import ProgressCallback
 
 _LARGEST_GRADIENT = 1.0
 
@@ -77,7 +78,7 @@ def fine_tune(
     *,
     test: Dataset | None = None,
     settings: Settings | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> FineTuned:
     """Train the encoder of `base` with a new head on `training`; keep the epoch with the best F1 on `dev` (then
     accuracy, then the earliest).
@@ -147,7 +148,7 @@ def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
 
 
 def _fit(
-    pretrained: Pretrained, rows: Rows, dev: Rows, settings: Settings, progress: Progress | None
+    pretrained: Pretrained, rows: Rows, dev: Rows, settings: Settings, progress: ProgressCallback | None
 ) -> tuple[tuple[Epoch, ...], int]:
     """Train in place and leave the best epoch's parameters in the model."""
     model: Any = pretrained.model

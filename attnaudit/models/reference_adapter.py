@@ -12,7 +12,7 @@ import msgspec
 from torch import Tensor
 
 from attnaudit.adapters.pooled.pooled_adapter import SITE, PooledAttentionAdapter
-from attnaudit.adapters.protocol import Inputs, Intervention, Progress, Site, Trace
+from attnaudit.adapters.protocol import Inputs, Intervention, Site, Trace
 from attnaudit.data import load
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
@@ -21,6 +21,7 @@ from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.retrainer import context_free, train_imposed, train_twin, train_uniform
 from attnaudit.models.training import Settings, Trained, train
 from attnaudit.models.vocabulary import UNKNOWN, Vocabulary, open_classes
+from attnaudit.progress import ProgressCallback
 from attnaudit.registry import datasets
 from attnaudit.retraining import Retraining
 
@@ -86,7 +87,7 @@ class ReferenceModel(PooledAttentionAdapter):
 
         return super().run(inputs, embeddings=embeddings, intervene=guided, hidden=hidden)
 
-    def retrain(self, retraining: Retraining, progress: Progress | None = None) -> ReferenceModel:
+    def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ReferenceModel:
         """The copy, trained with the model's own settings on the data that its card names, or that `retraining` does.
 
         Raises DataError where the card names none, they cannot be loaded by that name, or their rows have changed;
@@ -96,7 +97,7 @@ class ReferenceModel(PooledAttentionAdapter):
             self._copies[retraining] = self._trained(retraining, progress)
         return self._copies[retraining]
 
-    def _trained(self, retraining: Retraining, progress: Progress | None) -> ReferenceModel:
+    def _trained(self, retraining: Retraining, progress: ProgressCallback | None) -> ReferenceModel:
         training, dev = (self._data(part, getattr(retraining, part)) for part in ("train", "dev"))
         settings, architecture = self._settings(retraining), self.model.architecture
         if retraining.encoder == "mlp":

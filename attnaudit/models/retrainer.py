@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from attnaudit.errors import ModelError
 from attnaudit.instances import Dataset
 from attnaudit.models.pooled_classifier import Architecture, PooledClassifier, Query
-from attnaudit.models.training import Prepare, Progress, Settings, Trained, train
+from attnaudit.models.training import Prepare, Settings, Trained, train
 from attnaudit.models.training_state import Unfinished
 from attnaudit.models.twin_adversary import twin_loss, twin_objective
 from attnaudit.models.vocabulary import Vocabulary
+from attnaudit.progress import ProgressCallback
 from attnaudit.retraining import LONGER, PATIENCE
 
 #: What `anew` adds to a seed: more than anyone counts up to, so that no other copy of the model has it.
@@ -52,7 +53,7 @@ def train_uniform(
     settings: Settings,
     vocabulary: Vocabulary | None = None,
     test: Dataset | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     unfinished: Unfinished | None = None,
 ) -> Trained:
     """The same architecture with uniform attention from the first step on (Wiegreffe & Pinter 2019, §3.1)."""
@@ -77,7 +78,7 @@ def train_imposed(
     settings: Settings,
     vocabulary: Vocabulary,
     test: Dataset | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     unfinished: Unfinished | None = None,
 ) -> Trained:
     """A model in which the weights of `guide` stand in place of its own, text by text, in training and after. Of
@@ -124,7 +125,7 @@ def train_twin(
     settings: Settings,
     vocabulary: Vocabulary,
     test: Dataset | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     unfinished: Unfinished | None = None,
 ) -> Trained:
     """A copy that is trained to answer as `base` does while its attention goes elsewhere: see `twin_loss` for weight
@@ -164,7 +165,7 @@ def train_keeping(
     settings: Settings,
     vocabulary: Vocabulary,
     test: Dataset | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     unfinished: Unfinished | None = None,
 ) -> Trained:
     """A copy that has these parts of `base` (see `keep`); the rest is trained on the labels, drawn from another seed.

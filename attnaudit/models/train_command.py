@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import hashlib
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,13 +21,14 @@ import msgspec
 from attnaudit.errors import AuditError, DataError, ModelError, nearest
 from attnaudit.instances import Dataset
 from attnaudit.models.base_encoders import PACKAGES, find
+from attnaudit.progress import progress_bar
 from attnaudit.registry import datasets
 
 if TYPE_CHECKING:
     from attnaudit.models.base_encoders import Base
     from attnaudit.models.fine_tuning import FineTuned
     from attnaudit.models.pooled_classifier import Architecture
-    from attnaudit.models.training import Progress, Settings, Trained
+    from attnaudit.models.training import Settings, Trained
 
 _Parts = tuple[Dataset, Dataset, Dataset | None]
 
@@ -203,7 +203,7 @@ def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
     kept = unfinished.kept()
     if kept is not None:
         print(f"Going on after epoch {len(kept['history'])} of the training that was stopped.")
-    with _shown() as progress:
+    with progress_bar("training", print_notes=True) as progress:
         trained = train(
             training,
             dev,
@@ -250,7 +250,7 @@ def _fine_tuned(arguments: argparse.Namespace, base: Base, parts: _Parts) -> int
     training, dev, test = parts
     settings = Settings(**_settings(arguments))
     start = time.monotonic()
-    with _shown() as progress:
+    with progress_bar("training", print_notes=True) as progress:
         tuned = fine_tune(base, training, dev, test=test, settings=settings, progress=progress)
     seconds = time.monotonic() - start
     _announce(tuned, seconds)
@@ -349,27 +349,6 @@ def _announce(trained: Trained | FineTuned, seconds: float) -> None:
         if score is not None:
             shown = "undefined" if score.f1 is None else f"{score.f1:.4f}"
             print(f"{part}: accuracy {score.accuracy:.4f}, F1 {shown} (n={score.n})")
-
-
-@contextlib.contextmanager
-def _shown() -> Iterator[Progress]:
-    """A bar on a terminal, and one line per epoch everywhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("training"), BarColumn(), TextColumn("{task.percentage:.0f}%"), TimeRemainingColumn())
-    said: set[str] = set()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("training", total=None)
-
-        def show(done: int, total: int, note: str) -> None:
-            bar.update(task, completed=done, total=total)
-            if note and note not in said:
-                said.add(note)
-                console.print(note, highlight=False, markup=False)
-
-        yield show
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:

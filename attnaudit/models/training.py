@@ -23,12 +23,12 @@ from attnaudit.models.regularisers import masked_words, require_equal_widths, ty
 from attnaudit.models.training_state import Unfinished
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.models.word_vectors import Vectors, start_from
+from attnaudit.progress import ProgressCallback
 
 #: Tokens, padding included, of a batch outside training.
 EVALUATED = 16384
 
 #: (batches done, batches in all, what was last measured)
-Progress = Callable[[int, int, str], None]
 
 #: (model, pass, targets (B,), loss of the labels) -> the loss to minimise instead
 Objective = Callable[[PooledClassifier, Pass, Tensor, Tensor], Tensor]
@@ -116,7 +116,7 @@ def train(
     test: Dataset | None = None,
     architecture: Architecture | None = None,
     settings: Settings | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     prepare: Prepare | None = None,
     objective: Objective | None = None,
     nearest: Distance | None = None,
@@ -238,7 +238,7 @@ def _fit(
     rows: Rows,
     dev: Rows,
     settings: Settings,
-    progress: Progress | None,
+    progress: ProgressCallback | None,
     objective: Objective | None = None,
     nearest: Distance | None = None,
     patience: int | None = None,

@@ -242,7 +242,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         if case is None:
             continue
         check = "" if isinstance(case, Imperative) else case.check.id
-        state.session.want(case.model, case.data, case.needs if isinstance(case, Imperative) else case.check.wants())
+        state.session.want(
+            case.model, case.data, case.needs if isinstance(case, Imperative) else case.check.needs_under_reading()
+        )
         state.planned.append(PlannedCase(test=item.nodeid, model=case.model, data=case.data, check=check))
         if not isinstance(case, Imperative):
             case.test = item.nodeid

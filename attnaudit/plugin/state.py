@@ -251,7 +251,7 @@ def _progress(config: pytest.Config) -> AbstractContextManager[Any]:
         ):
             yield None
             return
-        from attnaudit.audit.verdict_table import progress_bar
+        from attnaudit.progress import progress_bar
 
         with ExitStack() as stack:
             if capture is not None:

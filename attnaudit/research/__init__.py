@@ -1,1 +1,4 @@
-"""Studies made with attnaudit: planted models, validation of the checks, reproductions of papers. The core never imports them."""
+"""Studies made with attnaudit: planted models, validation of the checks, reproductions of papers.
+
+The core never imports them.
+"""

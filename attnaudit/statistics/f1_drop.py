@@ -8,7 +8,7 @@ import numpy as np
 
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import linearised_interval
 
 
@@ -69,7 +69,7 @@ class F1Drop:
         ours, others = float(scores[: self.first].mean()), float(scores[self.first :].mean())
         return ours, others, ours - others
 
-    def interval(self, groups: Groups, *, confidence: float) -> Spread | None:
+    def interval(self, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
         return linearised_interval(
             self.drop,
             self.columns,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attnaudit.engine.measurements import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import Spread, clip
+from attnaudit.statistics.interval_estimate import IntervalEstimate, clip
 from attnaudit.statistics.intervals import upper_tail
 
 SUBSAMPLES = 400
@@ -35,7 +35,7 @@ def subsampling_interval(
     confidence: float,
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
-) -> Spread | None:
+) -> IntervalEstimate | None:
     """Symmetric interval by subsampling half of the groups without replacement (Politis, Romano & Wolf 1999).
 
     statistic: positions of instances -> value. For statistics that duplicates bias, as they do mutual information.
@@ -49,7 +49,7 @@ def subsampling_interval(
 
 def from_half_samples(
     found: Floats, *, observed: float, confidence: float, bounds: tuple[float, float] = (-np.inf, np.inf)
-) -> Spread | None:
+) -> IntervalEstimate | None:
     """The interval from the (S,) values of half samples. A half sample's deviation has the variance of the whole
     sample's error, so no rescaling is left to do."""
     found = found[np.isfinite(found)]
@@ -62,4 +62,4 @@ def from_half_samples(
         low, high = clip(observed - reach, observed + reach, bounds)
         return Interval(low=low, high=high, confidence=asked, method="subsampling of half of the sources")
 
-    return Spread(error=float(np.sqrt((away**2).mean())), confidence=confidence, find=find)
+    return IntervalEstimate(error=float(np.sqrt((away**2).mean())), confidence=confidence, find=find)

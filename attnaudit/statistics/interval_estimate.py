@@ -11,7 +11,7 @@ from attnaudit.records import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class IntervalEstimate:
     """How far a statistic may lie from the truth: an interval at any confidence, from one set of resamples.
 
     error: the standard error of the statistic. confidence: the level of `low` and `high`. caution: what measured
@@ -52,15 +52,15 @@ def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, f
     return float(np.clip(low, *bounds)), float(np.clip(high, *bounds))
 
 
-def point(value: float, confidence: float, why: str) -> Spread:
-    return Spread(
+def point(value: float, confidence: float, why: str) -> IntervalEstimate:
+    return IntervalEstimate(
         error=0.0,
         confidence=confidence,
         find=lambda asked: Interval(low=value, high=value, confidence=asked, method=why),
     )
 
 
-def bracket(below: Spread, above: Spread) -> Spread:
+def bracket(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimate:
     """From the lower end of one to the upper end of the other: of a value that is only known to lie between two."""
 
     def find(asked: float) -> Interval:
@@ -69,7 +69,7 @@ def bracket(below: Spread, above: Spread) -> Spread:
             low=low.low, high=high.high, confidence=asked, method=f"{low.method}, from the found to the upper bound"
         )
 
-    return Spread(
+    return IntervalEstimate(
         error=max(below.error, above.error),
         confidence=below.confidence,
         find=find,
@@ -77,33 +77,39 @@ def bracket(below: Spread, above: Spread) -> Spread:
     )
 
 
-def widened(spread: Spread, error: float, freedom: float, what: str, bounds: tuple[float, float]) -> Spread:
+def widened(
+    estimate: IntervalEstimate, error: float, freedom: float, what: str, bounds: tuple[float, float]
+) -> IntervalEstimate:
     """The same, with a second, independent cause of error that has so many degrees of freedom (Student's t)."""
     from scipy.special import stdtrit
 
     def find(asked: float) -> Interval:
-        one, reach = spread.at(asked), float(stdtrit(freedom, (1 + asked) / 2)) * error
+        one, reach = estimate.at(asked), float(stdtrit(freedom, (1 + asked) / 2)) * error
         middle = (one.low + one.high) / 2
         half = float(np.hypot((one.high - one.low) / 2, reach))
         low, high = clip(middle - half, middle + half, bounds)
         return Interval(low=low, high=high, confidence=asked, method=f"{one.method}, {what}")
 
-    return Spread(
-        error=float(np.hypot(spread.error, error)),
-        confidence=spread.confidence,
+    return IntervalEstimate(
+        error=float(np.hypot(estimate.error, error)),
+        confidence=estimate.confidence,
         find=find,
-        caution=spread.caution,
+        caution=estimate.caution,
         narrows=False,
     )
 
 
-def shifted(spread: Spread, by: float, what: str) -> Spread:
+def shifted(estimate: IntervalEstimate, by: float, what: str) -> IntervalEstimate:
     """The same spread around another point."""
 
     def find(asked: float) -> Interval:
-        one = spread.at(asked)
+        one = estimate.at(asked)
         return Interval(low=one.low + by, high=one.high + by, confidence=asked, method=f"{one.method}, {what}")
 
-    return Spread(
-        error=spread.error, confidence=spread.confidence, find=find, caution=spread.caution, narrows=spread.narrows
+    return IntervalEstimate(
+        error=estimate.error,
+        confidence=estimate.confidence,
+        find=find,
+        caution=estimate.caution,
+        narrows=estimate.narrows,
     )

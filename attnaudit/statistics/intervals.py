@@ -12,7 +12,7 @@ import numpy as np
 from attnaudit.engine.measurements import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources, jackknife_error, leverage, share_error
-from attnaudit.statistics.interval_estimate import Spread, clip, normal_reach, point
+from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_reach, point
 
 RESAMPLES = 4000
 #: A tail with fewer draws than this is extended from the last one that has as many.
@@ -62,7 +62,7 @@ def mean_interval(
     confidence: float,
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
-) -> Spread | None:
+) -> IntervalEstimate | None:
     """Interval of the mean of `values` (n_all,), which lie within `bounds`, over the rows of `groups`; None with fewer
     than two groups.
 
@@ -82,7 +82,7 @@ def ratio_interval(
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
     extremes: tuple[float, float] = (-np.inf, np.inf),
-) -> Spread | None:
+) -> IntervalEstimate | None:
     """Interval of sum(above) / sum(below), both (n_all,), over the rows of `groups`.
 
     The studentised bootstrap (bootstrap-t; Davison & Hinkley 1997, 5.2) with the delete-one-group jackknife's standard
@@ -116,8 +116,8 @@ def ratio_interval(
         s, size, ss, sn, nn = totals.T
         size = np.maximum(size, 1e-300)
         centre = s / size
-        spread = np.maximum(ss - 2 * centre * sn + centre**2 * nn, 0.0)
-        return centre, np.sqrt(spread * (count - 1) / count) / size
+        estimate = np.maximum(ss - 2 * centre * sn + centre**2 * nn, 0.0)
+        return centre, np.sqrt(estimate * (count - 1) / count) / size
 
     error = float(centre_and_error(sums.sum(0)[None])[1][0])
 
@@ -144,7 +144,7 @@ def ratio_interval(
         return Interval(low=low, high=high, confidence=asked, method=method)
 
     caution = _caution((above - ratio * below)[groups.rows], groups)
-    return Spread(error=error, confidence=confidence, find=find, caution=caution)
+    return IntervalEstimate(error=error, confidence=confidence, find=find, caution=caution)
 
 
 def _caution(residuals: Floats, groups: Groups) -> str:
@@ -169,7 +169,7 @@ def _all_alike(
     confidence: float,
     bounds: tuple[float, float],
     extremes: tuple[float, float],
-) -> Spread | None:
+) -> IntervalEstimate | None:
     """Where every row has the same ratio: as far as it comes when a share z² / (G + z²) of the rows, which G effective
     groups may all have missed (Wilson's upper end at none), are at an extreme instead. mean: of what is below."""
     from scipy.special import stdtrit
@@ -187,7 +187,7 @@ def _all_alike(
         return Interval(low=low, high=high, confidence=asked, method="all values are alike; others may be missed")
 
     own = find(confidence)
-    return Spread(
+    return IntervalEstimate(
         error=(own.high - own.low) / (2 * normal_reach(confidence)),
         confidence=confidence,
         find=find,
@@ -195,7 +195,7 @@ def _all_alike(
     )
 
 
-def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spread | None:
+def median_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Woodruff's interval (1952) of the median: the quantiles at the ends of an interval of the share below it.
 
     The share's standard error is over groups, the ends are rounded outwards to observed values. None with fewer than
@@ -222,7 +222,7 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spr
         return Interval(low=float(low), high=float(high), confidence=asked, method="Woodruff interval over sources")
 
     own = find(confidence)
-    return Spread(
+    return IntervalEstimate(
         error=(own.high - own.low) / (2 * normal_reach(confidence)),
         confidence=confidence,
         find=find,
@@ -230,7 +230,7 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Spr
     )
 
 
-def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> Spread | None:
+def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Wilson's interval of the share of ones, with the effective number of rows that the grouping leaves: no more than
     that of its groups where fewer than 10 hold the rarer value, which is too few to see how alike their rows are."""
     from scipy.special import stdtrit
@@ -241,8 +241,8 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     share = float(values[groups.rows].mean())
     effective = groups.effective
     if 0 < share < 1:
-        spread = share_error(values, groups) ** 2
-        effective = min(float(size), share * (1 - share) / spread) if spread > 0 else float(size)
+        estimate = share_error(values, groups) ** 2
+        effective = min(float(size), share * (1 - share) / estimate) if estimate > 0 else float(size)
         rarer = values if share <= 0.5 else 1 - values
         if np.count_nonzero(groups.sums(rarer[:, None])) < FEW_GROUPS:
             effective = min(effective, groups.effective)
@@ -251,8 +251,8 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     def wilson(asked: float) -> tuple[float, float]:
         z2 = float(stdtrit(freedom, (1 + asked) / 2)) ** 2
         centre = (share + z2 / (2 * effective)) / (1 + z2 / effective)
-        spread = z2 * share * (1 - share) / effective + z2**2 / (4 * effective**2)
-        return centre, float(np.sqrt(spread)) / (1 + z2 / effective)
+        estimate = z2 * share * (1 - share) / effective + z2**2 / (4 * effective**2)
+        return centre, float(np.sqrt(estimate)) / (1 + z2 / effective)
 
     def find(asked: float) -> Interval:
         centre, reach = wilson(asked)
@@ -260,7 +260,7 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
         return Interval(low=low, high=high, confidence=asked, method="Wilson interval over sources")
 
     middle = wilson(confidence)[0]
-    return Spread(
+    return IntervalEstimate(
         error=float(np.sqrt(middle * (1 - middle) / effective)),
         confidence=confidence,
         find=find,
@@ -276,7 +276,7 @@ def linearised_interval(
     pseudo: Floats,
     confidence: float,
     bounds: tuple[float, float] = (-np.inf, np.inf),
-) -> Spread | None:
+) -> IntervalEstimate | None:
     """Interval of a smooth function of sums, such as F1 of counts, with two pseudo-sources added.
 
     statistic: (b, D) totals -> (b,) values. columns: (n_all, D) per instance. pseudo: (P, D) kinds of row, which share
@@ -303,11 +303,11 @@ def linearised_interval(
         return np.concatenate([statistic(total + part) - statistic(total - part) for part in parts]) / (2 * STEP)
 
     value = float(statistic(total[None])[0])
-    spread = jackknife_error(derivative(sums), sizes) ** 2
-    spread += weight * (derivative(pseudo) ** 2).mean()
-    if not np.isfinite([observed, value, spread]).all():
+    estimate = jackknife_error(derivative(sums), sizes) ** 2
+    estimate += weight * (derivative(pseudo) ** 2).mean()
+    if not np.isfinite([observed, value, estimate]).all():
         return None
-    error, freedom = float(np.sqrt(spread)), max(1.0, groups.effective - 1)
+    error, freedom = float(np.sqrt(estimate)), max(1.0, groups.effective - 1)
 
     def find(asked: float) -> Interval:
         reach = float(stdtrit(freedom, (1 + asked) / 2)) * error
@@ -316,4 +316,4 @@ def linearised_interval(
             low=low, high=high, confidence=asked, method="linearised over sources, two pseudo-sources added"
         )
 
-    return Spread(error=error, confidence=confidence, find=find, caution=few_sources(groups))
+    return IntervalEstimate(error=error, confidence=confidence, find=find, caution=few_sources(groups))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from attnaudit.records import Planning, Requirement
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 #: The chance of a decision that the figure is planned for.
@@ -17,7 +17,13 @@ TOO_MANY = 1000
 
 
 def plan(
-    *, value: float, spread: Spread, requirement: Requirement, confidence: float, fail_confidence: float, n: int
+    *,
+    value: float,
+    estimate: IntervalEstimate,
+    requirement: Requirement,
+    confidence: float,
+    fail_confidence: float,
+    n: int,
 ) -> Planning:
     """The number of instances with which an interval as narrow as √n allows decides in 4 samples of 5.
 
@@ -30,7 +36,7 @@ def plan(
     threshold, sign = requirement.value, 1.0 if requirement.direction == "at_least" else -1.0
     gap = sign * (value - threshold)
     level = confidence if gap >= 0 else fail_confidence
-    reach = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * spread.error
+    reach = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error
 
     def needed(distance: float) -> int | None:
         least = max(n, MINIMUM_DEFINED)
@@ -38,7 +44,7 @@ def plan(
             return None if reach > 0 else least
         return max(least, math.ceil(n * (reach / distance) ** 2))
 
-    middle = spread.at(RANGE)
+    middle = estimate.at(RANGE)
     ends = [sign * (end - threshold) * (1 if gap >= 0 else -1) for end in (middle.low, middle.high)]
     found, low, high = needed(abs(gap)), needed(max(ends)), needed(min(ends))
     return Planning(instances=found, low=low, high=high, power=POWER, words=_words(found, low, high))

@@ -65,7 +65,7 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
 
     tables, only = ASKED[name]
     options = Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
-    return reproduce.reproduce(options, shown=shown)
+    return reproduce.reproduce(options, progress_bar=shown)
 
 
 @pytest.mark.slow

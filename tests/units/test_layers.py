@@ -16,6 +16,7 @@ FLOORS = {
     "errors": 0,
     "devices": 0,
     "processes": 0,
+    "progress": 0,
     "records": 0,
     "registry": 0,
     "instances": 0,

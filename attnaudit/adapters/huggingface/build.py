@@ -168,7 +168,8 @@ def _head(
         if not labels:
             raise ModelError(
                 f"{where}: {type(model).__name__} is a language model, and is audited on the word it writes next. Say "
-                f"which words stand for the classes, in a file {language_model_settings.FILE} in the folder:\n{language_model_settings.EXAMPLE}"
+                f"which words stand for the classes, in a file {language_model_settings.FILE} in the folder:\n"
+                f"{language_model_settings.EXAMPLE}"
             )
         return NextToken(label_words(tokenizer, labels))
     if labels is not None or template is not None:

@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class SharedStates:
     """layers: keys and values (B, H, T, d) of each layer. None: the batch cannot be resumed."""
 
     layers: tuple[tuple[Tensor, Tensor], ...] | None
 
 
-def begin(adapter: HuggingFaceAdapter, inputs: Inputs) -> Begun:
+def share(adapter: HuggingFaceAdapter, inputs: Inputs) -> SharedStates:
     """Keys and values of one pass over the whole texts. None of them where a token sees anything else than all that is
     before it, as under a sliding window shorter than the text, or where texts are padded on the left."""
     from transformers import DynamicCache
 
     mask = inputs.mask[TEXT]
     if not bool(mask[:, 0].all()):
-        return Begun(None)
+        return SharedStates(None)
     cache, seen = DynamicCache(), Recorder(adapter.layout.places, {TEXT: mask})
     adapter.called_with({**adapter.arguments(inputs), "past_key_values": cache, "use_cache": True}, mask, seen)
     before = torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool, device=mask.device).tril()
     expected = (before & mask[:, :, None] & mask[:, None, :])[:, None]
     if not all(bool((allowed == expected).all()) for allowed in seen.allowed.values()):
-        return Begun(None)
-    return Begun(tuple((layer.keys, layer.values) for layer in cache.layers))
+        return SharedStates(None)
+    return SharedStates(tuple((layer.keys, layer.values) for layer in cache.layers))
 
 
-def width(inputs: Inputs, begun: Begun, rows: Tensor, keep: Tensor) -> Tensor:
+def width(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
     """(V,) how many tokens of each variant come after what it shares: from the first that is gone to the last kept."""
-    if begun.layers is None:
+    if shared.layers is None:
         return (inputs.mask[TEXT][rows] & keep).sum(1)
     start, stop = _rest(inputs, rows, keep)
     return stop - start
@@ -66,19 +66,21 @@ def _rest(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
     return torch.minimum(first, last), last + 1
 
 
-def resume(adapter: HuggingFaceAdapter, inputs: Inputs, begun: Begun, rows: Tensor, keep: Tensor) -> Tensor:
+def logits_without(
+    adapter: HuggingFaceAdapter, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor
+) -> Tensor:
     """As SharingAdapter.resume."""
     starts, stops = _rest(inputs, rows, keep)
     start, stop = int(starts.min()), int(stops.max())
     kept = inputs.mask[TEXT][rows] & keep
-    if begun.layers is None or stop - start >= int(kept.sum(1).max()):
+    if shared.layers is None or stop - start >= int(kept.sum(1).max()):
         return adapter.logits(adapter.keep(inputs, TEXT, rows, keep))
     part = slice(start, stop)
     ids = inputs.ids[TEXT][rows, part].masked_fill(~kept[:, part], adapter.parts.pad_id)
     given: dict[str, Any] = {
         "input_ids": ids,
         "attention_mask": kept[:, :stop].long(),
-        "past_key_values": _shared(begun.layers, rows, start),
+        "past_key_values": _shared(shared.layers, rows, start),
         "use_cache": True,
         "return_dict": True,
     }
@@ -128,13 +130,13 @@ def proved(adapter: HuggingFaceAdapter) -> bool:
 
         def in_place() -> Tensor:
             found = torch.full_like(expected, torch.nan)
-            begun = begin(adapter, inputs)
-            if begun.layers is None:
+            shared = share(adapter, inputs)
+            if shared.layers is None:
                 return found
             # One pass for each place to start from: together they would all start at the first.
             for start in set(starts.tolist()):
                 same = starts == start
-                found[same] = resume(adapter, inputs, begun, rows[same], keep[same])
+                found[same] = logits_without(adapter, inputs, shared, rows[same], keep[same])
             return found
 
         return probe.agrees(in_place, expected)

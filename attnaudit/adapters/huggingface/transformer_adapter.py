@@ -79,7 +79,7 @@ class HuggingFaceAdapter:
             classes=parts.head.classes,
             replays=True,
             value_norms=len(self.layout.projections) == len(self.layout.places),
-            resumes=prefix_cache.proved(self),
+            shares_states=prefix_cache.proved(self),
             mask=self.tokenizer.mask_token_id is not None,
             query=parts.reader.takes_query,
             max_tokens=parts.reader.limit,
@@ -296,16 +296,16 @@ class HuggingFaceAdapter:
         narrow = self.forms(site)[0] and bool((queries == self.read_at(inputs)).all())
         return 1 if narrow else inputs.mask[TEXT].shape[1]
 
-    def begin(self, inputs: Inputs) -> prefix_cache.Begun:
-        return prefix_cache.begin(self, inputs)
+    def share(self, inputs: Inputs) -> prefix_cache.SharedStates:
+        return prefix_cache.share(self, inputs)
 
-    def resume_width(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
-        assert isinstance(begun, prefix_cache.Begun)
-        return prefix_cache.width(inputs, begun, rows, keep)
+    def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        assert isinstance(shared, prefix_cache.SharedStates)
+        return prefix_cache.width(inputs, shared, rows, keep)
 
-    def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
-        assert isinstance(begun, prefix_cache.Begun)
-        return prefix_cache.resume(self, inputs, begun, rows, keep)
+    def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        assert isinstance(shared, prefix_cache.SharedStates)
+        return prefix_cache.logits_without(self, inputs, shared, rows, keep)
 
     def forms(self, site: Site) -> tuple[bool, bool]:
         """Whether the narrow and the wide form of `replay` are right for a site: tried once, on made-up tokens."""
@@ -371,7 +371,7 @@ class HuggingFaceAdapter:
         assert isinstance(matrix, Tensor)
         return torch.einsum("bhkd,hdm->bhkm", value, matrix.view(site.heads, value.shape[-1], -1))
 
-    def decode(self, hidden: Tensor, weights: Tensor, beside: Tensor | None = None) -> Tensor:
+    def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
         raise AdapterError("decode: what follows a Transformer's attention is not a decoder of its states. Use replay.")
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ MOST = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Ordered):
+class SharedStates(Ordered):
     """A batch read once. embeddings (B, T, d) of the tokens in their order; those of padding mean nothing. reach: how
     many tokens away a state may depend on."""
 
@@ -88,11 +88,11 @@ class Begun(Ordered):
         states[variant, at[variant, place]] = snippets[variant, place]
 
 
-def begin(encoder: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, mask: Tensor, reach: int) -> Begun:
+def share(encoder: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, mask: Tensor, reach: int) -> SharedStates:
     """embeddings (B, T, d), mask (B, T) -> what variants share, without a graph."""
     order, lengths = in_order(mask)
     taken = _looked_up(embeddings.detach(), torch.arange(len(order), device=order.device), order)
-    return Begun(order=order, lengths=lengths, encoder=encoder, reach=reach, embeddings=taken)
+    return SharedStates(order=order, lengths=lengths, encoder=encoder, reach=reach, embeddings=taken)
 
 
 def _looked_up(values: Tensor, rows: Tensor, places: Tensor) -> Tensor:

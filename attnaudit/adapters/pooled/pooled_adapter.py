@@ -27,7 +27,7 @@ OPEN, CLOSED = "open", -1e4
 #: States that are attended to at once where others are kept: they stay near the processor.
 STATES_AT_ONCE = 8192
 #: A batch read once, by whatever the encoder is known to be.
-Shared = recurrent_encoders.Begun | local_encoders.Begun
+Shared = recurrent_encoders.SharedStates | local_encoders.SharedStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class PooledAttentionAdapter:
             mask=mask_id is not None,
             linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None,
             query=query is not None,
-            resumes=lstm is not None or reach is not None,
+            shares_states=lstm is not None or reach is not None,
             influences=lstm is not None,
             max_tokens=max_tokens,
         )
@@ -231,14 +231,14 @@ class PooledAttentionAdapter:
         if intervene is not None:
             replaced = intervene(SITE, weights[:, None, None, :], allowed[:, None, None, :])
             weights = weights if replaced is None else replaced[:, 0, 0, :]
-        beside = self._beside(inputs, asked)
-        logits = decoded(self, states, weights[:, None, :], beside)[:, 0, :]
+        decoder_condition = self._beside(inputs, asked)
+        logits = decoded(self, states, weights[:, None, :], decoder_condition)[:, 0, :]
         return Trace(
             logits=logits,
             attention={SITE.key: weights[:, None, None, :]},
             allowed={SITE.key: allowed[:, None, None, :]},
             hidden={SITE.key: states} if hidden else {},
-            beside=beside,
+            decoder_condition=decoder_condition,
         )
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
@@ -247,35 +247,35 @@ class PooledAttentionAdapter:
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id)
 
-    def begin(self, inputs: Inputs) -> Shared:
+    def share(self, inputs: Inputs) -> Shared:
         embeddings, mask = self.embed(inputs)[TEXT], inputs.mask[TEXT]
         if self.lstm is not None:
-            return recurrent_encoders.begin(self.lstm, embeddings, mask)
+            return recurrent_encoders.share(self.lstm, embeddings, mask)
         if self.reach is not None:
-            return local_encoders.begin(self.encoder, embeddings, mask, self.reach)
+            return local_encoders.share(self.encoder, embeddings, mask, self.reach)
         raise AdapterError("begin: nothing is known of how states are made. Give lstm or reach.")
 
-    def resume_width(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
-        return cast(Shared, begun).width(rows, keep)
+    def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        return cast(Shared, shared).width(rows, keep)
 
-    def resume(self, inputs: Inputs, begun: object, rows: Tensor, keep: Tensor) -> Tensor:
-        shared = cast(Shared, begun)
+    def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        shared = cast(Shared, shared)
         states = shared.without(rows, keep)
         positions, inside = shared.positions(rows, keep)
         allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
         asked = self._asked(inputs, self.embed(inputs))
-        beside = self._beside(inputs, asked)
+        decoder_condition = self._beside(inputs, asked)
         step = max(1, STATES_AT_ONCE // states.shape[1])
         found = []
         for part in (slice(start, start + step) for start in range(0, len(states), step)):
             of = rows[part]
             weights = self.attention(states[part], allowed[part], *(one[of] for one in asked))
-            its = None if beside is None else beside[of]
+            its = None if decoder_condition is None else decoder_condition[of]
             found.append(decoded(self, states[part], weights[:, None, :], its)[:, 0, :])
         return torch.cat(found)
 
-    def influence(self, inputs: Inputs, begun: object, positions: slice) -> Tensor:
-        return recurrent_encoders.influence(cast(recurrent_encoders.Begun, begun), positions)
+    def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:
+        return recurrent_encoders.influence(cast(recurrent_encoders.SharedStates, shared), positions)
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
         if self.mask_id is None:
@@ -284,24 +284,24 @@ class PooledAttentionAdapter:
             )
         return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
 
-    def decode(self, hidden: Tensor, weights: Tensor, beside: Tensor | None = None) -> Tensor:
+    def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
         context = weights @ hidden
         classes = 0 if self.open_classes is None else len(self._capabilities.classes)
-        if beside is None or isinstance(self.decoder, nn.Linear):
+        if decoder_condition is None or isinstance(self.decoder, nn.Linear):
             logits = self.decoder(context)
         else:
-            asked = beside[:, None, : beside.shape[-1] - classes].expand(-1, context.shape[1], -1)
+            asked = decoder_condition[:, None, : decoder_condition.shape[-1] - classes].expand(-1, context.shape[1], -1)
             logits = self.decoder(context, asked)
         if logits.dim() == 2:
             raise AdapterError(
                 "decoder dropped a dimension: for a context of shape (B, V, m) it must return (B, V, C), "
                 "with C = 1 for a sigmoid output."
             )
-        if beside is None or not classes:
+        if decoder_condition is None or not classes:
             return logits
         if logits.shape[-1] != classes:
             raise AdapterError(f"open_classes needs one logit for each of {classes} classes; got {logits.shape[-1]}.")
-        return logits.masked_fill(beside[:, None, -classes:] == 0, CLOSED)
+        return logits.masked_fill(decoder_condition[:, None, -classes:] == 0, CLOSED)
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         if not isinstance(self.decoder, nn.Linear):

@@ -46,7 +46,7 @@ class Direction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Ordered):
+class SharedStates(Ordered):
     """A batch read once."""
 
     directions: tuple[Direction, ...]
@@ -104,7 +104,7 @@ def refuse_other(layer: object) -> None:
             )
 
 
-def begin(layer: Layer, embeddings: Tensor, mask: Tensor) -> Begun:
+def share(layer: Layer, embeddings: Tensor, mask: Tensor) -> SharedStates:
     """embeddings (B, T, d), mask (B, T) -> their pass through the layer, without a graph."""
     with torch.no_grad():
         order, lengths = in_order(mask)
@@ -113,7 +113,7 @@ def begin(layer: Layer, embeddings: Tensor, mask: Tensor) -> Begun:
         for lstm, suffix, backwards in _cells(layer):
             read = _mirrored(order, lengths) if backwards else order
             directions.append(_direction(lstm, suffix, at_places(embeddings, read), steps))
-    return Begun(order=order, lengths=lengths, directions=tuple(directions))
+    return SharedStates(order=order, lengths=lengths, directions=tuple(directions))
 
 
 def _cells(layer: Layer) -> list[tuple[nn.LSTM, str, bool]]:
@@ -156,24 +156,24 @@ def _step(gates: Tensor, hidden: Tensor, cell: Tensor, recurrent: Tensor) -> Non
     torch.tanh(cell, out=hidden).mul_(opened[:, :h])
 
 
-def states_without(begun: Begun, rows: Tensor, keep: Tensor) -> Tensor:
+def states_without(shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
     """rows (V,), keep (V, T) which positions stay -> (V, W, m) states of those tokens read alone, moved up in their
     order, zero on padding."""
-    kept = begun.kept(rows, keep)
+    kept = shared.kept(rows, keep)
     order, inside = moved_up(kept)
     (variants, width), length, lengths = order.shape, kept.shape[1], kept.sum(1)
     token = torch.where(inside, order, length) + rows[:, None] * (length + 1)
-    states = begun.states.flatten(0, 1).index_select(0, token.flatten())
+    states = shared.states.flatten(0, 1).index_select(0, token.flatten())
     with torch.no_grad():
-        for part, direction in zip(states.chunk(len(begun.directions), dim=1), begun.directions, strict=True):
+        for part, direction in zip(states.chunk(len(shared.directions), dim=1), shared.directions, strict=True):
             target = torch.arange(width, device=kept.device).expand_as(order)
             read = kept
-            if direction is not begun.directions[0]:
-                read = _mirrored(kept, begun.lengths[rows])
+            if direction is not shared.directions[0]:
+                read = _mirrored(kept, shared.lengths[rows])
                 order, inside = moved_up(read)
                 target = torch.where(inside, lengths[:, None] - 1 - target, target)
             target = target + torch.arange(variants, device=kept.device)[:, None] * width
-            _read_on(direction, rows, begun.lengths[rows], read, order, target, part)
+            _read_on(direction, rows, shared.lengths[rows], read, order, target, part)
     return states.view(variants, width, -1)
 
 
@@ -240,19 +240,19 @@ def _step_slopes(direction: Direction) -> Tensor:
     )
 
 
-def influence(begun: Begun, positions: slice) -> Tensor:
+def influence(shared: SharedStates, positions: slice) -> Tensor:
     """(B, P, T) ‖∂‖h_p‖/∂E_i‖ for each position p of the slice and i; zero where either is padding."""
-    width = begun.order.shape[1]
-    rank = begun.order.argsort(1)
+    width = shared.order.shape[1]
+    rank = shared.order.argsort(1)
     wanted = rank[:, positions]
-    inside = wanted < begun.lengths[:, None]
+    inside = wanted < shared.lengths[:, None]
     if not bool(inside.any()):
         return torch.zeros((*wanted.shape, width), device=wanted.device)
     first, last = int(wanted[inside].min()), int(wanted[inside].max())
     with torch.no_grad():
         found, own = torch.zeros(()), torch.zeros(())
-        for number, direction in enumerate(begun.directions):
-            squares, at_itself = _passed_back(direction, *begun.slopes[number], range(first, last + 1), bool(number))
+        for number, direction in enumerate(shared.directions):
+            squares, at_itself = _passed_back(direction, *shared.slopes[number], range(first, last + 1), bool(number))
             found, own = found + squares, own + at_itself
         places = torch.arange(last + 1 - first, device=wanted.device)
         found[places, :, places + first] = own.square().sum(-1)

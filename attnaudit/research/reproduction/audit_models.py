@@ -6,19 +6,20 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.audit.judge_models import code_sha256, judge_together, slim, words_of
+from attnaudit.audit.judge_models import code_sha256, judge_together, without_charts, words_of
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import from_tables, to_table
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.processes import replace_file, spread
+from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, Record
 from attnaudit.research.reproduction.model_plans import Plan, variant
 from attnaudit.research.reproduction.train_models import TrainedPlan
@@ -26,8 +27,6 @@ from attnaudit.research.reproduction.train_models import TrainedPlan
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
     from attnaudit.engine.measurements import Measurements
-
-Told = Callable[[int, int, str], None]
 
 
 class Asked(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,7 +82,7 @@ def audit_all(
     folder: Path,
     kept: Path,
     jobs: int = 1,
-    told: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> tuple[dict[tuple[Plan, int | None], Measured], dict[Plan, str]]:
     """((plan, instances) -> what was found, plan -> why it could not be audited).
 
@@ -107,8 +106,8 @@ def audit_all(
             found[task.plan, task.asked.instances] = result
         else:
             failed[task.plan] = result
-        if told is not None:
-            told(done, len(tasks), task.plan.folder)
+        if progress is not None:
+            progress(done, len(tasks), task.plan.folder)
     return found, failed
 
 
@@ -150,7 +149,7 @@ def _audit(task: Task) -> Measured:
     result = msgspec.structs.replace(
         result,
         asked={**have, **words},
-        checks=sorted([*old, *map(slim, records)], key=lambda one: one.check),
+        checks=sorted([*old, *map(without_charts, records)], key=lambda one: one.check),
         skipped={**reasons, **skipped},
         seconds=result.seconds + time.perf_counter() - started,
         cpu_seconds=result.cpu_seconds + time.process_time() - cpu_started,

@@ -15,6 +15,7 @@ from attnaudit import __version__
 from attnaudit.audit.environment import describe_environment
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.models.word_vectors import Vectors
+from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction import reproduction_pages
 from attnaudit.research.reproduction.audit_models import Asked, Measured, asked, audit_all
 from attnaudit.research.reproduction.claims import judged
@@ -26,8 +27,8 @@ from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION,
 from attnaudit.research.reproduction.table_rows import RowRun, laid_out
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
 
-Told = Callable[[int, int, str], None]
-Shown = Callable[[str], AbstractContextManager[Told]]
+#: A title, such as "training" -> a progress bar.
+ProgressBar = Callable[[str], AbstractContextManager[ProgressCallback]]
 
 QUICK_SEEDS, QUICK_SEARCHED = 1, 10
 QUICK_TRAINING = {"epochs": 4, "learning_rate": 0.01}
@@ -46,16 +47,15 @@ class Gathered:
     began: float
 
 
-def reproduce(options: Options, *, shown: Shown) -> Reproduction:
+def reproduce(options: Options, *, progress_bar: ProgressBar) -> Reproduction:
     """`gather`, and `reported` at once."""
-    return reported(gather(options, shown=shown))
+    return reported(gather(options, progress_bar=progress_bar))
 
 
-def gather(options: Options, *, shown: Shown) -> Gathered:
+def gather(options: Options, *, progress_bar: ProgressBar) -> Gathered:
     """Train and audit what is asked for.
 
-    shown: a word for what is being done -> a progress bar. Raises AuditError: before any training for files that are
-    missing, tables and rows that do not exist.
+    progress_bar: shows progress under a title. Raises AuditError: before any training for files that are missing, tables and rows that do not exist.
     """
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     _earlier(options)  # a file that cannot be added to is named before hours of training
@@ -67,10 +67,10 @@ def gather(options: Options, *, shown: Shown) -> Gathered:
         raise AuditError(f"--only {' '.join(options.only)}: no row is called so. {nearest(options.only[0], names)}")
     data = _prepared(chosen, options)
     plans = list(dict.fromkeys(plan for row in chosen for models in row.seeds for plan in models.values()))
-    with shown("training") as told:
-        models, untrained = train_all(plans, data, options.folder / "models", jobs=options.jobs, told=told)
+    with progress_bar("training") as progress:
+        models, untrained = train_all(plans, data, options.folder / "models", jobs=options.jobs, progress=progress)
     wanted = _asked(chosen, models, options)
-    with shown("auditing") as told:
+    with progress_bar("auditing") as progress:
         measured, unaudited = audit_all(
             models,
             wanted,
@@ -78,7 +78,7 @@ def gather(options: Options, *, shown: Shown) -> Gathered:
             folder=options.folder / "models",
             kept=options.folder / "measured",
             jobs=options.jobs,
-            told=told,
+            progress=progress,
         )
     _gather(chosen, models, measured, {**untrained, **unaudited})
     return Gathered(options=options, corpora=corpora, rows=chosen, data=data, created=created, began=began)

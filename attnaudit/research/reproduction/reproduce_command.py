@@ -73,12 +73,12 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from attnaudit.models.word_vectors import Vectors
+    from attnaudit.progress import progress_bar
     from attnaudit.research.reproduction import reproduction_pages
     from attnaudit.research.reproduction.papers import paper
     from attnaudit.research.reproduction.reproduce import gather, reported
     from attnaudit.research.reproduction.reproduction_options import Options
     from attnaudit.research.reproduction.reproduction_terminal import summary
-    from attnaudit.research.validation.validation_terminal import progress_bar
 
     torch.set_num_threads(1)  # as in the processes that work is shared out to
     asked = Options(
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         quick=options.quick,
         vectors=None if options.vectors is None else Vectors.of(options.vectors),
     )
-    gathered = gather(asked, shown=progress_bar)
+    gathered = gather(asked, progress_bar=progress_bar)
     with reproduction_pages.alone(asked.folder / "papers"):
         found = reported(gathered)
         written = reproduction_pages.write(found, asked.folder / "papers", asked.report)

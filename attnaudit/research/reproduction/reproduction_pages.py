@@ -153,7 +153,8 @@ def markdown(one: Reproduction) -> str:
         lines += _table(table)
     lines += ["## How this was made", "", "```", *reproduction_wording.commands(one), "```", ""]
     lines.append(
-        f"attnaudit {one.attnaudit}, {plural(one.jobs, 'job')}; last run {one.created}. {reproduction_wording.made_with(one)}."
+        f"attnaudit {one.attnaudit}, {plural(one.jobs, 'job')}; last run {one.created}. "
+        f"{reproduction_wording.made_with(one)}."
     )
     return "\n".join(lines) + "\n"
 

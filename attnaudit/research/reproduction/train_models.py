@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,12 +14,12 @@ from attnaudit.models import checkpoint_folder
 from attnaudit.models.training import Score, train
 from attnaudit.models.training_state import UNFINISHED, Unfinished
 from attnaudit.processes import replace_file, spread
+from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
 from attnaudit.research.reproduction.corpora import Prepared
 from attnaudit.research.reproduction.model_plans import Given, Plan, variant
 
 RECORD = "plan.json"
-Told = Callable[[int, int, str], None]
 
 
 class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,12 +50,12 @@ def train_all(
     models: Path,
     *,
     jobs: int = 1,
-    told: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
     """(plan -> its finished model, plan -> why there is none). Models that others are made from come first.
 
-    models: the folder of checkpoints. told: called with (done, total, folder). Raises ModelError when nothing can be
-    written there.
+    models: the folder of checkpoints. progress: called with (done, total, folder). Raises ModelError when nothing can
+    be written there.
     """
     waves = _waves(plans)
     total = sum(map(len, waves))
@@ -69,8 +69,8 @@ def train_all(
                 found[task.plan] = result
             else:
                 failed[task.plan] = result
-            if told is not None:
-                told(len(found) + len(failed), total, task.plan.folder)
+            if progress is not None:
+                progress(len(found) + len(failed), total, task.plan.folder)
     return found, failed
 
 

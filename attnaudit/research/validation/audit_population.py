@@ -5,24 +5,23 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.audit.judge_models import code_sha256, judge_together, slim, words_of
+from attnaudit.audit.judge_models import code_sha256, judge_together, without_charts, words_of
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import to_table
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
+from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
 from attnaudit.research.validation.population_reader import dataset_of
 from attnaudit.research.validation.validation_records import Entry, ModelResult
-
-Told = Callable[[int, int, str], None]
 
 
 class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,13 +46,13 @@ def run_population(
     max_instances: int,
     jobs: int = 1,
     device: str = "cpu",
-    told: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> tuple[dict[str, ModelResult], dict[str, str]]:
     """(folder -> result, folder -> why it could not be audited) for every entry.
 
     kept: the folder of results that are there already, and where new ones go as soon as they are found. jobs: how many
-    processes share the work, one thread each. told: called with (done, total, folder). Raises ReportError when nothing
-    can be kept.
+    processes share the work, one thread each. progress: called with (done, total, folder). Raises ReportError when
+    nothing can be kept.
     """
     try:
         kept.mkdir(parents=True, exist_ok=True)
@@ -79,8 +78,8 @@ def run_population(
             found[task.entry.folder] = result
         else:
             failed[task.entry.folder] = result
-        if told is not None:
-            told(done, len(tasks), task.entry.folder)
+        if progress is not None:
+            progress(done, len(tasks), task.entry.folder)
     return found, failed
 
 
@@ -123,7 +122,7 @@ def _run_one(task: Task, checks: Sequence[Check]) -> ModelResult:
         instances=len(dataset.instances),
         seconds=time.perf_counter() - started + (before.seconds if before else 0.0),
         asked={**old, **{one.id: words_of(one) for one in new}},
-        checks=sorted([*kept, *map(slim, judged)], key=lambda one: one.check),
+        checks=sorted([*kept, *map(without_charts, judged)], key=lambda one: one.check),
         skipped={**kept_skips, **skipped},
     )
     _write(path, result)

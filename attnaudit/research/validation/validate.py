@@ -12,8 +12,9 @@ from pathlib import Path
 
 from attnaudit import __version__
 from attnaudit.errors import ReportError
+from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction.reproduction_records import Remedy
-from attnaudit.research.validation.audit_population import Told, run_population
+from attnaudit.research.validation.audit_population import run_population
 from attnaudit.research.validation.candidate_policy import Given, read_policy
 from attnaudit.research.validation.candidates import Candidate, candidates
 from attnaudit.research.validation.policy_writer import policy_text
@@ -55,7 +56,7 @@ class Options:
         return QUICK_INSTANCES if self.quick else MAX_INSTANCES
 
 
-def validate(options: Options, *, told: Told | None = None) -> tuple[Validation, str]:
+def validate(options: Options, *, progress: ProgressCallback | None = None) -> tuple[Validation, str]:
     """Measure the population, score every check and the policy. Returns the record, and the text of the policy that the
     tuning half would choose ("" where it is too small to choose from). Raises AuditError.
     """
@@ -76,7 +77,7 @@ def validate(options: Options, *, told: Told | None = None) -> tuple[Validation,
         max_instances=options.max_instances,
         jobs=options.jobs,
         device=options.device,
-        told=told,
+        progress=progress,
     )
     models = [Judged.of(one, results[one.folder]) for one in population.entries if one.folder in results]
     chosen = choose(models, wanted, seed=options.seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, ReportError, require_seed
 from attnaudit.processes import processors
-from attnaudit.research.validation.validation_terminal import progress_bar
+from attnaudit.progress import progress_bar
 
 RULE = "rule"
 
@@ -65,11 +65,11 @@ def run(options: argparse.Namespace) -> int:
     if jobs < 1:
         raise AuditError(f"--jobs {jobs}: expected 1 or more.")
     policy = shipped_policy() if options.policy is None else None if options.policy == RULE else Path(options.policy)
-    planted_population = options.population or _plant(options, jobs)
-    with progress_bar("measuring") as told:
+    population = options.population or _plant(options, jobs)
+    with progress_bar("measuring") as progress:
         validation, chosen = validate(
             Options(
-                population=planted_population,
+                population=population,
                 out=options.out,
                 policy=policy,
                 seed=options.seed,
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
                 device=options.device,
                 remedies=options.remedies,
             ),
-            told=told,
+            progress=progress,
         )
     written = validation_pages.write(validation, options.out)
     if chosen:
@@ -104,11 +104,11 @@ def _plant(options: argparse.Namespace, jobs: int) -> Path:
     folder: Path = options.out / "population"
     wanted = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
     print(f"planting {len(wanted)} models in {folder}; finished ones are kept", file=sys.stderr)
-    with progress_bar("planting") as told:
+    with progress_bar("planting") as show:
         planted_population.build(
             folder,
             wanted,
             jobs=jobs,
-            progress=lambda record, done, total: told(done, total, str(record["folder"])),
+            progress=lambda record, done, total: show(done, total, str(record["folder"])),
         )
     return folder

@@ -80,7 +80,8 @@ def markdown(validation: Validation) -> str:
     held = v.policy_held_out
     if held is not None:
         lines += [
-            f"* sensitivity {validation_wording.share(held.sensitivity)}; false alarms {validation_wording.share(held.false_alarms)}",
+            f"* sensitivity {validation_wording.share(held.sensitivity)}; "
+            f"false alarms {validation_wording.share(held.false_alarms)}",
             "",
             *_table(
                 ("kind", "truth", "models", "alarms", "area"),

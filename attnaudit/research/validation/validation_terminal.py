@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -12,35 +10,9 @@ from attnaudit.research.validation.validation_pages import ordered
 from attnaudit.research.validation.validation_records import Validation
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 NARROWEST = 80
-
-
-@contextmanager
-def progress_bar(doing: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on standard error, or lines where it is no terminal: a callable (done, total, name)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total, name: _line(console, doing, done, total)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(doing, total=None)
-
-        def update(done: int, total: int, name: str) -> None:
-            progress.update(task, completed=done, total=total, description=f"{doing} {name}")
-
-        yield update
-
-
-def _line(console: Console, doing: str, done: int, total: int) -> None:
-    """Where there is no terminal: a line at every tenth of the way."""
-    if done * 10 // total > (done - 1) * 10 // total:
-        console.print(f"{doing}: {done} of {total}", highlight=False, markup=False)
 
 
 def summary(validation: Validation, *, width: int) -> str:

@@ -22,7 +22,7 @@ def measured(
     *asked: checks.Check, model: SmallTransformer | None = None, labels: Sequence[int] | None = None
 ) -> Measurements:
     rows = Dataset(name="films", source="made up", description="", instances=tuple(PLAIN))
-    needs = sorted({need for check in asked for need in check.wants()})
+    needs = sorted({need for check in asked for need in check.needs_under_reading()})
     return measure(model or SmallTransformer(), rows, needs, model="small", seed=0, labels=labels)[0]
 
 
@@ -50,8 +50,8 @@ def test_names_carry_their_reading() -> None:
 def test_the_id_and_the_needs_name_the_reading() -> None:
     check = checks.UniformFragility(severity="report", reading="cls@heads=1")
     assert check.id == "uniform_fragility.tvd/cls@layer=-1,heads=1"
-    assert check.wants() == ("uniform/cls@layer=-1,heads=1",)
-    assert checks.UniformFragility(severity="report").wants() == ("uniform",)
+    assert check.needs_under_reading() == ("uniform/cls@layer=-1,heads=1",)
+    assert checks.UniformFragility(severity="report").needs_under_reading() == ("uniform",)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     results = full(adapter, instances_for(adapter))
     assert [one.check for one in results] == [check.name for check in CHECKS]
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
-    skipped = {"decode", "resume", "influence", "shipped"} | ({"query"} if name != "cross" else set())
+    skipped = {"decode", "logits_without", "influence", "shipped"} | ({"query"} if name != "cross" else set())
     assert {one.check for one in results if one.outcome == "skip"} == skipped
     assert next(one.detail for one in results if one.check == "transformed").startswith("value vectors")
 
@@ -42,7 +42,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
 def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
     adapter = SOUND[name]()
     found = [one.check for one in quick(adapter, instances_for(adapter))]
-    skipped = {"decode", "resume", "influence", "shipped"}
+    skipped = {"decode", "logits_without", "influence", "shipped"}
     assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
 
 
@@ -50,7 +50,16 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
     results = {one.check: one for one in full(pooled(2, mask_id=1), dataset().instances)}
     assert {name for name, one in results.items() if one.outcome == "fail"} == set()
     skipped = {name for name, one in results.items() if one.outcome == "skip"}
-    assert skipped == {"query", "each_site", "left_padding", "resume", "influence", "replay", "transformed", "shipped"}
+    assert skipped == {
+        "query",
+        "each_site",
+        "left_padding",
+        "logits_without",
+        "influence",
+        "replay",
+        "transformed",
+        "shipped",
+    }
     assert results["replay"].detail == "the capabilities say replays=False"
 
 
@@ -192,7 +201,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     ],
     "repeated_deletion": [(computed.KeepsInAnotherOrder, "in their order")],
     "substitution": [(computed.SubstitutesTheNext, "other positions than those marked")],
-    "resume": [(names_another_layer, "the encoder's states with nothing added")],
+    "logits_without": [(names_another_layer, "the encoder's states with nothing added")],
     "influence": [(names_another_layer, "influence.. and the gradients of run.. differ")],
     "replay": [
         (computed.ReplaysFrozen, "let all later layers run live"),
@@ -254,7 +263,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "gradients",
         "live_gradients",
         "finite_differences",
-        "resume",
+        "logits_without",
         "influence",
         "shipped",
     }

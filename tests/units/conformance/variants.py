@@ -30,11 +30,11 @@ def ragged(draw: st.DrawFn, most: int = 9) -> tuple[Tensor, Tensor, Tensor, Tens
 
 
 def states_are_of_the_kept_alone(
-    found: Tensor, begun: Ordered, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
+    found: Tensor, shared: Ordered, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
 ) -> None:
     """found (V, W, m) of the variants of a `ragged` case. plain: (n, d) -> (n, m) states of one input."""
     embeddings, mask, rows, keep = case
-    positions, inside = begun.positions(rows, keep)
+    positions, inside = shared.positions(rows, keep)
     assert found.shape[:2] == positions.shape == inside.shape
     for v, row in enumerate(rows.tolist()):
         stays = (keep[v] & mask[row]).nonzero()[:, 0]
@@ -70,7 +70,7 @@ def deletion_agrees(
         atol=1e-6,
         equal_nan=True,
     )
-    assert expected.counts["resume"] == 0
+    assert expected.counts["logits_without"] == 0
     if any(len(text.split()) > 1 for text in texts):
-        assert found.counts["resume"] > 0
+        assert found.counts["logits_without"] > 0
     return found, expected

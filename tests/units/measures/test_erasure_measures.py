@@ -16,7 +16,7 @@ from sklearn.metrics import mutual_info_score
 from torch import Tensor
 
 from attnaudit.adapters import Capabilities, Inputs, PooledAttentionAdapter, Trace
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure, resolve
@@ -57,10 +57,10 @@ def assert_same(a: Measurements, b: Measurements) -> None:
             np.testing.assert_allclose(x, y, atol=2e-5, err_msg=name)
 
 
-def passes(model: PooledAttentionAdapter, texts: list[str] = TEXTS, *, budget: int = 4096) -> Passes:
+def view(model: PooledAttentionAdapter, texts: list[str] = TEXTS, *, budget: int = 4096) -> AttentionView:
     instances = dataset(texts).instances
     batch = Batch(model, instances, range(len(instances)), seed=3, gradients=False, budget=budget, counts=Counter())
-    return Passes(batch)
+    return AttentionView(batch)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -93,7 +93,7 @@ def test_another_seed_draws_other_orders() -> None:
 @settings(max_examples=25, deadline=None)
 def test_orders_begin_with_the_real_tokens_each_once(lengths: list[int], seed: int) -> None:
     texts = [" ".join(WORDS[1 : 1 + n]) for n in lengths]
-    some = passes(adapter(tokenize=tokenize_with_ends), texts)
+    some = view(adapter(tokenize=tokenize_with_ends), texts)
     some.seed = seed
     scores = torch.rand(some.real.shape, generator=torch.Generator().manual_seed(seed)).round(decimals=1)
     for order in (ranked(some, scores), *random_orders(some, 3, "any").unbind(1)):
@@ -118,7 +118,7 @@ def test_the_first_of_an_order_are_marked() -> None:
 
 def test_ties_are_broken_by_the_seed_and_not_by_the_place() -> None:
     long = [" ".join(["good"] * 8) for _ in range(40)]
-    some = passes(adapter(), long)
+    some = view(adapter(), long)
     tied = torch.zeros(some.real.shape)
     tied[:, 5] = 1.0
     order = ranked(some, tied)
@@ -206,7 +206,7 @@ class Counting(PooledAttentionAdapter):
 
 def test_equal_variants_run_once_single_ones_come_from_leave_one_out_and_the_budget_holds() -> None:
     model = Counting(**parts())
-    some = passes(model, ["good bad very dull", "a bright film"], budget=8)
+    some = view(model, ["good bad very dull", "a bright film"], budget=8)
     keep = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]]).bool()
     rows = torch.tensor([0, 0, 0, 1, 1])
     found = some.batch.erased(rows, keep, "deletion")
@@ -261,11 +261,13 @@ def test_the_audited_model_is_untouched_by_a_failure_too() -> None:
 
 def test_other_gradients_of_the_audit_are_those_of_the_audited_model() -> None:
     needs = ["gradient.jain_wallace.inputs", "influence.hidden", "gradient.meister.hidden"]
-    alone, beside = measured(adapter(2), needs), measured(adapter(2), ["randomised", *needs])
+    alone, decoder_condition = measured(adapter(2), needs), measured(adapter(2), ["randomised", *needs])
     for name in needs[::2]:
-        for x, y in zip(alone.vector(name), beside.vector(name), strict=True):
+        for x, y in zip(alone.vector(name), decoder_condition.vector(name), strict=True):
             np.testing.assert_array_equal(x, y)
-    np.testing.assert_array_equal(alone.scalar("influence.hidden.entropy"), beside.scalar("influence.hidden.entropy"))
+    np.testing.assert_array_equal(
+        alone.scalar("influence.hidden.entropy"), decoder_condition.scalar("influence.hidden.entropy")
+    )
 
 
 def test_likeness_is_that_of_models_with_the_drawn_parameters() -> None:

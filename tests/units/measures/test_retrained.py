@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Dataset, Dat
 
 
 def audited(adapter: ReferenceModel, data: Dataset, *asked: checks.Check, **options: Any) -> Measurements:
-    needs = [need for check in asked for need in check.wants()]
+    needs = [need for check in asked for need in check.needs_under_reading()]
     labels = [data.classes.index(one.label or "") for one in data.instances]
     found, record = measure(adapter, data, needs, model="small", seed=0, labels=labels, **options)
     found.facts["trained"] = str(record.passes.get("models_trained", 0))

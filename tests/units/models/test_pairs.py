@@ -234,7 +234,7 @@ def test_a_linear_decoder_with_another_bias_for_each_row_has_its_exact_adversary
             trace.hidden["attention"][i][real].double(),
         )
         logits = (states @ small.linear.weight[:, :6].double().T).detach()
-        bias = (small.linear.weight[:, 6:] @ trace.beside[i] + small.linear.bias).double().detach()
+        bias = (small.linear.weight[:, 6:] @ trace.decoder_condition[i] + small.linear.bias).double().detach()
         _, expected = exact_adversarial_attention(
             weights[None].detach(), (logits[:, 1] - logits[:, 0])[None], (bias[1] - bias[0])[None], 0.05
         )

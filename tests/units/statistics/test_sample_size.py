@@ -12,7 +12,7 @@ from scipy import stats
 
 from attnaudit import checks
 from attnaudit.records import Interval, Requirement
-from attnaudit.statistics.interval_estimate import Spread
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
 from tests.units.checks.made import measured
 
@@ -24,13 +24,13 @@ def normal(value, error):
         reach = stats.norm.ppf((1 + asked) / 2) * error
         return Interval(low=value - reach, high=value + reach, confidence=asked, method="normal")
 
-    return Spread(error=error, confidence=0.95, find=find)
+    return IntervalEstimate(error=error, confidence=0.95, find=find)
 
 
 def planned(value, threshold, error=0.1, n=100, direction="at_least", fail=0.95):
     return plan(
         value=value,
-        spread=normal(value, error),
+        estimate=normal(value, error),
         requirement=Requirement(direction=direction, value=threshold),
         confidence=0.95,
         fail_confidence=fail,

@@ -25,9 +25,9 @@ WINDOWED = ("mistral", "gemma2", "gpt-oss")
 INSTANCES = [Instance(id=str(n), text=text) for n, text in enumerate(SENTENCES[:7])]
 
 
-def _batch(adapter: Any, *, resumes: bool, budget: int = 128, **rest: Any) -> Batch:
+def _batch(adapter: Any, *, shares_states: bool, budget: int = 128, **rest: Any) -> Batch:
     adapter = copy(adapter)
-    adapter._capabilities = replace(adapter.capabilities, resumes=resumes)
+    adapter._capabilities = replace(adapter.capabilities, shares_states=shares_states)
     return Batch(
         adapter,
         INSTANCES,
@@ -48,7 +48,7 @@ def _with_window(monkeypatch: pytest.MonkeyPatch, name: str, window: int) -> Any
 
 
 def _require_equal(adapter: Any, **rest: Any) -> None:
-    in_place, plain = (_batch(adapter, resumes=one, **rest) for one in (True, False))
+    in_place, plain = (_batch(adapter, shares_states=one, **rest) for one in (True, False))
     torch.testing.assert_close(in_place.deleted, plain.deleted, atol=2e-6, rtol=0, equal_nan=True)
     assert in_place.counts["resumed_rows"] > 0
     assert plain.counts["resumed_rows"] == 0
@@ -62,7 +62,7 @@ def _require_equal(adapter: Any, **rest: Any) -> None:
 @pytest.mark.parametrize("unit", ["tokens", "words"])
 def test_in_place_equals_deletion(name: str, unit: str, adapter: Callable[[str], Any]) -> None:
     found = adapter(name)
-    assert found.capabilities.resumes
+    assert found.capabilities.shares_states
     _require_equal(found, unit=unit)
     _require_equal(found, unit=unit, budget=4096)
 
@@ -75,21 +75,21 @@ def test_a_window_longer_than_the_text_is_no_obstacle(name: str, monkeypatch: py
 @pytest.mark.parametrize("name", WINDOWED)
 def test_texts_longer_than_the_window_are_run_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _with_window(monkeypatch, name, 18)
-    assert found.capabilities.resumes, "the made-up texts are shorter"
+    assert found.capabilities.shares_states, "the made-up texts are shorter"
     inputs = found.collate(INSTANCES)
     assert inputs.mask[TEXT].shape[1] > 18
-    assert prefix_cache.begin(found, inputs).layers is None
+    assert prefix_cache.share(found, inputs).layers is None
     _require_equal(found)
 
 
 @pytest.mark.parametrize("name", WINDOWED)
 def test_made_up_texts_longer_than_the_window_prove_nothing(name: str, adapter: Callable[[str], Any]) -> None:
-    assert not adapter(name).capabilities.resumes
+    assert not adapter(name).capabilities.shares_states
 
 
 @pytest.mark.parametrize("name", ["bert", "t5", "bart-lm", "xlnet"])
 def test_what_sees_the_rest_of_the_text_shares_no_prefix(name: str, adapter: Callable[[str], Any]) -> None:
-    assert not adapter(name).capabilities.resumes
+    assert not adapter(name).capabilities.shares_states
 
 
 def test_a_model_whose_cache_is_wrong_is_not_believed(adapter: Callable[[str], Any]) -> None:
@@ -111,6 +111,6 @@ def test_the_rest_starts_where_the_first_token_is_gone(adapter: Callable[[str], 
     keep[0, 0] = False
     keep[1, 4] = False
     keep[2, length - 1] = False
-    widths = found.resume_width(inputs, found.begin(inputs), torch.zeros(3, dtype=torch.long), keep)
+    widths = found.variant_cost(inputs, found.share(inputs), torch.zeros(3, dtype=torch.long), keep)
     # The last token that is kept is run again: the logits are read off it.
     assert widths.tolist() == [length, length - 4, 1]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.adapters.pooled import recurrent_encoders
 from attnaudit.conformance import check_adapter
-from attnaudit.engine.attention_view import Passes
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.errors import AdapterError
 from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
 from tests.units.conformance.variants import batch, deletion_agrees, ragged, states_are_of_the_kept_alone
@@ -43,9 +43,9 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
     name: str, case: tuple[Tensor, Tensor, Tensor, Tensor]
 ) -> None:
     embeddings, mask, rows, keep = case
-    begun = recurrent_encoders.begin(LAYERS[name], embeddings, mask)
-    found = recurrent_encoders.states_without(begun, rows, keep)
-    states_are_of_the_kept_alone(found, begun, case, partial(plain, LAYERS[name]))
+    shared = recurrent_encoders.share(LAYERS[name], embeddings, mask)
+    found = recurrent_encoders.states_without(shared, rows, keep)
+    states_are_of_the_kept_alone(found, shared, case, partial(plain, LAYERS[name]))
 
 
 @settings(max_examples=25, deadline=None)
@@ -64,7 +64,7 @@ def test_a_variant_whose_state_is_that_of_the_whole_input_again_is_not_read_on(
     keep[0, gone[0]] = False
     keep[1, gone] = False
     mask = torch.arange(80 + padding)[None] < 80
-    begun = recurrent_encoders.begin(forgetful, embeddings, mask)
+    shared = recurrent_encoders.share(forgetful, embeddings, mask)
     steps = 0
     real = recurrent_encoders._step
 
@@ -75,7 +75,7 @@ def test_a_variant_whose_state_is_that_of_the_whole_input_again_is_not_read_on(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrent_encoders, "_step", counted)
-        found = recurrent_encoders.states_without(begun, torch.tensor([0, 0]), keep)
+        found = recurrent_encoders.states_without(shared, torch.tensor([0, 0]), keep)
     for variant, stays in zip(found, keep & mask, strict=True):
         alone = plain(forgetful, embeddings[0, stays])
         torch.testing.assert_close(variant[: len(alone)], alone, atol=1e-6, rtol=0)
@@ -93,7 +93,7 @@ def test_influences_are_gradients_of_the_norms_of_states(
     embeddings, mask, _, _ = case
     start = data.draw(st.integers(0, mask.shape[1] - 1))
     positions = slice(start, data.draw(st.integers(start + 1, mask.shape[1])))
-    found = recurrent_encoders.influence(recurrent_encoders.begin(LAYERS[name], embeddings, mask), positions)
+    found = recurrent_encoders.influence(recurrent_encoders.share(LAYERS[name], embeddings, mask), positions)
     expected = torch.zeros(*mask.shape, mask.shape[1])
     for row in range(len(mask)):
         places = mask[row].nonzero()[:, 0]
@@ -130,8 +130,8 @@ def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.Mo
     sizes: list[int] = []
     real = recurrent_encoders.states_without
 
-    def watched(begun: recurrent_encoders.Begun, rows: Tensor, keep: Tensor) -> Tensor:
-        states = real(begun, rows, keep)
+    def watched(shared: recurrent_encoders.SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
+        states = real(shared, rows, keep)
         sizes.append(states.shape[0] * states.shape[1])
         return states
 
@@ -147,7 +147,7 @@ def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.Mo
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), budget=st.sampled_from([1, 4, 4096]))
 def test_influence_gives_the_numbers_of_backward_passes(tokenizer: str, texts: list[str], budget: int) -> None:
     fast, slow = pair(**({} if tokenizer == "plain" else {"tokenize": tokenize_with_ends}))
-    found, expected = (Passes(batch(model, texts, budget, gradients=True)) for model in (fast, slow))
+    found, expected = (AttentionView(batch(model, texts, budget, gradients=True)) for model in (fast, slow))
     for p in range(found.real.shape[1]):
         here = found.real[:, p]
         torch.testing.assert_close(found.influence(p)[here], expected.influence(p)[here], rtol=1e-5, atol=1e-8)
@@ -157,7 +157,7 @@ def test_influence_gives_the_numbers_of_backward_passes(tokenizer: str, texts: l
 
 def test_the_suite_tries_what_is_shared() -> None:
     found = {one.check: one for one in check_adapter(pair()[0], dataset().instances)}
-    assert found["resume"].outcome == found["influence"].outcome == "pass"
+    assert found["logits_without"].outcome == found["influence"].outcome == "pass"
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_another_layer_is_refused_when_it_is_named(layer: Any, what: str) -> Non
 def test_an_adapter_without_a_layer_says_so() -> None:
     model = adapter()
     with pytest.raises(AdapterError, match="Give lstm"):
-        model.begin(model.collate(dataset().instances[:1]))
+        model.share(model.collate(dataset().instances[:1]))

@@ -95,7 +95,7 @@ def run(
         seeds=seeds,
         vectors=vectors,
     )
-    found = reproduce.reproduce(options, shown=shown)
+    found = reproduce.reproduce(options, progress_bar=shown)
     reproduce.pages.write(found, options.folder / "papers", options.report)
     return found
 
@@ -133,7 +133,7 @@ def test_a_run_keeps_the_rows_that_another_run_adds_meanwhile(tmp_path: Path) ->
             run(tmp_path, only=("*/two",), tables=("first",), seeds=1)
         yield lambda done, total, name: None
 
-    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, shown=beside_another)
+    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, progress_bar=beside_another)
     assert [bool(row.lines) for row in found.tables[0].rows] == [True, True, False]
 
 
@@ -208,6 +208,6 @@ def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: pytest
     paper = Paper(name="p", title="p", citation="", corpora=("sst", "imdb"), tables=(lacking,))
     options = Options(paper=paper, out=tmp_path, command="", data_root=tmp_path)
     with pytest.raises(AuditError) as caught:
-        reproduce.reproduce(options, shown=silent)
+        reproduce.reproduce(options, progress_bar=silent)
     assert "sst_binary_jain_wallace.parquet" in str(caught.value)
     assert "aclimdb_50k.parquet" in str(caught.value)

@@ -131,7 +131,7 @@ def test_a_validation_is_written_and_read_back(population: Path, tmp_path: Path)
     told: list[tuple[int, int, str]] = []
     out = tmp_path / "out"
     validation, _ = validate(
-        Options(population=population, out=out, policy=policy, quick=True), told=lambda *now: told.append(now)
+        Options(population=population, out=out, policy=policy, quick=True), progress=lambda *now: told.append(now)
     )
     assert sorted(done for done, _, _ in told) == list(range(1, 9))
     assert validation.counts == {
