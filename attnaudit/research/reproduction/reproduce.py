@@ -55,7 +55,8 @@ def reproduce(options: Options, *, progress_bar: ProgressBar) -> Reproduction:
 def gather(options: Options, *, progress_bar: ProgressBar) -> Gathered:
     """Train and audit what is asked for.
 
-    progress_bar: shows progress under a title. Raises AuditError: before any training for files that are missing, tables and rows that do not exist.
+    progress_bar: shows progress under a title. Raises AuditError: before any training for files that are
+    missing, tables and rows that do not exist.
     """
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     _earlier(options)  # a file that cannot be added to is named before hours of training
