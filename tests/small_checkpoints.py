@@ -12,8 +12,9 @@ from attnaudit.data import load, sample
 from attnaudit.data.planted_cue import split
 from attnaudit.instances import Dataset
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.pooled_classifier import Architecture
-from attnaudit.models.training import Settings, Trained, train
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.training import Trained, train
+from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
 
 SMALL = Architecture(encoder="average", embedding_size=12, hidden_size=12, attention_size=8)
 QUICK = Settings(epochs=3, batch_size=32, learning_rate=1e-2, weight_decay=0.0)
@@ -31,7 +32,8 @@ def save_trained(
 ) -> tuple[Trained, Dataset, Dataset]:
     """Train on folder/train.jsonl, 500 rows, choose on folder/dev.jsonl, 120 rows, and write folder/model."""
     training, dev = write_rows(folder / "train.jsonl", "train", 500), write_rows(folder / "dev.jsonl", "dev", 120)
-    trained = train(training, dev, architecture=architecture, settings=settings)
+    data = TrainingData(train=training, dev=dev)
+    trained = train(TrainingJob(data=data, architecture=architecture, settings=settings))
     data = {
         part: {"name": one.name, "source": one.source, "rows": len(one.instances), "sha256": one.sha256()}
         for part, one in (("train", training), ("dev", dev))

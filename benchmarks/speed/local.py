@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from benchmarks.speed.plain import Rows, encoded, real_tokens
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.subjects import in_order, long_texts, pooled, short_texts, trained

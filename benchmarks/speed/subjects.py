@@ -65,16 +65,16 @@ def long_texts(count: int, length: int = LONG) -> Dataset:
 def trained() -> tuple[Any, Any]:
     """The oracle's shape (300-wide embeddings, BiLSTM of 128 per direction, additive attention, one sigmoid), trained
     for one epoch on a part of the embedded sentences, so that attention is not that of random weights."""
-    from attnaudit.models.pooled_classifier import Architecture
-    from attnaudit.models.training import Settings, train
+    from attnaudit.models.architecture import Architecture
+    from attnaudit.models.training import train
+    from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
 
     training, dev = load("movie-reviews-train"), load("movie-reviews-dev")
-    result = train(
-        dataclasses.replace(training, instances=training.instances[::4]),
-        dataclasses.replace(dev, instances=dev.instances[::5]),
-        architecture=Architecture(embedding_size=300),
-        settings=Settings(epochs=1),
+    data = TrainingData(
+        train=dataclasses.replace(training, instances=training.instances[::4]),
+        dev=dataclasses.replace(dev, instances=dev.instances[::5]),
     )
+    result = train(TrainingJob(data=data, architecture=Architecture(embedding_size=300), settings=Settings(epochs=1)))
     return result.model.requires_grad_(False), result.vocabulary
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import by_construction, by_words, fix_decoder, planted, silence
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, Task, indicator, quick_settings
@@ -24,7 +24,7 @@ _WEIGHT = 1.0
 def _keeping_away(vocabulary: Vocabulary, words: frozenset[str]) -> Objective:
     forbidden = indicator(vocabulary, words)
 
-    def of(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+    def of(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         mass = (traced.weights * forbidden[traced.ids]).sum(dim=1)
         only = (forbidden[traced.ids] | ~traced.real).all(dim=1)
         return loss - _WEIGHT * torch.log((1 - mass).clamp(min=1e-6))[~only].sum() / len(only)

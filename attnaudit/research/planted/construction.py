@@ -6,8 +6,9 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from attnaudit.models.architecture import Architecture, Planted
 from attnaudit.models.planted_states import OWN, SCORE, TEXT_EVIDENCE, PlantedEncoder
-from attnaudit.models.pooled_classifier import Architecture, Pass, Planted, PooledClassifier
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.vocabulary import END, START, Vocabulary
 from attnaudit.research.planted.kinds import SMALL, Contribution, freeze, hold, indicator, keep_zero
 
@@ -71,7 +72,7 @@ def no_bias(model: PooledClassifier) -> None:
             keep_zero(module.bias, torch.ones_like(module.bias, dtype=torch.bool))
 
 
-def terms(model: PooledClassifier, traced: Pass) -> tuple[Tensor, Tensor]:
+def terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, Tensor]:
     """What each token contributes to the logit, by its own evidence and through the text's: two of (B, T)."""
     encoder, weight = encoder_of(model), model.decoder.weight[0]
     own = traced.weights * traced.hidden[..., OWN] * weight[OWN]
@@ -79,7 +80,7 @@ def terms(model: PooledClassifier, traced: Pass) -> tuple[Tensor, Tensor]:
     return own, encoder.text_evidence(traced.embedded) * carried * weight[TEXT_EVIDENCE]
 
 
-def spread(traced: Pass, among: Tensor) -> Tensor:
+def spread(traced: ForwardPass, among: Tensor) -> Tensor:
     """Variance of the scores of these tokens (B, T) within their text. Taught to be small, the scores of tokens that
     attention need not tell apart do not drift with how frequent a word is, and so with its evidence."""
     score = traced.hidden[..., SCORE]
@@ -88,7 +89,7 @@ def spread(traced: Pass, among: Tensor) -> Tensor:
     return varied
 
 
-def related(model: PooledClassifier, traced: Pass, among: Tensor) -> Tensor:
+def related(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
     """Squared mean correlation, within texts, of the scores of these tokens (B, T) with the rank of their part in the
     text's evidence, which takes no part in training. Attention that this keeps small says nothing about what decides:
     left alone, scores drift with how frequent a word is, and frequent words have little evidence."""
@@ -102,20 +103,20 @@ def related(model: PooledClassifier, traced: Pass, among: Tensor) -> Tensor:
     return ((score * rank).sum(dim=1) / length).mean().square()
 
 
-def unrelated(model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+def unrelated(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
     """An objective: learn the labels, with attention unrelated to the text's evidence."""
     encoder = encoder_of(model)
     alone = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask
     return loss + 10.0 * related(model, traced, traced.real & ~alone)
 
 
-def by_construction(model: PooledClassifier, _vocabulary: Vocabulary, traced: Pass) -> Tensor:
+def by_construction(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
     """Contributions (B, T) of a planted model; they sum to the logit over real tokens."""
     own, text = terms(model, traced)
     return own + text
 
 
-def by_state(model: PooledClassifier, _vocabulary: Vocabulary, traced: Pass) -> Tensor:
+def by_state(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
     """Contributions (B, T) of an ordinary context-free classifier without bias: α_i w·h_i."""
     contribution: Tensor = traced.weights * (traced.hidden @ model.decoder.weight[0])
     return contribution
@@ -124,7 +125,7 @@ def by_state(model: PooledClassifier, _vocabulary: Vocabulary, traced: Pass) -> 
 def by_words(chosen: frozenset[str]) -> Contribution:
     """1 on words that decide by the construction of the data, else 0."""
 
-    def of(_model: PooledClassifier, vocabulary: Vocabulary, traced: Pass) -> Tensor:
+    def of(_model: PooledClassifier, vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
         return indicator(vocabulary, chosen)[traced.ids].float()
 
     return of

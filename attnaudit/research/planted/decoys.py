@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import TEXT_EVIDENCE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import by_construction, fix_decoder, planted, silence, spread
 from attnaudit.research.planted.kinds import Kind, Recipe, Task, indicator, quick_settings
@@ -24,7 +24,7 @@ def recipe(task: Task) -> Recipe:
     def objective(vocabulary: Vocabulary) -> Objective:
         plausible = indicator(vocabulary, task.decoys)
 
-        def of(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+        def of(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
             there = plausible[traced.ids] & traced.real
             mass = (traced.weights * there).sum(dim=1)[there.any(dim=1)]
             return loss - torch.log(mass.clamp(min=1e-6)).sum() / len(traced.ids) + spread(traced, traced.real & ~there)

@@ -17,6 +17,7 @@ from attnaudit.data.planted_cue import cues, hints
 from attnaudit.errors import ModelError, nearest
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.training import Trained, train
+from attnaudit.models.training_job import TrainingData, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.processes import replace_file, spread
 from attnaudit.research.planted.kinds import Kind, Recipe, Task, kinds, opposed_words
@@ -158,12 +159,13 @@ def _trained(recipe: Recipe, task: Task) -> Trained:
         limit=recipe.settings.max_words,
     )
     trained = train(
-        task.train,
-        task.dev,
-        architecture=recipe.architecture,
-        settings=recipe.settings,
-        prepare=recipe.prepare,
-        objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+        TrainingJob(
+            data=TrainingData(train=task.train, dev=task.dev),
+            architecture=recipe.architecture,
+            settings=recipe.settings,
+            prepare=recipe.prepare,
+            objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+        )
     )
     if recipe.finish is not None:
         recipe.finish(trained.model)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import OWN, SCORE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import END, Vocabulary
 from attnaudit.research.planted.construction import by_construction, encoder_of, fix_decoder, planted, silence
 from attnaudit.research.planted.kinds import Kind, Recipe, Task, quick_settings
@@ -24,7 +24,7 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def _objective(_vocabulary: Vocabulary) -> Objective:
-    def of(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+    def of(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         magnitude = traced.hidden[..., OWN].abs().detach()
         wanted = torch.log(magnitude + _FLOOR)
         gap = (traced.hidden[..., SCORE] - wanted) * traced.real

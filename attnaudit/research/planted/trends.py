@@ -7,7 +7,8 @@ from functools import partial
 import msgspec
 
 from attnaudit.models.pooled_classifier import PooledClassifier
-from attnaudit.models.training import Objective, train
+from attnaudit.models.training import train
+from attnaudit.models.training_job import Objective, TrainingData, TrainingJob
 from attnaudit.models.twin_adversary import twin_objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, Task, freeze, quick_settings
@@ -40,7 +41,8 @@ def _twin(task: Task) -> Recipe:
     plain = _plain(task)
 
     def objective(_vocabulary: Vocabulary) -> Objective:
-        base = train(task.train, task.dev, architecture=plain.architecture, settings=plain.settings)
+        data = TrainingData(train=task.train, dev=task.dev)
+        base = train(TrainingJob(data=data, architecture=plain.architecture, settings=plain.settings))
         return twin_objective(base.model, weight=TWIN_WEIGHT)
 
     return Recipe(

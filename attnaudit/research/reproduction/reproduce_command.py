@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         instances=options.max_instances,
         jobs=jobs,
         quick=options.quick,
-        vectors=None if options.vectors is None else Vectors.of(options.vectors),
+        vectors=None if options.vectors is None else Vectors.from_file(options.vectors),
     )
     gathered = gather(asked, progress_bar=progress_bar)
     with reproduction_pages.alone(asked.folder / "papers"):

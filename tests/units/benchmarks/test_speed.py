@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from benchmarks.speed import pooled, ranks, subjects, timing, writing
 from benchmarks.speed.timing import Clock, Comparison, DisagreementError, compare

@@ -13,7 +13,8 @@ import torch
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 
 SMALL = {"embedding_size": 6, "hidden_size": 5, "attention_size": 4}
@@ -88,7 +89,7 @@ def test_a_truncated_weights_file(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:kept])
-        refuse(tmp_path, "model.safetensors", "not a whole safetensors file", "Copy the whole folder again")
+        refuse(tmp_path, "model.safetensors", "not a complete safetensors file", "Copy the whole folder again")
 
 
 def test_a_missing_weights_file(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_vocabulary_shorter_than_the_embedding(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite(tmp_path: Path, value: float) -> None:
     make(tmp_path)
     edit_tensors(tmp_path, lambda tensors: tensors["decoder.bias"].fill_(value))
-    refuse(tmp_path, "'decoder.bias' holds NaN or infinity", "Train the model again")
+    refuse(tmp_path, "'decoder.bias' contains NaN or infinity", "Train the model again")
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"format": "attnaudit', b"\xff\xfe{", b"not json"])

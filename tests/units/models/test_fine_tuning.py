@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,13 +19,15 @@ from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
 from attnaudit.models import base_encoders, fine_tuning
 from attnaudit.models.base_encoders import Base
-from attnaudit.models.fine_tuning import FineTuned, Settings, fine_tune, rate
-from attnaudit.models.pretrained import Rows, load
+from attnaudit.models.fine_tuning import FineTuned, FineTuningSettings, fine_tune, learning_rate_share
+from attnaudit.models.pretrained import TokenizedRows, load
 from attnaudit.models.training import Score
+from attnaudit.models.training_job import TrainingData
 from tests.units.models.small_encoders import save_encoder, sentences
 
 TRAIN, DEV, TEST = sentences(240, seed=1), sentences(60, seed=2), sentences(60, seed=3)
-FAST = Settings(epochs=4, batch_size=16, learning_rate=1e-2)
+FAST = FineTuningSettings(epochs=4, batch_size=16, learning_rate=1e-2)
+DATA = TrainingData(train=TRAIN, dev=DEV)
 BRIEF = msgspec.structs.replace(FAST, epochs=1)
 
 
@@ -51,7 +53,7 @@ def change_config(base: Base, **changes: object) -> None:
 
 def test_a_tiny_run_learns_and_reports_test_once(tiny: Base) -> None:
     seen: list[tuple[int, int, str]] = []
-    tuned = fine_tune(tiny, TRAIN, DEV, test=TEST, settings=FAST, progress=lambda *step: seen.append(step))
+    tuned = fine_tune(tiny, replace(DATA, test=TEST), settings=FAST, progress=lambda *step: seen.append(step))
     assert tuned.test is not None
     assert tuned.test.accuracy >= 0.95
     assert tuned.test.n == 60
@@ -66,8 +68,10 @@ def test_three_classes_and_pairs_learn_too(tiny: Base) -> None:
     names = ("bad", "good", "so")
     tuned = fine_tune(
         tiny,
-        sentences(240, seed=1, names=names, query=True),
-        sentences(60, seed=2, names=names, query=True),
+        TrainingData(
+            train=sentences(240, seed=1, names=names, query=True),
+            dev=sentences(60, seed=2, names=names, query=True),
+        ),
         settings=FAST,
     )
     assert tuned.dev.accuracy >= 0.9
@@ -76,14 +80,14 @@ def test_three_classes_and_pairs_learn_too(tiny: Base) -> None:
 
 def test_a_seed_gives_the_same_model_and_leaves_the_random_state_alone(tiny: Base) -> None:
     torch.manual_seed(7)
-    first = fine_tune(tiny, TRAIN, DEV, settings=BRIEF)
+    first = fine_tune(tiny, DATA, settings=BRIEF)
     drawn = torch.rand(1)
     torch.manual_seed(8)
-    second = fine_tune(tiny, TRAIN, DEV, settings=BRIEF)
+    second = fine_tune(tiny, DATA, settings=BRIEF)
     assert weights(first) == weights(second)
     assert first.history == second.history
     assert drawn == torch.rand(1, generator=torch.Generator().manual_seed(7))
-    other = fine_tune(tiny, TRAIN, DEV, settings=msgspec.structs.replace(BRIEF, seed=1))
+    other = fine_tune(tiny, DATA, settings=msgspec.structs.replace(BRIEF, seed=1))
     assert weights(other) != weights(first)
 
 
@@ -91,13 +95,13 @@ def test_the_best_epoch_on_dev_is_kept_not_the_last(tiny: Base, monkeypatch: pyt
     states: list[bytes] = []
     found = iter([0.9, 0.8, 0.9, 0.7])
 
-    def pretend(pretrained: object, rows: Rows, **options: object) -> Score:
+    def pretend(pretrained: object, rows: TokenizedRows, **options: object) -> Score:
         states.append(b"".join(t.numpy().tobytes() for t in pretrained.model.state_dict().values()))  # type: ignore[attr-defined]
         return Score(accuracy=0.5, f1=next(found), n=len(rows.labels))
 
     monkeypatch.setattr(fine_tuning, "evaluate", pretend)
-    tuned = fine_tune(tiny, TRAIN, DEV, settings=FAST)
-    assert tuned.chosen == 1
+    tuned = fine_tune(tiny, DATA, settings=FAST)
+    assert tuned.chosen_epoch == 1
     assert tuned.dev.f1 == 0.9
     assert weights(tuned) == states[0] != states[3]
 
@@ -108,7 +112,7 @@ def test_the_encoder_is_the_base_and_the_head_is_new(tiny: Base, tmp_path: Path)
     first = load(tiny, ("bad", "good"))
     for name, tensor in encoder.state_dict().items():
         assert torch.equal(first.model.bert.state_dict()[name], tensor), name
-    assert set(first.new) == {"classifier.weight", "classifier.bias"}
+    assert set(first.new_parameters) == {"classifier.weight", "classifier.bias"}
     first.model.save_pretrained(tmp_path)
     first.tokenizer.save_pretrained(tmp_path)
     torch.manual_seed(2)
@@ -125,7 +129,7 @@ def test_other_families_learn(family: str, changes: dict[str, object], tmp_path:
     if family == "DistilBert":
         changes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
     base = Base(name=family, folder=save_encoder(tmp_path, family, **changes))
-    assert fine_tune(base, TRAIN, DEV, settings=FAST).dev.accuracy >= 0.8
+    assert fine_tune(base, DATA, settings=FAST).dev.accuracy >= 0.8
 
 
 def test_half_precision_is_trained_in_full(copy: Base) -> None:
@@ -141,17 +145,17 @@ def test_nothing_is_fetched(tiny: Base, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    fine_tune(tiny, TRAIN, DEV, settings=BRIEF)
+    fine_tune(tiny, DATA, settings=BRIEF)
 
 
 def test_long_texts_are_cut_and_counted(tiny: Base, tmp_path: Path) -> None:
-    long = dataclasses.replace(TRAIN.instances[0], text="w1 " * 40)
-    training = dataclasses.replace(TRAIN, instances=(long, *TRAIN.instances[1:]))
-    tuned = fine_tune(tiny, training, DEV, settings=BRIEF)
+    long = replace(TRAIN.instances[0], text="w1 " * 40)
+    data = replace(DATA, train=replace(TRAIN, instances=(long, *TRAIN.instances[1:])))
+    tuned = fine_tune(tiny, data, settings=BRIEF)
     assert (tuned.max_tokens, tuned.truncated) == (24, {"train": 1, "dev": 0})
     roberta = Base(name="roberta", folder=save_encoder(tmp_path, "Roberta"))
-    assert fine_tune(roberta, training, DEV, settings=BRIEF).max_tokens == 23
-    short = fine_tune(tiny, training, DEV, settings=msgspec.structs.replace(BRIEF, max_tokens=6))
+    assert fine_tune(roberta, data, settings=BRIEF).max_tokens == 23
+    short = fine_tune(tiny, data, settings=msgspec.structs.replace(BRIEF, max_tokens=6))
     assert short.max_tokens == 6
     assert short.truncated["train"] > 50
 
@@ -159,7 +163,7 @@ def test_long_texts_are_cut_and_counted(tiny: Base, tmp_path: Path) -> None:
 def test_batches_are_padded_without_a_change_of_the_logits(tiny: Base) -> None:
     pretrained = load(tiny, ("bad", "good"))
     pretrained.model.eval()
-    rows = Rows(DEV, [0] * 60, pretrained, max_tokens=24)
+    rows = TokenizedRows(DEV, [0] * 60, pretrained, max_tokens=24)
     with torch.no_grad():
         together = pretrained.model(**rows.batch(range(8))).logits
         alone = torch.cat([pretrained.model(**rows.batch([row])).logits for row in range(8)])
@@ -167,10 +171,10 @@ def test_batches_are_padded_without_a_change_of_the_logits(tiny: Base) -> None:
 
 
 def test_the_rate_rises_and_falls_in_a_line() -> None:
-    rates = [rate(step, 10, 0.2) for step in range(10)]
+    rates = [learning_rate_share(step, 10, 0.2) for step in range(10)]
     assert rates == pytest.approx([0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
-    assert rate(0, 1, 0.9) == 1.0
-    assert rate(0, 4, 0.0) == 1.0
+    assert learning_rate_share(0, 1, 0.9) == 1.0
+    assert learning_rate_share(0, 4, 0.0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -186,13 +190,13 @@ def test_the_rate_rises_and_falls_in_a_line() -> None:
 )
 def test_settings_that_cannot_be_meant(tiny: Base, changes: dict[str, float], expected: str) -> None:
     with pytest.raises(AuditError, match=expected):
-        fine_tune(tiny, TRAIN, DEV, settings=msgspec.structs.replace(FAST, **changes))
+        fine_tune(tiny, DATA, settings=msgspec.structs.replace(FAST, **changes))
 
 
 def relabelled(data: Dataset, label: str | None, rows: slice = slice(None)) -> Dataset:
     changed = list(data.instances)
-    changed[rows] = [dataclasses.replace(one, label=label) for one in changed[rows]]
-    return dataclasses.replace(data, instances=tuple(changed), classes=())
+    changed[rows] = [replace(one, label=label) for one in changed[rows]]
+    return replace(data, instances=tuple(changed), classes=())
 
 
 @pytest.mark.parametrize(
@@ -200,31 +204,31 @@ def relabelled(data: Dataset, label: str | None, rows: slice = slice(None)) -> D
     [
         (relabelled(TRAIN, None), DEV, None, r"made.jsonl:1: column 'label' is empty"),
         (relabelled(TRAIN, "bad"), DEV, None, r"every label is 'bad'.*at least two classes"),
-        (dataclasses.replace(relabelled(TRAIN, "bad"), classes=("bad", "good")), DEV, None, r"every label is 'bad'"),
+        (replace(relabelled(TRAIN, "bad"), classes=("bad", "good")), DEV, None, r"every label is 'bad'"),
         (TRAIN, relabelled(DEV, "good"), None, r"every label is 'good'.*at least two classes"),
         (TRAIN, relabelled(DEV, None, slice(4, 5)), None, r"made.jsonl:5: column 'label' is empty"),
         (TRAIN, DEV, relabelled(TEST, None, slice(2, 3)), r"made.jsonl:3: column 'label' is empty. The test part"),
         (TRAIN, DEV, relabelled(TEST, "god", slice(1)), r"made.jsonl:1: .*'god'.*'good'"),
-        (TRAIN, dataclasses.replace(DEV, instances=()), None, "no row to train or evaluate on"),
+        (TRAIN, replace(DEV, instances=()), None, "no row to train or evaluate on"),
     ],
 )
 def test_data_that_cannot_be_trained_on(
     tiny: Base, training: Dataset, dev: Dataset, test: Dataset | None, expected: str
 ) -> None:
     with pytest.raises(DataError, match=expected):
-        fine_tune(tiny, training, dev, test=test, settings=BRIEF)
+        fine_tune(tiny, TrainingData(train=training, dev=dev, test=test), settings=BRIEF)
 
 
 def test_a_text_without_tokens_is_refused(tiny: Base) -> None:
-    empty = dataclasses.replace(TRAIN.instances[3], text="\u200b\x07")
-    training = dataclasses.replace(TRAIN, instances=(*TRAIN.instances[:3], empty, *TRAIN.instances[4:]))
+    empty = replace(TRAIN.instances[3], text="\u200b\x07")
+    training = replace(TRAIN, instances=(*TRAIN.instances[:3], empty, *TRAIN.instances[4:]))
     with pytest.raises(DataError, match=r"made.jsonl:4: the tokenizer finds no token"):
-        fine_tune(tiny, training, DEV, settings=BRIEF)
+        fine_tune(tiny, replace(DATA, train=training), settings=BRIEF)
 
 
 def test_a_loss_that_is_not_finite_is_refused(tiny: Base) -> None:
     with pytest.raises(ModelError, match="Train with a lower learning rate"):
-        fine_tune(tiny, TRAIN, DEV, settings=msgspec.structs.replace(FAST, learning_rate=1e30))
+        fine_tune(tiny, DATA, settings=msgspec.structs.replace(FAST, learning_rate=1e30))
 
 
 def test_a_packaged_base_is_found_without_importing_anything() -> None:
@@ -277,9 +281,9 @@ def pickled(base: Base) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (without("config.json"), r"there is no config.json; the folder holds model.safetensors, tok"),
+        (without("config.json"), r"there is no config.json; the folder contains model.safetensors, tok"),
         (written("config.json", "{"), r"config.json cannot be read"),
-        (written("config.json", "[]"), r'config.json names no "model_type"'),
+        (written("config.json", "[]"), r'config.json has no "model_type"'),
         (without("tokenizer.json"), r"there is no tokenizer \(none of tokenizer.json, .*`tokenizer.save_pretrained`"),
         (without("model.safetensors"), r"there is no model.safetensors. Save"),
         (pickled, r"no model.safetensors \(pytorch_model.bin is a pickle, which is never loaded\)"),
@@ -304,7 +308,7 @@ def test_a_base_that_is_a_file_is_refused(tiny: Base) -> None:
         (lambda base: change_config(base, hidden_size=32), r"cannot load the weights: "),
         (written("model.safetensors", "none"), r"cannot load the weights: "),
         (written("tokenizer.json", "none"), r"cannot load the tokenizer: "),
-        (lambda base: save_encoder(base.folder, vocab_size=10), r"knows 34 tokens, but the model embeds 10"),
+        (lambda base: save_encoder(base.folder, vocab_size=10), r"has 34 tokens, but the model embeds only 10"),
     ],
 )
 def test_a_base_that_transformers_cannot_load(copy: Base, damage: Callable[[Base], None], expected: str) -> None:

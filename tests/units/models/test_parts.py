@@ -1,4 +1,4 @@
-"""The papers' other parts against plain renderings: encoders, alignments, projections, masked words."""
+"""Parts of the reference models compared with independent implementations: encoders, projections, masked words."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from torch.nn import functional
 from attnaudit.conformance import check_adapter
 from attnaudit.errors import AuditError, ModelError
 from attnaudit.instances import Instance
-from attnaudit.models import checkpoint_folder, regularisers, train_command
+from attnaudit.models import checkpoint_folder, regularisers, train_command, training_options
 from attnaudit.models.alignments import ALIGNMENTS, Deep
+from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoders import CNN, ENCODERS, BiLSTM, Transformer, encoder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.projections import PROJECTIONS, Entmax, project, projection
 from attnaudit.models.regularisers import corrupt, masked_words
 from attnaudit.models.training import train
 from attnaudit.models.vocabulary import RESERVED, UNKNOWN, Vocabulary
 from tests.units.models.test_train_command import SIZES, parser, write
-from tests.units.models.test_training import DEV, FAST, TINY, TRAIN
+from tests.units.models.test_training import FAST, TINY, job
 
 VOCABULARY = Vocabulary([*RESERVED, *"abcdefgh"])
 MASK = torch.tensor([[True] * 6, [False, False, True, True, True, False]])
@@ -159,7 +160,7 @@ def test_gumbel_is_tempered_softmax_at_audit_and_noisy_in_training() -> None:
 @pytest.mark.parametrize(
     ("name", "parameter", "said"),
     [
-        ("softmax", 1.0, "'softmax' has none.*--projection one of sparsegen, entmax, gumbel"),
+        ("softmax", 1.0, "'softmax' has no parameter.*--projection one of sparsegen, entmax, gumbel"),
         ("sparsegen", 1.0, "is 1: expected a λ below 1"),
         ("sparsegen", -math.inf, "is -inf: expected a λ"),
         ("entmax", 1.0, "is 1: expected an α above 1"),
@@ -231,7 +232,7 @@ def test_models_of_every_part_pass_the_whole_conformance_check_from_their_folder
     ids=lambda parts: "-".join(map(str, parts.values())),
 )
 def test_small_models_learn(parts: dict[str, object]) -> None:
-    trained = train(TRAIN, DEV, architecture=msgspec.structs.replace(TINY, **parts), settings=FAST)
+    trained = train(job(architecture=msgspec.structs.replace(TINY, **parts)))
     assert trained.dev.accuracy >= 0.95
 
 
@@ -273,7 +274,7 @@ def test_words_in_parts_are_the_cross_entropy_of_all_of_them(
     words, targets = torch.randn(13, 5, dtype=torch.float64), torch.randint(0, 13, (11,))
     states = scale * torch.randn(11, 5, dtype=torch.float64)
     found, whole = states.clone().requires_grad_(), states.clone().requires_grad_()
-    loss = regularisers._Words.apply(found, words, targets)
+    loss = regularisers._WordPrediction.apply(found, words, targets)
     reference = torch.nn.functional.cross_entropy(whole @ words.T, targets, reduction="sum")
     (3 * loss).backward()
     (3 * reference).backward()
@@ -283,7 +284,7 @@ def test_words_in_parts_are_the_cross_entropy_of_all_of_them(
 
 def test_words_in_parts_of_no_word_are_nothing() -> None:
     states = torch.zeros(0, 5, requires_grad=True)
-    loss = regularisers._Words.apply(states, torch.randn(13, 5), torch.zeros(0, dtype=torch.long))
+    loss = regularisers._WordPrediction.apply(states, torch.randn(13, 5), torch.zeros(0, dtype=torch.long))
     loss.backward()
     assert loss.item() == 0
     assert states.grad.shape == (0, 5)
@@ -323,12 +324,11 @@ def test_no_gradient_reaches_the_embedding_through_the_decoder() -> None:
 
 def test_masked_words_are_learned_with_the_labels_and_the_same_seed_gives_the_same() -> None:
     architecture = msgspec.structs.replace(TINY, hidden_size=8)
-    settings = msgspec.structs.replace(FAST, mlm=0.3)
-    trained = train(TRAIN, DEV, architecture=architecture, settings=settings)
-    assert trained.history == train(TRAIN, DEV, architecture=architecture, settings=settings).history
-    assert trained.history != train(TRAIN, DEV, architecture=architecture, settings=FAST).history
+    trained = train(job(architecture=architecture, mlm=0.3))
+    assert trained.history == train(job(architecture=architecture, mlm=0.3)).history
+    assert trained.history != train(job(architecture=architecture)).history
     with pytest.raises(ModelError, match=r"mlm compares.*--embedding-size 32"):
-        train(TRAIN, DEV, architecture=TINY, settings=settings)
+        train(job(mlm=0.3))
     with pytest.raises(AuditError, match="mlm is -1"):
         msgspec.structs.replace(FAST, mlm=-1.0).check()
 
@@ -348,7 +348,7 @@ def test_the_command_trains_every_new_option_and_its_folder_loads(tmp_path: Path
     line = json.loads((out / "attnaudit.json").read_text(encoding="utf-8"))["training"]["command"]
     for words in ("--layers 2", "--projection-parameter 1.25", "--mlm 0.3", "--alignment deep"):
         assert words in line
-    assert train_command.command(parser().parse_args(shlex.split(line)[2:])) == line
+    assert training_options.command(parser().parse_args(shlex.split(line)[2:])) == line
     assert checkpoint_folder.load(out).capabilities.linear_decoder
 
 

@@ -15,8 +15,9 @@ from attnaudit.conformance import quick
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.models import checkpoint_folder
+from attnaudit.models.architecture import EVIDENCE_KINDS, LABEL_POSITIONS, Architecture, Planted
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE, PlantedEncoder
-from attnaudit.models.pooled_classifier import EVIDENCE, LABEL, Architecture, Planted, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import by_construction, by_state, no_bias, related, silence, unrelated
 from attnaudit.research.planted.truth import neutral_effect
@@ -25,7 +26,7 @@ VOCABULARY = Vocabulary(["<pad>", "<unk>", "<sos>", "<eos>", *"abcdefgh"])
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(["a b c d e", "h g", "c", "f f a b", "d e z a"])]
 COMBINATIONS = [
     parts
-    for parts in itertools.product(EVIDENCE, LABEL, ("average", "bilstm"), ("softmax", "sparsemax"))
+    for parts in itertools.product(EVIDENCE_KINDS, LABEL_POSITIONS, ("average", "bilstm"), ("softmax", "sparsemax"))
     if (parts[0], parts[2]) != ("scored", "bilstm")
 ]
 

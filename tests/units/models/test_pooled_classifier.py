@@ -12,8 +12,9 @@ from attnaudit.conformance import quick
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.models.alignments import ALIGNMENTS, Additive, ScaledDot
+from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoders import ENCODERS, BiLSTM, Joined
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.projections import PROJECTIONS, project
 from attnaudit.models.vocabulary import PAD, Vocabulary
 

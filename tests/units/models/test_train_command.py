@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from attnaudit.errors import AuditError, DataError, ModelError
-from attnaudit.models import checkpoint_folder, train_command, training_state
+from attnaudit.models import checkpoint_folder, train_command, training_options, training_state
 from attnaudit.models.alignments import ALIGNMENTS
 from attnaudit.models.encoders import ENCODERS
 from attnaudit.models.projections import PROJECTIONS
-from attnaudit.models.training import Progress
+from attnaudit.progress import ProgressCallback
 
 SIZES = ["--embedding-size", "8", "--hidden-size", "8", "--attention-size", "4", "--epochs", "2", "--min-count", "1"]
 
@@ -81,7 +81,7 @@ def test_files_are_trained_on_and_the_folder_says_how(
     assert len(account["history"]) == 2
     assert account["test"]["n"] == 20
     again = shlex.split(account["command"])[2:]
-    assert train_command.command(parser().parse_args(again)) == account["command"]
+    assert training_options.command(parser().parse_args(again)) == account["command"]
     shown = capsys.readouterr()
     assert f"pytest audits/ --model {out}" in shown.out
     assert "test: accuracy" in shown.out
@@ -98,17 +98,20 @@ def test_the_same_command_writes_the_same_bytes(files: tuple[Path, Path, Path], 
 
 
 def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    """Run the command and interrupt it after this epoch, whose state is saved."""
+
     @contextlib.contextmanager
-    def shown() -> Iterator[Progress]:
+    def progress_bar(_title: str, *, print_notes: bool) -> Iterator[ProgressCallback]:
         def progress(_done: int, _total: int, note: str) -> None:
             if note.startswith(f"epoch {number}:"):
                 raise KeyboardInterrupt
 
         yield progress
 
-    monkeypatch.setattr(training_state, "Unfinished", functools.partial(training_state.Unfinished, every=0))
+    always_saved = functools.partial(training_state.TrainingStateFile, save_interval=0)
+    monkeypatch.setattr(training_state, "TrainingStateFile", always_saved)
     with monkeypatch.context() as patched:
-        patched.setattr(train_command, "_shown", shown)
+        patched.setattr(train_command, "progress_bar", progress_bar)
         with pytest.raises(KeyboardInterrupt):
             run(*words)
 
@@ -123,11 +126,11 @@ def test_a_training_that_was_stopped_goes_on_given_the_same_command(
     whole, out = tmp_path / "whole", tmp_path / "model"
     run(*words, "--out", whole)
     stop_after_epoch(2, monkeypatch, *words, "--out", out)
-    assert [file.name for file in out.iterdir()] == ["unfinished.pt"]
-    assert "Going on" not in capsys.readouterr().out
+    assert [file.name for file in out.iterdir()] == ["training_state.pt"]
+    assert "Resuming" not in capsys.readouterr().out
     run(*words, "--out", out)
     shown = capsys.readouterr()
-    assert "Going on after epoch 2 of the training that was stopped." in shown.out
+    assert "Resuming the stopped training after epoch 2." in shown.out
     assert "epoch 1: loss" not in shown.err
     assert sorted(file.name for file in out.iterdir()) == ["attnaudit.json", "model.safetensors"]
     assert (out / checkpoint_folder.WEIGHTS).read_bytes() == (whole / checkpoint_folder.WEIGHTS).read_bytes()
@@ -144,7 +147,7 @@ def test_another_command_does_not_go_on_from_there(
     words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--out", tmp_path / "model"]
     stop_after_epoch(1, monkeypatch, *words)
     run(*words, "--learning-rate", "0.01")
-    assert "Going on" not in capsys.readouterr().out
+    assert "Resuming" not in capsys.readouterr().out
     assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["attnaudit.json", "model.safetensors"]
 
 
@@ -186,7 +189,7 @@ def test_an_out_that_is_a_file_or_lies_in_one_is_refused(files: tuple[Path, Path
 
 
 def test_a_file_without_dev_is_refused(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no --dev is given.*Give --dev FILE"):
+    with pytest.raises(DataError, match=r"--dev is missing.*Give --dev FILE"):
         run("--data", files[0], "--out", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -213,18 +216,20 @@ def test_the_help_names_every_part() -> None:
 
 
 def test_the_defaults_are_those_of_the_library() -> None:
-    from attnaudit.models.pooled_classifier import Architecture
-    from attnaudit.models.training import Settings
+    from attnaudit.models.architecture import Architecture
+    from attnaudit.models.training_job import Settings
 
     given = parser().parse_args(["--data", "x", "--out", "y"])
-    assert Architecture(**{name: getattr(given, name) for name in train_command._PARTS}) == Architecture()
+    assert (
+        Architecture(**{name: getattr(given, name) for name in training_options.ARCHITECTURE_OPTIONS}) == Architecture()
+    )
     assert Settings(**{name: getattr(given, name) for name in Settings.__struct_fields__}) == Settings()
 
 
 def test_showing_the_help_imports_no_torch() -> None:
     script = (
-        "import argparse, sys; from attnaudit.models import command; p = argparse.ArgumentParser(); "
-        "command.add_arguments(p); p.format_help(); print('torch' in sys.modules)"
+        "import argparse, sys; from attnaudit.models import train_command; p = argparse.ArgumentParser(); "
+        "train_command.add_arguments(p); p.format_help(); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
