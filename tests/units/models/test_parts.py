@@ -160,7 +160,7 @@ def test_gumbel_is_tempered_softmax_at_audit_and_noisy_in_training() -> None:
 @pytest.mark.parametrize(
     ("name", "parameter", "said"),
     [
-        ("softmax", 1.0, "'softmax' has no parameter.*--projection one of sparsegen, entmax, gumbel"),
+        ("softmax", 1.0, "'softmax' has no parameter.*--projection with one of sparsegen, entmax, gumbel"),
         ("sparsegen", 1.0, "is 1: expected a λ below 1"),
         ("sparsegen", -math.inf, "is -inf: expected a λ"),
         ("entmax", 1.0, "is 1: expected an α above 1"),
