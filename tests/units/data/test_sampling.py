@@ -1,4 +1,4 @@
-"""Samples: seeded, nested, and independent of the order of the rows."""
+"""Samples are seeded, nested, and independent of the order of the rows."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ def test_seed_decides_and_is_recorded() -> None:
     assert chosen.sha256() != whole.sha256()
 
 
-def test_every_instance_is_as_likely() -> None:
+def test_every_instance_is_equally_likely() -> None:
     whole = dataset([str(n) for n in range(20)])
     counts = Counter(one for seed in range(2000) for one in ids(sample(whole, 5, seed)))
-    # 2000 draws at p = 1/4: standard deviation 19.4; five of them either way.
+    # 2000 samples at p = 1/4 have a standard deviation of 19.4; the bounds are five standard deviations from 500.
     assert all(403 <= counts[str(n)] <= 597 for n in range(20))
 
 
-def test_small_enough_data_come_back_as_they_are() -> None:
+def test_data_that_are_small_enough_are_returned_unchanged() -> None:
     whole = dataset(["b", "a"])
     assert sample(whole, 2, 0) is whole
     assert whole.sample_seed is None
 
 
-def test_rows_are_counted_where_the_data_set_did_not() -> None:
+def test_rows_are_counted_if_the_data_set_does_not_state_them() -> None:
     assert sample(dataclasses.replace(dataset(["a", "b"]), rows=-1), 1, 0).rows == 2
 
 
 @pytest.mark.parametrize("size", [0, -3])
-def test_impossible_size(size: int) -> None:
+def test_an_impossible_size_is_refused(size: int) -> None:
     with pytest.raises(DataError, match=f"{size} instances is not possible. Expected at least 1"):
         sample(dataset(["a"]), size, 0)
