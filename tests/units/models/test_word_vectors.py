@@ -1,4 +1,4 @@
-"""Word vectors: which files can be read, where the numbers end up, and what is refused."""
+"""Word vectors: the files that can be read, the embedding that starts from them, and the errors."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def file(folder: Path, text: str | bytes, name: str = "made.3d.txt") -> Path:
 def test_the_formats_of_glove_and_fasttext_are_read(tmp_path: Path, name: str, data: bytes) -> None:
     vectors = Vectors.from_file(file(tmp_path, data, name))
     assert (vectors.name, vectors.width) == ("made.3d", 3)
-    found = vectors.read(["the", ".", "film", "absent", "5"])
-    assert {word: row.tolist() for word, row in found.items()} == {
+    vector_of = vectors.read(["the", ".", "film", "absent", "5"])
+    assert {word: row.tolist() for word, row in vector_of.items()} == {
         "the": [1.0, 2.0, 3.0],
         ".": [4.0, 5.0, 6.0],
         "film": [np.float32(-0.1), 0.5, 2.25],
     }
 
 
-def test_known_words_start_from_their_vectors_and_others_at_their_scale(tmp_path: Path) -> None:
+def test_known_words_start_from_their_vectors_and_others_have_their_scale(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     words = [f"w{i}" for i in range(200)]
     rows = draw.normal(0, 3, (100, 16))
@@ -67,7 +67,7 @@ def test_known_words_start_from_their_vectors_and_others_at_their_scale(tmp_path
     assert weight[PAD].abs().max() == 0
 
 
-def test_a_model_trained_from_vectors_depends_on_them_alone_and_not_on_where_the_file_is(tmp_path: Path) -> None:
+def test_a_model_depends_on_the_vectors_and_not_on_the_path_of_their_file(tmp_path: Path) -> None:
     rows = [
         f"{name}{i} {' '.join(['1' if name == 'good' else '-1'] * 16)}\n" for name in ("good", "bad") for i in range(3)
     ]
@@ -82,7 +82,7 @@ def test_a_model_trained_from_vectors_depends_on_them_alone_and_not_on_where_the
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", r"made\.3d\.txt: no word vectors found; expected a word and its numbers"),
         ("text,label\n", "no word vectors"),
@@ -91,27 +91,27 @@ def test_a_model_trained_from_vectors_depends_on_them_alone_and_not_on_where_the
         ("the 1 nan 3\n", ":1: a number is NaN or infinite"),
     ],
 )
-def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_a_file_without_word_vectors_is_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         Vectors.from_file(file(tmp_path, text))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("the 1 2 3\nfilm 1 2\n", r":2: 2 numbers for 'film'; expected 3"),
         ("the 1 2 3\nfilm 1 2 inf\n", ":2: a number is NaN or infinite"),
         ("the 1 2 3\nfilm 1 2 x\n", ":2: expected a word and its numbers"),
     ],
 )
-def test_a_line_that_is_needed_and_cannot_be_read_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_an_unreadable_line_is_refused_if_its_word_is_needed(tmp_path: Path, text: str, message: str) -> None:
     vectors = Vectors.from_file(file(tmp_path, text))
     assert set(vectors.read(["the"])) == {"the"}
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         vectors.read(["the", "film"])
 
 
-def test_a_missing_cut_or_changed_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_truncated_or_changed_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt: the word vectors cannot be read"):
         Vectors.from_file(tmp_path / "none.txt")
     with pytest.raises(DataError, match="cannot be read"):
@@ -128,7 +128,7 @@ def test_a_missing_cut_or_changed_file_is_told(tmp_path: Path) -> None:
         vectors.read(["the"])
 
 
-def test_vectors_of_another_width_or_language_are_refused(tmp_path: Path) -> None:
+def test_vectors_of_another_size_or_language_are_refused(tmp_path: Path) -> None:
     vectors = Vectors.from_file(file(tmp_path, GLOVE))
     with pytest.raises(ModelError, match=r"have 3 numbers, but the embedding size is 16\. Use the embedding size 3"):
         train(job(vectors=vectors))
@@ -137,7 +137,7 @@ def test_vectors_of_another_width_or_language_are_refused(tmp_path: Path) -> Non
         train(job(architecture=narrow, vectors=vectors))
 
 
-def test_the_train_command_takes_them_and_a_copy_is_trained_from_them(
+def test_the_train_command_and_retraining_start_from_word_vectors(
     files: tuple[Path, Path, Path],  # noqa: F811
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
