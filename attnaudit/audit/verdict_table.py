@@ -1,4 +1,4 @@
-"""What a run says on a terminal: progress while it measures, and the table of verdicts at the end."""
+"""Draw the table of verdicts that a run prints at its end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,21 @@ from attnaudit.statistics.verdict import decimals
 if TYPE_CHECKING:
     from rich.text import Text
 
-NARROWEST = 70
-#: Characters that the columns beside the check's name take.
+MIN_WIDTH = 70
+#: Characters that the columns other than the name of the check need.
 OTHER_COLUMNS = 52
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
 
 
 def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase], *, width: int, color: bool) -> str:
-    """One line per check, grouped by model and data set; readable at 80 columns, plain without `color`."""
+    """Draw one row per check, grouped by model and data set.
+
+    Args:
+        records: The verdicts.
+        missing: The cases without a verdict.
+        width: The width of the terminal; the table fits 80 columns.
+        color: Whether to use colors; plain text otherwise.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -30,7 +37,7 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     out = StringIO()
     console = Console(
         file=out,
-        width=max(NARROWEST, width),
+        width=max(MIN_WIDTH, width),
         force_terminal=color,
         color_system="standard" if color else None,
         legacy_windows=False,
@@ -54,14 +61,15 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         for _, cells in group:
             table.add_row(*cells)
         console.print(table)
-    for line in _planning(records, several=len(order) > 1):
+    for line in _notes(records, several=len(order) > 1):
         console.print(Text(line))
     for reason, count in Counter(case.reason for case in missing).items():
         console.print(Text(f"missing ({count}): {reason}"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _row(record: CheckRecord, room: int) -> list[Text]:
+def _row(record: CheckRecord, name_width: int) -> list[Text]:
+    """Fill the cells of one verdict. name_width: the characters that the name of the check may take."""
     from rich.text import Text
 
     required = record.requirement
@@ -69,13 +77,13 @@ def _row(record: CheckRecord, room: int) -> list[Text]:
     name = record.check if record.severity == "gate" else f"{record.check} (report)"
     references = ", ".join(f"{r.name} {r.value:.3f}" for r in record.references if r.value is not None)
     verdict = record.verdict if required is not None else "reported"
-    ends = () if record.interval is None else (record.interval.low, record.interval.high)
-    numbers = [x for x in (record.value, *ends) if x is not None]
+    bounds = () if record.interval is None else (record.interval.low, record.interval.high)
+    numbers = [x for x in (record.value, *bounds) if x is not None]
     digits = decimals(numbers, required.value if required else None)
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
         Text(verdict, style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
-        Text.assemble(_broken(name, room), *([("\n" + references, "dim")] if references else [])),
+        Text.assemble(_wrapped(name, name_width), *([("\n" + references, "dim")] if references else [])),
         Text("-" if record.value is None else f"{record.value:.{digits}f}"),
         Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
         Text(
@@ -85,29 +93,33 @@ def _row(record: CheckRecord, room: int) -> list[Text]:
     ]
 
 
-def _planning(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """What would decide the inconclusive cases, and what a failure needed."""
+def _notes(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
+    """Explain below the table what a failure needs, and what would decide the inconclusive checks.
+
+    several: whether the table has more than one model or data set.
+    """
     lines = []
     gated = max((r.gated for r in records), default=1)
     strict = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
     if gated > 1 and len(strict) == 1:
-        lines.append(f"a failure needs the {strict.pop()} interval: there are {gated} gated checks")
+        lines.append(f"a gate fails only if its whole {strict.pop()} interval misses its threshold ({gated} gates)")
     for record in records:
         if record.planning is not None:
-            of = f" on {record.model}, {record.data}" if several else ""
-            lines.append(f"{record.check}{of}: {record.planning.words}")
+            pair = f" on {record.model}, {record.data}" if several else ""
+            lines.append(f"{record.check}{pair}: {record.planning.words}")
     return lines
 
 
-def _broken(name: str, room: int) -> str:
-    """A long name on two lines, parted before a word where the first part then fits."""
-    if len(name) <= room:
+def _wrapped(name: str, width: int) -> str:
+    """Wrap a long name onto a second line, before the last word at which the first line still fits."""
+    if len(name) <= width:
         return name
-    starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= room]
+    starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= width]
     return f"{name[: starts[-1]].rstrip()}\n{name[starts[-1] :]}" if starts else name
 
 
 def _missing_row(case: MissingCase) -> list[Text]:
+    """Fill the cells of a case without a verdict."""
     from rich.text import Text
 
     return [Text("missing", style=STYLES["missing"]), Text(case.check), *(Text("-") for _ in range(4))]
