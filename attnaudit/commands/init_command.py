@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         AuditError: A file exists already, in which case none is written, or cannot be written.
     """
     root = Path(options.folder)
-    templates = files("attnaudit.audit") / "templates"
+    templates = files("attnaudit.run") / "templates"
     targets = {root / "audits" / name: template for name, template in TEMPLATES.items()}
     for path in targets:
         if path.exists():

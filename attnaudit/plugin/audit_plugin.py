@@ -103,7 +103,7 @@ class AuditPlugin:
         collection_failed = session.testsfailed and not config.option.continue_on_collection_errors
         if state is None or config.option.collectonly or collection_failed:
             return
-        from attnaudit.audit.run_folder import SelectedCase
+        from attnaudit.run.run_folder import SelectedCase
 
         several_files = len(state.files_with_checks) > 1
         for item in session.items:
@@ -180,7 +180,7 @@ class AuditPlugin:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if not selected:
             return
-        from attnaudit.audit.finish_run import finish_run
+        from attnaudit.run.finish_run import finish_run
 
         self._termination.ignore()
         try:
@@ -216,7 +216,7 @@ class AuditPlugin:
 
     def _show_verdicts(self, run: RunRecord, report: Path, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the table of verdicts and the notes below it."""
-        from attnaudit.audit.verdict_table import verdict_table
+        from attnaudit.run.verdict_table import verdict_table
         from attnaudit.report.questions import notes as policy_notes
         from attnaudit.report.questions import remedies_in_short
         from attnaudit.report.wording import measuring_notes

@@ -11,7 +11,7 @@ from attnaudit.errors import AuditError
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
-    from attnaudit.audit import Case
+    from attnaudit.run import Case
 
 #: What a test over the fixture `measurements` gets unless its mark names its needs.
 DEFAULT_NEEDS = ("prediction", "attention")
@@ -46,7 +46,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
             metafunc.parametrize(argument, [pytest.param(None, id="not-auditable")], indirect=imperative)
         state.usage_errors[metafunc.definition.nodeid] = str(error)
         return
-    from attnaudit.audit import Case
+    from attnaudit.run import Case
 
     for check in checks or ():
         state.session.register_check(check)
@@ -99,7 +99,7 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
 
 def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:
     """Return the case among the parameters of an item."""
-    from attnaudit.audit import Case
+    from attnaudit.run import Case
 
     callspec = getattr(item, "callspec", None)
     if callspec is None:

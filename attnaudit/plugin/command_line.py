@@ -10,7 +10,7 @@ import pytest
 from attnaudit.devices import NAMES
 
 if TYPE_CHECKING:
-    from attnaudit.audit import AuditOptions
+    from attnaudit.run import AuditOptions
 
 DEFAULT_DATA = "movie-reviews"
 
@@ -72,7 +72,7 @@ def audit_options(config: pytest.Config) -> AuditOptions:
     Raises:
         pytest.UsageError: A number in the configuration file is not a whole number.
     """
-    from attnaudit.audit import AuditOptions
+    from attnaudit.run import AuditOptions
 
     working_folder = config.invocation_params.dir
     # Without a configuration file, pytest's rootdir is the common folder of all paths on the command line, including

@@ -13,8 +13,8 @@ from attnaudit.plugin.progress_display import measuring_progress
 from attnaudit.plugin.workers import worker_input
 
 if TYPE_CHECKING:
-    from attnaudit.audit import AuditOptions, AuditSession, Case, Outcomes, RunFolder
-    from attnaudit.audit.run_folder import SelectedCase
+    from attnaudit.run import AuditOptions, AuditSession, Case, Outcomes, RunFolder
+    from attnaudit.run.run_folder import SelectedCase
     from attnaudit.records import PolicyRecord, RunRecord
 
 
@@ -75,8 +75,8 @@ CASE = pytest.StashKey["Case | MeasurementsRequest"]()
 
 def new_state(config: pytest.Config) -> RunState:
     """Begin an audit in this process. A worker of xdist joins the run that its controller began."""
-    from attnaudit.audit import AuditSession, Outcomes, RunFolder, new_run_name
-    from attnaudit.audit.finish_run import current_time
+    from attnaudit.run import AuditSession, Outcomes, RunFolder, new_run_name
+    from attnaudit.run.finish_run import current_time
 
     options = audit_options(config)
     received = worker_input(config)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from attnaudit.audit.audit_options import AuditOptions
-from attnaudit.audit.outcomes import Outcomes
-from attnaudit.audit.run_folder import MeasuredPart, RunFolder, SelectedCase
+from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.outcomes import Outcomes
+from attnaudit.run.run_folder import MeasuredPart, RunFolder, SelectedCase
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 

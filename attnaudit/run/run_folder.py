@@ -112,7 +112,7 @@ class RunFolder:
         Raises:
             ReportError: A file cannot be written.
         """
-        from attnaudit.audit.measurements_file import write_measurements
+        from attnaudit.run.measurements_file import write_measurements
 
         stem = f"{measured.worker}-{uuid.uuid4().hex[:8]}"
         numbers = self._parts / f"{stem}.parquet"
@@ -137,7 +137,7 @@ class RunFolder:
         Raises:
             ReportError: A file cannot be written.
         """
-        from attnaudit.audit.measurements_file import merge_measurements
+        from attnaudit.run.measurements_file import merge_measurements
 
         files: dict[tuple[str, str], Path] = {}
         for part in parts:

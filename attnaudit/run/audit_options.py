@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.audit.targets import Target, resolve_datasets, resolve_models
+from attnaudit.run.targets import Target, resolve_datasets, resolve_models
 from attnaudit.devices import require_name
 from attnaudit.errors import AuditError, ModelError, ReportError, require_seed
 

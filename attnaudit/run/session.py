@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attnaudit.audit.audit_options import AuditOptions
-from attnaudit.audit.environment import describe_environment
-from attnaudit.audit.run_folder import RunFolder
-from attnaudit.audit.targets import Target
+from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.environment import describe_environment
+from attnaudit.run.run_folder import RunFolder
+from attnaudit.run.targets import Target
 from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError

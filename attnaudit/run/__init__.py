@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attnaudit.audit.audit_options import AuditOptions
-from attnaudit.audit.case import Case
-from attnaudit.audit.outcomes import Outcomes
-from attnaudit.audit.run_folder import RunFolder, new_run_name
-from attnaudit.audit.session import AuditSession
+from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.case import Case
+from attnaudit.run.outcomes import Outcomes
+from attnaudit.run.run_folder import RunFolder, new_run_name
+from attnaudit.run.session import AuditSession
 
 __all__ = ["AuditOptions", "AuditSession", "Case", "Outcomes", "RunFolder", "new_run_name"]

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from attnaudit import checks
-from attnaudit.audit.outcomes import Outcomes
-from attnaudit.audit.run_folder import SelectedCase
+from attnaudit.run.outcomes import Outcomes
+from attnaudit.run.run_folder import SelectedCase
 from tests.units.checks.made import measured
 
 SELECTED = [SelectedCase(test=f"t[{name}]", model="m", data="d", check=name) for name in ("one", "two", "three")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from attnaudit.audit.run_folder import SelectedCase
+from attnaudit.run.run_folder import SelectedCase
 from attnaudit.records import CheckRecord, MissingCase
 
 
