@@ -104,7 +104,7 @@ def newest_run(root: Path, reports: str = "reports") -> Path:
     return folder / (folder / "latest.txt").read_text(encoding="utf-8").strip()
 
 
-def newest_audit(root: Path) -> dict[str, Any]:
-    """audit.json of the newest run."""
-    audit: dict[str, Any] = json.loads((newest_run(root) / "audit.json").read_text(encoding="utf-8"))
+def newest_audit(root: Path, reports: str = "reports") -> dict[str, Any]:
+    """Read audit.json of the newest run."""
+    audit: dict[str, Any] = json.loads((newest_run(root, reports) / "audit.json").read_text(encoding="utf-8"))
     return audit

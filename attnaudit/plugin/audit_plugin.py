@@ -216,10 +216,10 @@ class AuditPlugin:
 
     def _show_verdicts(self, run: RunRecord, report: Path, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the table of verdicts and the notes below it."""
-        from attnaudit.run.verdict_table import verdict_table
         from attnaudit.report.questions import notes as policy_notes
         from attnaudit.report.questions import remedies_in_short
         from attnaudit.report.wording import measuring_notes
+        from attnaudit.run.verdict_table import verdict_table
 
         writer = self.config.get_terminal_writer()
         terminalreporter.write_sep("=", "attention audit")

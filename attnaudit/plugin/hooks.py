@@ -32,9 +32,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Validate the options, so that an invalid one stops pytest before the collection, and register the plugin object."""
+    """Register the plugin object of this run."""
     if names_a_model(config):
-        audit_options(config)
+        audit_options(config)  # an invalid value stops pytest here and not in the middle of the collection
     config.addinivalue_line(
         "markers",
         "attnaudit(needs=[...]): a case of the attention audit; needs lists what the fixture `measurements` measures",

@@ -21,12 +21,12 @@ class TerminationHandler:
         self._installed = False
 
     def install(self, config: pytest.Config) -> None:
-        """Handle SIGTERM until pytest ends. Does nothing in a worker of xdist or where SIGTERM has a handler already."""
+        """Handle SIGTERM until pytest ends, except in a worker of xdist and where SIGTERM has a handler already."""
         if is_worker(config) or not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
         signal.signal(signal.SIGTERM, self._interrupt)
         self._installed = True
-        config.add_cleanup(lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+        config.add_cleanup(_restore_default)
 
     def ignore(self) -> None:
         """Ignore SIGTERM from now on, while the run is written. Does nothing unless installed."""
@@ -37,6 +37,10 @@ class TerminationHandler:
     def _interrupt(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise KeyboardInterrupt
+
+
+def _restore_default() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _in_main_thread() -> bool:

@@ -13,9 +13,9 @@ from attnaudit.plugin.progress_display import measuring_progress
 from attnaudit.plugin.workers import worker_input
 
 if TYPE_CHECKING:
+    from attnaudit.records import PolicyRecord, RunRecord
     from attnaudit.run import AuditOptions, AuditSession, Case, Outcomes, RunFolder
     from attnaudit.run.run_folder import SelectedCase
-    from attnaudit.records import PolicyRecord, RunRecord
 
 
 @dataclass
@@ -70,7 +70,7 @@ class RunState:
 
 
 #: The case of a pytest item.
-CASE = pytest.StashKey["Case | MeasurementsRequest"]()
+CASE: pytest.StashKey[Case | MeasurementsRequest] = pytest.StashKey()
 
 
 def new_state(config: pytest.Config) -> RunState:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from attnaudit.records import SCHEMA_VERSION, RunRecord
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.run_folder import MeasuredPart, RunFolder, SelectedCase
-from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 
 def current_time() -> str:

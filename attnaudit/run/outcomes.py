@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from attnaudit.run.run_folder import SelectedCase
 from attnaudit.records import CheckRecord, MissingCase
+from attnaudit.run.run_folder import SelectedCase
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The files of a run: each process writes its parts as soon as they are measured, and the end of the run merges them."""
+"""The files of a run: each process writes parts as soon as it has measured them, and the end of the run merges them."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ class RunFolder:
         self.path = reports / name
         self._parts = self.path / "parts"
 
-    def write_selected(
-        self, cases: Iterable[SelectedCase], *, worker: str, policy: PolicyRecord | None = None
-    ) -> None:
+    def write_selected(self, cases: Iterable[SelectedCase], *, worker: str, policy: PolicyRecord | None = None) -> None:
         """Write down the cases that one process selected, and the policy that they come from. Creates the folder.
 
         Raises:

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attnaudit.run.measurements_file import merge_measurements, write_measurements
-from attnaudit.run.run_folder import SelectedCase, RunFolder, new_run_name
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
 from attnaudit.instances import Instance
+from attnaudit.run.measurements_file import merge_measurements, write_measurements
+from attnaudit.run.run_folder import RunFolder, SelectedCase, new_run_name
 from tests.units.report.example_runs import run_record
 
 

@@ -70,7 +70,7 @@ def test_two_factories_of_one_id_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_is_no_data_set(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
-    with pytest.raises(DataError, match="is a folder; expected one file"):
+    with pytest.raises(DataError, match=r"is a folder\. Expected one file"):
         resolve_datasets(["texts"], base=tmp_path)
 
 
@@ -82,5 +82,5 @@ def test_a_name_that_is_too_long_and_one_that_is_not_utf8(tmp_path: Path) -> Non
         path.write_text("text\none\n", encoding="utf-8")
     except OSError:
         pytest.skip("this file system holds names in UTF-8 alone")
-    with pytest.raises(AuditError, match="its name is not UTF-8, which reports are written in"):
+    with pytest.raises(AuditError, match="its name is not valid UTF-8, the encoding of the reports"):
         resolve_datasets([path.name], base=tmp_path)

@@ -24,11 +24,11 @@ def test_references_stand_below_the_name_of_each_check():
 def test_what_a_failure_needs_and_what_would_decide_is_said_below():
     one = check_record(verdict="inconclusive", gated=20, fail_interval=WIDE, planning=PLANNING)
     lines = table(one, check_record(check="other", gated=20, fail_interval=WIDE))
-    assert "a failure needs the 99.75% interval: there are 20 gated checks" in lines
+    assert "a gate fails only if its whole 99.75% interval misses its threshold (20 gates)" in lines
     assert "agreement.gradient.meister.inputs: about 790 instances would decide it (280 up)" in lines
     several = table(one, check_record(model="second"), width=200)
     assert any(line.startswith("agreement.gradient.meister.inputs on demo, movie-reviews: about") for line in several)
 
 
 def test_a_single_gate_needs_no_word_on_correction():
-    assert not any("a failure needs" in line for line in table(check_record(fail_interval=WIDE)))
+    assert not any("a gate fails" in line for line in table(check_record(fail_interval=WIDE)))
