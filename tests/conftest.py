@@ -1,4 +1,4 @@
-"""What tests of every room share."""
+"""The Hypothesis profile, and the example project that the tests of the plugin run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No deadline: the time of an example depends on what else runs on the machine. Only a test whose examples are slow, or
+# that needs many of them, sets its own number.
+settings.register_profile("attnaudit", max_examples=50, deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("attnaudit")
 
 # Small tensors gain nothing from threads and lose much where several processes share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from attnaudit.records import Interval, Reference, Requirement, Shown
 from attnaudit.statistics.verdict import blocks, decide, headline, marked, message, noted
+from tests.strategies import directions
 from tests.units.report.example_runs import check_record
 
 
@@ -103,7 +104,7 @@ def test_what_blocks(verdict_name, severity, rule):
 numbers = st.floats(-1, 1)
 
 
-@given(low=numbers, high=numbers, threshold=numbers, direction=st.sampled_from(["at_least", "at_most"]))
+@given(low=numbers, high=numbers, threshold=numbers, direction=directions)
 def test_pass_and_fail_mean_that_the_whole_interval_is_on_one_side(low, high, threshold, direction):
     low, high = sorted((low, high))
     found = verdict(direction, threshold, low, high)
