@@ -9,8 +9,9 @@ from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from attnaudit.formatting import plain_number, plural
 from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.statistics.verdict import decimals
+from attnaudit.verdict_text import digits, planned, shown_verdict
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -72,41 +73,43 @@ def _row(record: CheckRecord, name_width: int) -> list[Text]:
     """Fill the cells of one verdict. name_width: the characters that the name of the check may take."""
     from rich.text import Text
 
-    required = record.requirement
+    required, interval = record.requirement, record.interval
     sign = {"at_least": ">=", "at_most": "<="}
     name = record.check if record.severity == "gate" else f"{record.check} (report)"
-    references = ", ".join(f"{r.name} {r.value:.3f}" for r in record.references if r.value is not None)
-    verdict = record.verdict if required is not None else "reported"
-    bounds = () if record.interval is None else (record.interval.low, record.interval.high)
-    numbers = [x for x in (record.value, *bounds) if x is not None]
-    digits = decimals(numbers, required.value if required else None)
+    references = ", ".join(f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None)
+    places = digits(record)
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
-        Text(verdict, style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
+        Text(shown_verdict(record), style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
         Text.assemble(_wrapped(name, name_width), *([("\n" + references, "dim")] if references else [])),
-        Text("-" if record.value is None else f"{record.value:.{digits}f}"),
+        Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
         Text(
-            "-" if record.interval is None else f"[{record.interval.low:.{digits}f}, {record.interval.high:.{digits}f}]"
+            "-"
+            if interval is None
+            else f"[{plain_number(interval.low, places)}, {plain_number(interval.high, places)}]"
         ),
         Text(n),
     ]
 
 
 def _notes(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """Explain below the table what a failure needs, and what would decide the inconclusive checks.
+    """Explain below the table when a gate fails, and what would decide the inconclusive checks.
 
     several: whether the table has more than one model or data set.
     """
     lines = []
     gated = max((r.gated for r in records), default=1)
-    strict = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
-    if gated > 1 and len(strict) == 1:
-        lines.append(f"a gate fails only if its whole {strict.pop()} interval misses its threshold ({gated} gates)")
+    levels = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
+    if gated > 1 and len(levels) == 1:
+        lines.append(
+            f"A check fails only if its whole {levels.pop()} interval misses the threshold, because "
+            f"{plural(gated, 'check')} gate this release."
+        )
     for record in records:
         if record.planning is not None:
-            pair = f" on {record.model}, {record.data}" if several else ""
-            lines.append(f"{record.check}{pair}: {record.planning.words}")
+            case = f" on {record.model}, {record.data}" if several else ""
+            lines.append(f"{record.check}{case}: {planned(record)}")
     return lines
 
 
