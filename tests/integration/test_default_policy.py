@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attnaudit.checks import load_policy
 from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
-from attnaudit.research.validation.validation_wording import QUESTIONS
+from attnaudit.research.validation.figure_text import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
 POLICY = ROOT / "audits" / "policy.toml"
