@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.audit.judge_models import judge_model
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import from_tables, to_table
 from attnaudit.errors import AuditError
@@ -27,6 +26,7 @@ from attnaudit.research.study.result_cache import (
     outdated_checks,
 )
 from attnaudit.research.study.run_tasks import run_tasks
+from attnaudit.run.judge_models import judge_model
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel

@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.audit.judge_models import JudgedChecks, check_fingerprint, code_fingerprint, compact_record
 from attnaudit.checks.base import Check
 from attnaudit.processes import replace_file
 from attnaudit.records import CheckRecord, Record
 from attnaudit.research.study.report_files import not_writable
+from attnaudit.run.judge_models import JudgedChecks, check_fingerprint, code_fingerprint, compact_record
 
 
 class CachedAudit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from attnaudit.audit.judge_models import judge_model
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import to_table
 from attnaudit.errors import AuditError
@@ -20,6 +19,7 @@ from attnaudit.research.study.result_cache import ResultCache, cache_key, merge_
 from attnaudit.research.study.run_tasks import run_tasks
 from attnaudit.research.validation.population_reader import dataset_of
 from attnaudit.research.validation.validation_schema import Entry, ModelResult
+from attnaudit.run.judge_models import judge_model
 
 
 class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -56,6 +56,6 @@ def read_policy(path: Path) -> CandidatePolicy:
 
 def shipped_policy() -> Path | None:
     """Return the installed default policy, or None if the installation has none."""
-    resource = files("attnaudit.audit") / "templates" / SHIPPED_POLICY
+    resource = files("attnaudit.run") / "templates" / SHIPPED_POLICY
     with as_file(resource) as path:
         return path if path.is_file() else None

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.research.reproduction.audit_models import audit_all, audit_request
 from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared
 from attnaudit.research.reproduction.model_plans import PLAIN, Plan
