@@ -53,8 +53,8 @@ def terminal_text(draw: Callable[[Console], None], *, width: int) -> str:
     from rich.console import Console
 
     out = StringIO()
-    plain = {"color_system": None, "highlight": False, "markup": False, "emoji": False}
-    draw(Console(file=out, width=max(MINIMUM_WIDTH, width), **plain))
+    columns = max(MINIMUM_WIDTH, width)
+    draw(Console(file=out, width=columns, color_system=None, highlight=False, markup=False, emoji=False))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
