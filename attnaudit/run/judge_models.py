@@ -79,10 +79,8 @@ def judge_model(
 
 
 def compact_record(record: CheckRecord) -> CheckRecord:
-    """Return the record without its charts and instances, and with the first line of its message only."""
-    return msgspec.structs.replace(
-        record, distribution=None, charts=[], worst=[], token_columns=[], message=record.message.partition("\n")[0]
-    )
+    """Return the record without its charts and instances."""
+    return msgspec.structs.replace(record, distribution=None, charts=[], worst=[], token_columns=[])
 
 
 def check_fingerprint(check: Check) -> str:
