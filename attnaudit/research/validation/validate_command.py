@@ -108,11 +108,6 @@ def _plant(options: argparse.Namespace, jobs: int) -> Path:
     folder: Path = options.out / "population"
     plans = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
     print(f"Planting {len(plans)} models in {folder}; models that are there already are kept.", file=sys.stderr)
-    with progress_bar("planting") as show:
-        planted_population.build(
-            folder,
-            plans,
-            jobs=jobs,
-            progress=lambda record, done, total: show(done, total, str(record["folder"])),
-        )
+    with progress_bar("planting") as progress:
+        planted_population.build(folder, plans, jobs=jobs, progress=progress)
     return folder
