@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.arrays import Floats
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Chart, Histogram, Reference, Shown
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
