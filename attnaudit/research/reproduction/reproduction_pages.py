@@ -11,12 +11,12 @@ import msgspec
 from filelock import FileLock
 
 from attnaudit.errors import ReportError
+from attnaudit.formatting import number, plural
 from attnaudit.processes import replace_file
 from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, line
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.report.render import environment
-from attnaudit.report.wording import number, plural
 from attnaudit.research.reproduction import reproduction_wording
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Figure, Reproduction, Rival, Row, Table

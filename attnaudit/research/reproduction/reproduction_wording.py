@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnaudit.report.wording import duration, number, plural
+from attnaudit.formatting import duration, number, plural
 from attnaudit.research.reproduction.reproduction_records import Line, Reproduction, Row, Table
 from attnaudit.retraining import LONGER, PATIENCE
 

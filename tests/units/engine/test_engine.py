@@ -164,9 +164,7 @@ def test_an_error_that_is_not_about_memory_is_not_swallowed() -> None:
     def decoder(context: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    with pytest.raises(
-        AuditError, match=r"films\.csv:\d+: measuring raised RuntimeError: mat1 and mat2"
-    ) as raised:
+    with pytest.raises(AuditError, match=r"films\.csv:\d+: measuring raised RuntimeError: mat1 and mat2") as raised:
         measured(adapter(decoder=decoder))
     assert isinstance(raised.value.__cause__, RuntimeError)
 
@@ -344,7 +342,7 @@ def test_the_slow_route_of_an_adapter_without_fast_decoding_gives_the_same_numbe
         ("permutation.tvd", "unknown place"),
         ("flip.tvd", "takes no argument"),
         ("agreement.gradient.meister", "expected agreement"),
-        ("influence.inputs", "expected .hidden, but got .\.inputs"),
+        ("influence.inputs", r"expected \.hidden, but got .\.inputs"),
     ],
 )
 def test_a_need_that_no_measure_answers_is_named(need: str, message: str) -> None:
