@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from attnaudit.arrays import Floats, Integers
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_view import Extent
 from attnaudit.engine.clean_pass import probabilities
@@ -35,7 +35,7 @@ def extent_of(text: str) -> Extent:
     return extent
 
 
-def ascending(draws: NDArray[np.float64]) -> NDArray[np.int64]:
+def ascending(draws: Floats) -> Integers:
     """Return the order that sorts each row of draws.
 
     The draws must be whole multiples of 2^-53 in [0, 1), as numpy's generators produce them. For short rows, each draw
@@ -50,7 +50,7 @@ def ascending(draws: NDArray[np.float64]) -> NDArray[np.int64]:
     bits = max(1, (draws.shape[1] - 1).bit_length())
     if bits > 63 - 53:
         return np.argsort(draws, axis=1)
-    keys: NDArray[np.int64] = (draws * 2.0**53).astype(np.int64) << bits
+    keys: Integers = (draws * 2.0**53).astype(np.int64) << bits
     keys |= np.arange(draws.shape[1])
     keys.sort(axis=1)
     keys &= (1 << bits) - 1
