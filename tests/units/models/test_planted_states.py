@@ -19,8 +19,15 @@ from attnaudit.models.architecture import EVIDENCE_KINDS, LABEL_POSITIONS, Archi
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE, PlantedEncoder
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
-from attnaudit.research.planted.construction import by_construction, by_state, no_bias, related, silence, unrelated
-from attnaudit.research.planted.truth import neutral_effect
+from attnaudit.research.planted.construction import (
+    planted_contributions,
+    remove_biases,
+    score_evidence_correlation,
+    silence_evidence,
+    state_contributions,
+    uncorrelated_objective,
+)
+from attnaudit.research.planted.verify_label import neutral_effect
 
 VOCABULARY = Vocabulary(["<pad>", "<unk>", "<sos>", "<eos>", *"abcdefgh"])
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(["a b c d e", "h g", "c", "f f a b", "d e z a"])]
@@ -49,7 +56,7 @@ def model(evidence: str, label: str, encoder: str = "average", projection: str =
         classifier.decoder.weight.zero_()
         classifier.decoder.weight[0, OWN], classifier.decoder.weight[0, TEXT_EVIDENCE] = 1.5, 0.7
         classifier.decoder.bias.zero_()
-    silence(classifier)
+    silence_evidence(classifier)
     return classifier.eval().double()
 
 
@@ -71,7 +78,7 @@ def test_contributions_sum_to_the_logit_and_equal_the_effect_of_removal(parts: t
     wrapped = adapter(classifier)
     inputs = wrapped.collate(INSTANCES)
     traced = classifier.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
-    contributions = by_construction(classifier, VOCABULARY, traced) * traced.real
+    contributions = planted_contributions(classifier, VOCABULARY, traced) * traced.real
     torch.testing.assert_close(contributions.sum(dim=1), traced.logits[:, 0])
     torch.testing.assert_close(neutral_effect(wrapped, INSTANCES), contributions)
     assert contributions[traced.real].abs().max() > 0.01
@@ -92,13 +99,13 @@ def test_a_context_free_classifier_without_bias_has_exact_contributions(encoder:
     )
     with torch.no_grad():
         classifier.embedding.weight[1:].normal_()
-    no_bias(classifier)
+    remove_biases(classifier)
     classifier.eval().double()
     wrapped = adapter(classifier)
     inputs = wrapped.collate(INSTANCES)
     traced = classifier.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
     torch.testing.assert_close(
-        neutral_effect(wrapped, INSTANCES), by_state(classifier, VOCABULARY, traced) * traced.real
+        neutral_effect(wrapped, INSTANCES), state_contributions(classifier, VOCABULARY, traced) * traced.real
     )
 
 
@@ -127,7 +134,7 @@ def test_unit_evidence_is_the_sign_of_free_evidence() -> None:
 
 def test_silent_words_stay_silent_in_training() -> None:
     classifier = model("free", "everywhere").float().train()
-    silence(classifier, own=torch.tensor([entry in "ab" for entry in VOCABULARY.entries]))
+    silence_evidence(classifier, own=torch.tensor([entry in "ab" for entry in VOCABULARY.entries]))
     optimizer = torch.optim.Adam(classifier.parameters(), lr=0.1)
     inputs = adapter(classifier).collate(INSTANCES)
     for _ in range(3):
@@ -154,8 +161,8 @@ def test_related_is_the_squared_mean_correlation_of_scores_and_ranks() -> None:
         ranks = evidence[row][real].argsort().argsort().double()
         correlations.append(torch.corrcoef(torch.stack([traced.hidden[row, real, 0], ranks]))[0, 1])
     expected = torch.stack(correlations).mean().square()
-    torch.testing.assert_close(related(classifier, traced, traced.real), expected)
-    loss = unrelated(classifier, traced, torch.zeros(2), torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(score_evidence_correlation(classifier, traced, traced.real), expected)
+    loss = uncorrelated_objective(classifier, traced, torch.zeros(2), torch.tensor(1.0, dtype=torch.float64))
     torch.testing.assert_close(loss, 1 + 10 * expected)
 
 

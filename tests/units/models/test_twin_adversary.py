@@ -7,7 +7,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import rel_entr
 
@@ -72,7 +72,6 @@ def test_the_loss_of_a_model_against_itself_is_zero() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
-@settings(deadline=None)
 def test_a_base_model_runs_each_text_once_whatever_is_in_its_batch(form: str, data: st.DataObject) -> None:
     torch.manual_seed(0)
     built = Architecture(encoder="average", embedding_size=8, hidden_size=8, attention_size=8, form=form)
