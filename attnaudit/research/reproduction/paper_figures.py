@@ -8,7 +8,7 @@ import numpy as np
 
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.box_plots import boxes
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, RowPlan, defined
 from attnaudit.research.reproduction.reproduction_records import Figure, Rival, Violin, Violins
@@ -50,7 +50,7 @@ def by_attention(row: RowPlan, models: Models, column: str) -> Figure:
 
 def grouped(
     row: RowPlan,
-    audit: Measured,
+    audit: AuditedModel,
     values: Sequence[float | None],
     *,
     name: str,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
 from attnaudit.records import CheckRecord
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.claims import Claim
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.reproduction_records import Figure, Remedy, Reproduction, Row
@@ -21,7 +21,7 @@ class Result:
     """One trained model and its audits, the largest first."""
 
     trained: TrainedPlan
-    audits: tuple[Measured, ...]
+    audits: tuple[AuditedModel, ...]
 
     def check(self, name: str) -> CheckRecord | None:
         """The record of a check by its id; None where it could not be judged. Raises CheckError where it was not asked
@@ -30,12 +30,12 @@ class Result:
             for record in one.checks:
                 if record.check == name:
                     return record
-        known = [name for one in self.audits for name in one.asked]
+        known = [name for one in self.audits for name in one.fingerprints]
         if name not in known:
             raise CheckError(f"No check '{name}' in this audit. {nearest(name, known)}")
         return None
 
-    def having(self, column: str) -> Measured:
+    def having(self, column: str) -> AuditedModel:
         """The largest audit that measured this column of numbers. Raises CheckError."""
         for one in self.audits:
             if column in one.scalars:

@@ -16,7 +16,7 @@ from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction import reproduction_pages
-from attnaudit.research.reproduction.audit_models import Asked, Measured, asked, audit_all
+from attnaudit.research.reproduction.audit_models import AuditedModel, AuditRequest, audit_all, audit_request
 from attnaudit.research.reproduction.claims import judged
 from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared, corpus, prepare
 from attnaudit.research.reproduction.model_plans import Plan
@@ -76,8 +76,8 @@ def gather(options: Options, *, progress_bar: ProgressBar) -> Gathered:
             models,
             wanted,
             {name: one.path("test") for name, one in data.items()},
-            folder=options.folder / "models",
-            kept=options.folder / "measured",
+            checkpoints=options.folder / "models",
+            results=options.folder / "measured",
             jobs=options.jobs,
             progress=progress,
         )
@@ -200,7 +200,9 @@ def _instances(of: int | None, options: Options) -> int | None:
     return min(limits) if limits else None
 
 
-def _asked(chosen: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: Options) -> list[tuple[Plan, Asked]]:
+def _asked(
+    chosen: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: Options
+) -> list[tuple[Plan, AuditRequest]]:
     """The audits of each model: those of all its rows together, one per number of instances."""
     together: dict[tuple[Plan, int | None], tuple[dict[str, object], set[str]]] = {}
     for row in chosen:
@@ -214,7 +216,7 @@ def _asked(chosen: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options
                 checks.update({check.id: check for check in audit.checks})
                 tokens.update(audit.tokens)
     return [
-        (plan, asked(list(checks.values()), instances=limit, tokens=sorted(tokens)))  # type: ignore[arg-type]
+        (plan, audit_request(list(checks.values()), instances=limit, token_columns=sorted(tokens)))  # type: ignore[arg-type]
         for (plan, limit), (checks, tokens) in together.items()
     ]
 
@@ -222,10 +224,10 @@ def _asked(chosen: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options
 def _gather(
     chosen: Sequence[RowRun],
     models: Mapping[Plan, TrainedPlan],
-    measured: Mapping[tuple[Plan, int | None], Measured],
+    measured: Mapping[tuple[Plan, int | None], AuditedModel],
     failed: Mapping[Plan, str],
 ) -> None:
-    audits: dict[Plan, list[Measured]] = {}
+    audits: dict[Plan, list[AuditedModel]] = {}
     for (plan, _), one in measured.items():
         audits.setdefault(plan, []).append(one)
     for row in chosen:

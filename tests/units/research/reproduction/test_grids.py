@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.grids import grid_chart, means, overlaid, trend_of_means, trend_of_texts
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan
@@ -23,8 +23,8 @@ ROW = RowPlan(name="sst/bilstm", title="SST, BiLSTM", corpus="sst")
 
 
 def result(values: list[float | None]) -> Result:
-    audit = Measured(
-        asked={},
+    audit = AuditedModel(
+        fingerprints={},
         checks=[],
         skipped={},
         instances=len(values),
