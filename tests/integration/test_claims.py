@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from attnaudit.research.reproduction import corpora, reproduce
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import paper
-from attnaudit.research.reproduction.reproduction_options import Options
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.reproduce_options import Options
 
 #: paper -> (tables, rows)
 ASKED = {
@@ -65,7 +65,8 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
 
     tables, only = ASKED[name]
     options = Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
-    return reproduce.reproduce(options, progress_bar=shown)
+    report, _ = reproduce.reproduce(options, progress_bar=shown)
+    return report
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
-from attnaudit.research.reproduction.reproduction_records import Box, Boxes
+from attnaudit.research.reproduction.figure_records import Box, Boxes
 
 LEFT = 84.0
 TOP, LANE, GAP = 24.0, 15.0, 10.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from attnaudit.report.wording import number, plural
-from attnaudit.research.reproduction.reproduction_records import Finding, Holds, Line, Reproduction, Row
+from attnaudit.research.reproduction.paper_report import Finding, Holds, Line, Reproduction, Row
 from attnaudit.research.validation.roc import wilson
 
 CONFIDENCE = 0.95
@@ -89,9 +89,9 @@ def by_seed(one: Reproduction, table: str, name: str, quantity: str) -> dict[int
     """seed -> value, where it is defined; empty where there is none. A row that is itself about seeds has fewer values
     than seeds: they are then counted from 0."""
     whole, part = row(one, table, name), line(one, table, name, quantity)
-    if whole is None or part is None or whole.made is None:
+    if whole is None or part is None or whole.provenance is None:
         return {}
-    seeds = whole.made.seeds if len(whole.made.seeds) == len(part.values) else range(len(part.values))
+    seeds = whole.provenance.seeds if len(whole.provenance.seeds) == len(part.values) else range(len(part.values))
     return {seed: value for seed, value in zip(seeds, part.values, strict=True) if value is not None}
 
 

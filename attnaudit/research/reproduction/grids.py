@@ -11,8 +11,8 @@ import torch
 
 from attnaudit.metrics import kendall_tau_b
 from attnaudit.records import Chart, Series
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.paper_tables import Models, Reading, RowPlan, defined
-from attnaudit.research.reproduction.reproduction_records import Figure
 
 #: role -> the number that its model has
 Grid = Mapping[str, float]

@@ -10,8 +10,8 @@ from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.research.reproduction.audit_models import Measured
 from attnaudit.research.reproduction.box_plots import boxes
+from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, RowPlan, defined
-from attnaudit.research.reproduction.reproduction_records import Figure, Rival, Violin, Violins
 from attnaudit.research.reproduction.violin_plots import violins
 
 BINS = 4
@@ -170,7 +170,7 @@ def counterfactual(row: RowPlan, models: Models, epsilon: str) -> Figure | None:
         title=f"{row.title}: the same output with other attention",
         caption=f"Chosen by rule: the most peaked attention among the correctly predicted texts of {SHORTEST} to "
         f"{LONGEST} tokens that have other attention at least {FAR:g} nats away at TVD ≤ {epsilon}.",
-        rival=Rival(
+        counterfactual=Counterfactual(
             instance=name,
             tokens=audit.tokens[i],
             predicted=audit.classes[audit.predicted[i]],

@@ -11,8 +11,10 @@ from attnaudit.errors import CheckError, nearest
 from attnaudit.records import CheckRecord
 from attnaudit.research.reproduction.audit_models import Measured
 from attnaudit.research.reproduction.claims import Claim
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
-from attnaudit.research.reproduction.reproduction_records import Figure, Remedy, Reproduction, Row
+from attnaudit.research.reproduction.paper_report import Reproduction, Row
+from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.train_models import TrainedPlan
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
-from attnaudit.research.reproduction.reproduction_records import Violin, Violins
+from attnaudit.research.reproduction.figure_records import Violin, Violins
 
 LEFT = 84.0
 TOP, ROW = 24.0, 44.0

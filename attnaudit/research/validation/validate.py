@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from attnaudit import __version__
-from attnaudit.errors import ReportError
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.reproduction.reproduction_records import Remedy
+from attnaudit.research.reproduction.remedies_file import Remedy, first_of_each_option, read_remedies
 from attnaudit.research.validation.audit_population import run_population
 from attnaudit.research.validation.candidate_policy import Given, read_policy
 from attnaudit.research.validation.candidates import Candidate, candidates
@@ -39,8 +38,8 @@ KEPT = "measured"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """population: the folder with population.json. policy: a TOML file, or None for the one that the rule chooses from
-    this population's own tuning half. jobs: processes. quick: fewer instances, and no costly check. remedies: reports
-    of `attnaudit reproduce` whose remedies the chosen policy names too."""
+    this population's own tuning half. jobs: processes. quick: fewer instances, and no costly check. remedies: files
+    with remedies, as `attnaudit reproduce` writes them, that the chosen policy names too."""
 
     population: Path
     out: Path
@@ -129,22 +128,10 @@ def _gated(one: Candidate, given: Given | None) -> bool:
     return given is not None and any(gate.check == one.check.id for gate in given.gates)
 
 
-def _reproduced(reports: Sequence[Path]) -> list[Remedy]:
-    """What they advise; of several on one option, the first. Raises ReportError for a file that is no report of a
-    reproduction."""
-    from attnaudit.research.reproduction.reproduction_pages import read_if_there
-
-    found: list[Remedy] = []
-    for path in reports:
-        one = read_if_there(path)
-        if one is None:
-            raise ReportError(
-                f"{path}: not found. Expected the JSON report of a reproduction, such as papers/tutek-snajder.json "
-                "below --out of `attnaudit reproduce tutek-snajder`."
-            )
-        known = {(remedy.question, remedy.option) for remedy in found}
-        found += [remedy for remedy in one.remedies if (remedy.question, remedy.option) not in known]
-    return found
+def _reproduced(files: Sequence[Path]) -> list[Remedy]:
+    """The remedies of all files; of several for one option, the first. Raises ReportError for a file that cannot be
+    read."""
+    return first_of_each_option([remedy for path in files for remedy in read_remedies(path)])
 
 
 def _chosen_text(

@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="the JSON report of a reproduction whose remedies the chosen policy names too (repeat for more; the first "
-        "on an option counts)",
+        help="a remedies.json that `attnaudit reproduce` wrote: the chosen policy names its remedies too (repeat for "
+        "more; the first remedy for an option counts)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="fewer instances per model and no costly check: minutes, not hours"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from attnaudit.checks import AdversarialDivergence, Agreement, PermutationFragility
 from attnaudit.errors import ModelError
 from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import jain_wallace
 from attnaudit.research.reproduction.paper_figures import by_attention, counterfactual, shares
 from attnaudit.research.reproduction.paper_tables import (
@@ -30,7 +31,6 @@ from attnaudit.research.reproduction.paper_tables import (
     value_of,
 )
 from attnaudit.research.reproduction.papers.jain_wallace_claims import CLAIMS, remedies
-from attnaudit.research.reproduction.reproduction_records import Figure
 
 ENCODERS = {"bilstm": "BiLSTM", "average": "average", "cnn": "CNN"}
 ALIGNMENTS = ("additive", "dot")

@@ -19,7 +19,8 @@ from attnaudit.research.reproduction.claims import (
     within,
 )
 from attnaudit.research.reproduction.corpora import corpus
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.remedies_file import Remedy
 
 #: JSD from which on attention is called other, in nats; change of output below which it is called the same.
 FAR, SAME = math.log(2) / 2, 0.1

@@ -18,6 +18,7 @@ from attnaudit.checks import Agreement, InfluenceEntropy
 from attnaudit.checks.base import Check
 from attnaudit.research.reproduction.compare_models import jsd_between
 from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.grids import grid_chart, means, overlaid, trend_of_means, trend_of_texts
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_tables import (
@@ -52,8 +53,7 @@ from attnaudit.research.reproduction.papers.meister_numbers import (
     TRENDS,
     Numbers,
 )
-from attnaudit.research.reproduction.reproduction_records import Figure
-from attnaudit.research.reproduction.reproduction_wording import SHORT
+from attnaudit.research.reproduction.papers.shared_deviations import SHORT
 
 #: (encoder, alignment) -> how it is called
 MODELS = {BILSTM: "BiLSTM, additive", TRANSFORMER: "Transformer, dot"}

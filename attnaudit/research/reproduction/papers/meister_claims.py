@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable
 
 from attnaudit.research.reproduction.claims import Answer, Case, Claim, by_seed, everywhere, levels, within
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers.meister_numbers import SOFTMAX
-from attnaudit.research.reproduction.reproduction_records import Reproduction
 
 #: The lowest entropy in the paper's table 1, of which it says that it is high throughout.
 LOWEST = 0.46

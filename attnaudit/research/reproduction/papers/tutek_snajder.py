@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from attnaudit.checks import InformationRetained, PermutationFragility, TokenProbability, UniformFragility
 from attnaudit.report.wording import number
 from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.grids import grid_chart
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
@@ -27,6 +28,7 @@ from attnaudit.research.reproduction.paper_tables import (
     reference_of,
     value_of,
 )
+from attnaudit.research.reproduction.papers.shared_deviations import SHORT
 from attnaudit.research.reproduction.papers.tutek_snajder_claims import CLAIMS, remedies
 from attnaudit.research.reproduction.papers.tutek_snajder_models import (
     COMPARED,
@@ -46,8 +48,6 @@ from attnaudit.research.reproduction.papers.tutek_snajder_models import (
     twin,
 )
 from attnaudit.research.reproduction.papers.tutek_snajder_numbers import CORPORA, FRAGILITY, INFORMATION, PROBABILITY
-from attnaudit.research.reproduction.reproduction_records import Figure
-from attnaudit.research.reproduction.reproduction_wording import SHORT
 
 #: Texts that a reader takes in at a glance.
 SHORTEST, LONGEST = 6, 24

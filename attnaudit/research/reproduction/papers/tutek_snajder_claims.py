@@ -7,7 +7,8 @@ from statistics import fmean, median
 
 from attnaudit.report.wording import plural
 from attnaudit.research.reproduction.claims import Answer, Claim, against, by_seed, everywhere, names, within
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.remedies_file import Remedy
 
 #: What falls less than this is called a similar F1.
 SIMILAR = 0.03

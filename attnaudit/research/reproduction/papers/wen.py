@@ -14,6 +14,8 @@ import msgspec
 from attnaudit.checks import InformationRanking
 from attnaudit.research.reproduction.compare_models import ATTENTION, jsd_between, tvd_between
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
+from attnaudit.research.reproduction.paper_report import Line, Provenance, Row
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -27,6 +29,7 @@ from attnaudit.research.reproduction.paper_tables import (
     reference_of,
     value_of,
 )
+from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG
 from attnaudit.research.reproduction.papers.wen_claims import ALIGNMENTS, CLAIMS, ENCODERS, KEPT, MEAN
 from attnaudit.research.reproduction.papers.wen_rows import (
     CORPORA,
@@ -37,8 +40,6 @@ from attnaudit.research.reproduction.papers.wen_rows import (
     ranking_rows,
     rule_rows,
 )
-from attnaudit.research.reproduction.reproduction_records import Box, Boxes, Figure, Line, Made, Row
-from attnaudit.research.reproduction.reproduction_wording import HALVED, LONG
 
 RANKING = InformationRanking(severity="report")
 AS_PUBLISHED = InformationRanking(preset="wen", severity="report")
@@ -149,7 +150,7 @@ def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
 def _mean(name: str, rows: Sequence[Row]) -> Row | None:
     """Over the rows in which τ is defined."""
     mine = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
-    made = [row.made for row in mine if row.made is not None]
+    made = [row.provenance for row in mine if row.provenance is not None]
     seeds = sorted(set.intersection(*(set(one.seeds) for one in made))) if made else []
     if not seeds or len(mine) < 2:
         return None
@@ -161,7 +162,7 @@ def _mean(name: str, rows: Sequence[Row]) -> Row | None:
         title=f"Mean over {', '.join(corpus(one).title for one in over)}: {which}",
         corpus=over[0],
         lines=[_mean_line(quantity, mine, seeds, None if over == [EMBEDDED] else name) for quantity in STATISTICS],
-        made=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
+        provenance=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
     )
 
 
@@ -171,7 +172,7 @@ def _line_of(row: Row, quantity: str) -> Line:
 
 def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: str | None) -> Line:
     """By seed, the mean over the rows in which it is defined."""
-    lines = [(_line_of(row, quantity), row.made) for row in rows]
+    lines = [(_line_of(row, quantity), row.provenance) for row in rows]
     values: list[float | None] = []
     for seed in seeds:
         found = [line.values[made.seeds.index(seed)] for line, made in lines if made is not None]
@@ -189,8 +190,8 @@ def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: s
     )
 
 
-def _seconds(made: Sequence[Made]) -> dict[str, float]:
-    fields = [name for name in Made.__struct_fields__ if name.endswith("seconds")]
+def _seconds(made: Sequence[Provenance]) -> dict[str, float]:
+    fields = [name for name in Provenance.__struct_fields__ if name.endswith("seconds")]
     return {name: sum(getattr(one, name) for one in made) for name in fields}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from attnaudit.research.reproduction.claims import Answer, Case, Claim, against, by_seed, everywhere, levels, mostly
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.paper_report import Reproduction
 
 ENCODERS = {"bilstm": "BiLSTM", "cnn": "CNN", "mlp": "MLP"}
 ALIGNMENTS = ("additive", "deep", "dot")

@@ -22,6 +22,7 @@ from attnaudit.research.reproduction.compare_models import (
     tvd_by_text,
 )
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_figures import grouped
 from attnaudit.research.reproduction.paper_tables import (
@@ -39,9 +40,8 @@ from attnaudit.research.reproduction.paper_tables import (
     f1,
     value_of,
 )
+from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
-from attnaudit.research.reproduction.reproduction_records import Figure
-from attnaudit.research.reproduction.reproduction_wording import HALVED, LONG, SHORT
 
 #: λ of the adversary as the published code counts it; the embedded sentences have no published one.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4, EMBEDDED: 5e-4}

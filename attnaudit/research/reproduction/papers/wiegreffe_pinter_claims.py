@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from attnaudit.checks.base import LN2
 from attnaudit.research.reproduction.claims import Answer, Case, Claim, everywhere, levels, within
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.paper_report import Reproduction
 
 #: What is high and what is equal here: half of the largest JSD there is, and two points of F1.
 FAR, CLOSE = round(LN2 / 2, 3), 0.02

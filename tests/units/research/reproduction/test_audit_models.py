@@ -21,7 +21,7 @@ from attnaudit.research.reproduction.paper_tables import (
     reference_of,
     value_of,
 )
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 AGREEMENT = Agreement(importance="leave_one_out", severity="report")
 PERMUTED = PermutationFragility(severity="report")

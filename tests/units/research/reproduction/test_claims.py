@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +10,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.research.reproduction import reproduction_pages
+from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.claims import (
     Case,
     Claim,
@@ -24,9 +23,10 @@ from attnaudit.research.reproduction.claims import (
     span,
     within,
 )
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction, Row
-from attnaudit.research.reproduction.reproduction_terminal import summary
-from tests.units.research.reproduction.made_up import reproduction, row
+from attnaudit.research.reproduction.paper_report import Reproduction, Row
+from attnaudit.research.reproduction.paper_summary import summary
+from attnaudit.research.reproduction.remedies_file import Remedy
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 NOT_RUN = Row(name="agnews/tying/dot", title="", corpus="agnews", lines=[], missing="not run here")
 ONE = reproduction(
@@ -130,7 +130,7 @@ def fragile(one: Reproduction) -> tuple[str, str]:
 CLAIM = Claim(name="fragile", sentence="Tying | makes <fragile>.", paper="§4.1", read=fragile)  # type: ignore[arg-type]
 
 
-def test_findings_stand_in_every_format(tmp_path: Path) -> None:
+def test_every_format_shows_the_findings() -> None:
     helps = Remedy(question="used", option="tying", words="tie <each> state")
     found = msgspec.structs.replace(ONE, findings=judged([CLAIM], ONE), remedies=(helps,))
     (finding,) = found.findings
@@ -139,18 +139,16 @@ def test_findings_stand_in_every_format(tmp_path: Path) -> None:
     assert "yes: Tying | makes <fragile>. (§4.1)" in text
     assert all(len(one) <= 80 for one in text.splitlines())
     assert "* tie <each> state" in text
-    markdown = reproduction_pages.markdown(found)
+    markdown = paper_pages.markdown(found)
     assert "* tie <each> state" in markdown
     assert f"| Tying \\| makes <fragile>. (§4.1) | yes | {finding.evidence} |" in markdown
-    html = reproduction_pages.html(found)
+    html = paper_pages.html(found)
     assert "Tying | makes &lt;fragile&gt;." in html
     assert finding.evidence in html
     assert "<li>tie &lt;each&gt; state</li>" in html
-    reproduction_pages.write(found, tmp_path, "made-up")
-    assert reproduction_pages.read_if_there(tmp_path / "made-up.json") == found
 
 
 def test_a_report_without_claims_does_not_speak_of_them() -> None:
-    for text in (summary(ONE, width=80), reproduction_pages.markdown(ONE), reproduction_pages.html(ONE)):
+    for text in (summary(ONE, width=80), paper_pages.markdown(ONE), paper_pages.html(ONE)):
         assert "whether it holds" not in text
         assert "may help" not in text
