@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.audit.environment import describe_environment
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
@@ -39,6 +38,7 @@ from attnaudit.research.reproduction.results_file import (
 )
 from attnaudit.research.reproduction.table_layout import corpora_of, require_declared
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
+from attnaudit.run.environment import describe_environment
 
 #: Shows a progress bar under a title, such as "training".
 ProgressBar = Callable[[str], AbstractContextManager[ProgressCallback]]

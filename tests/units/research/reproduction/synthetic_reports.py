@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.research.reproduction.paper_report import Line, Provenance, Reproduction, Row, Table
+from attnaudit.run.environment import describe_environment
 
 #: name of a quantity -> one value per seed
 Numbers = Mapping[str, Sequence[float | None]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
@@ -10,6 +9,7 @@ from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_report import Line, Provenance, Reproduction, Row, Table
 from attnaudit.research.reproduction.paper_summary import summary
 from attnaudit.research.reproduction.paper_wording import cells
+from attnaudit.run.environment import describe_environment
 
 PROVENANCE = Provenance(
     command="attnaudit reproduce made-up",

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.paper_report import Provenance, WordVectors
@@ -26,6 +25,7 @@ from attnaudit.research.reproduction.results_file import (
     results_text,
 )
 from attnaudit.research.reproduction.table_layout import lay_out, require_declared
+from attnaudit.run.environment import describe_environment
 
 HEADER = RunHeader(
     schema_version=SCHEMA_VERSION,
