@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from attnaudit.errors import ReportError, nearest
-from attnaudit.research.reproduction.claims import judged
+from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
 from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
@@ -38,7 +38,7 @@ def lay_out(results: Results, paper: Paper) -> Reproduction:
         tables=[_table(table, results, paper) for table in paper.tables],
         vectors=header.vectors,
     )
-    return report.with_findings(judged(paper.claims, report))
+    return report.with_findings(answer_claims(paper.claims, report))
 
 
 def corpora_of(paper: Paper, *, embedded: bool) -> Sequence[str]:

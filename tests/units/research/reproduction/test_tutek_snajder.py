@@ -11,7 +11,7 @@ from attnaudit.checks import UniformFragility, load_policy
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import Score
 from attnaudit.research.reproduction.audit_models import Measured
-from attnaudit.research.reproduction.claims import judged
+from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.paper_report import Reproduction, Row, WordVectors
 from attnaudit.research.reproduction.paper_tables import Result, RowPlan
@@ -136,7 +136,7 @@ def table_1(drops: dict[str, float], *, f1: float = 0.82, tvd: float = 0.3) -> l
 
 
 def findings(one: Reproduction) -> dict[str, str]:
-    return {found.claim: found.holds for found in judged(PAPER.claims, one)}
+    return {found.claim: found.holds for found in answer_claims(PAPER.claims, one)}
 
 
 def test_claims_hold_and_do_not() -> None:
