@@ -1,4 +1,4 @@
-"""What Wen, Subbalakshmi & Yang 2022 say of their numbers."""
+"""The claims of Wen, Subbalakshmi & Yang 2022."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _over_dot(alignment: str) -> Claim:
 
     return Claim(
         name=f"{alignment}-over-dot",
-        sentence=f"{alignment.capitalize()} attention ranks hidden states by their information better than dot attention does.",
+        sentence=f"{alignment.capitalize()} attention ranks hidden states by their information better than dot "
+        "attention does.",
         paper="figure 2",
         read=read,
     )
@@ -95,8 +96,8 @@ CLAIMS: tuple[Claim, ...] = (
     _over_dot("deep"),
     Claim(
         name="bilstm-additive-best",
-        sentence="Of all encoders and kinds of attention, a BiLSTM with additive attention has the highest τ most of the "
-        "time (here: in most pairs with another setting on the same corpus, its τ is at least as high).",
+        sentence="Of all encoders and kinds of attention, a BiLSTM with additive attention has the highest τ most of "
+        "the time (here: in most pairs with another setting on the same corpus, its τ is at least as high).",
         paper="§5",
         read=_best,
     ),
@@ -110,14 +111,16 @@ CLAIMS: tuple[Claim, ...] = (
         "representations-do-not-matter",
         "fixed",
         f"change {TAU} fixed_representation",
-        f"With fixed representations, retrained attention ranks hidden states as well: τ falls by less than {LITTLE:g}.",
+        "With fixed representations, retrained attention ranks hidden states as well: τ falls by less than "
+        f"{LITTLE:g}.",
         "table 2",
     ),
     _little(
         "adversary-keeps-ranking",
         "adversarial",
         f"change {TAU} twin",
-        f"A model that is trained to attend elsewhere still ranks hidden states by information: τ falls by less than {LITTLE:g}.",
+        "A model that is trained to attend elsewhere still ranks hidden states by information: τ falls by less than "
+        f"{LITTLE:g}.",
         "table 4",
     ),
     Claim(

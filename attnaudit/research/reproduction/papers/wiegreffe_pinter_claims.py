@@ -59,7 +59,8 @@ CLAIMS = (
     ),
     Claim(
         name="attention guides an MLP",
-        sentence="An MLP that reads words one by one does better with the BiLSTM's attention than with uniform weights.",
+        sentence="An MLP that reads words one by one does better with the BiLSTM's attention than with uniform "
+        "weights.",
         paper="test 3",
         read=_larger("guided-mlp", "f1 base", "f1 uniform", "F1 with the BiLSTM's weights minus F1 with uniform ones"),
     ),
