@@ -90,7 +90,7 @@ def markdown(report: Reproduction) -> str:
         lines += [f"## {wording.REMEDIES}", "", *(f"* {remedy.words}" for remedy in report.remedies), ""]
     for table in report.tables:
         lines += _table(table)
-    lines += ["## How this was made", "", "```", *wording.commands(report), "```", ""]
+    lines += ["## How these numbers were made", "", "```", *wording.commands(report), "```", ""]
     lines.append(
         f"attnaudit {report.attnaudit}, {plural(report.jobs, 'job')}; last run {report.created}. "
         f"{wording.made_with(report)}."
@@ -114,7 +114,7 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
 def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
     rows = [row for report in reports.values() for row in wording.rows_of_one_corpus(report)]
     corpora = list(dict.fromkeys(row.corpus for row in rows))
-    lines = ["## What was run", "", "Rows of each table that have numbers, and how many seeds they have.", ""]
+    lines = ["## What has been run", "", "How many rows of each table have numbers, and from how many seeds.", ""]
     lines += [f"| table | {' | '.join(corpora)} |", "|---|" + "---|" * len(corpora)]
     for stem, report in reports.items():
         for table in report.tables:

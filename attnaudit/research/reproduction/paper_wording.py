@@ -8,17 +8,17 @@ from attnaudit.report.wording import duration, number, plural
 from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
-CLAIMS = "What the paper says, and whether it holds here"
-REMEDIES = "What may help where attention is not used"
+CLAIMS = "The paper's claims, and whether they hold here"
+REMEDIES = "What may help when a model hardly uses its attention"
 HOLDS = {"yes": "yes", "no": "NO", "undecided": "undecided"}
-CLAIMS_HEAD = ("claim", "holds here?", "evidence")
+CLAIMS_HEAD = ("claim", "does it hold here?", "evidence")
 
 
 def heading(report: Reproduction) -> str:
     """The title of a report, with its word vectors and a mark where the run was quick."""
     quick = "QUICK: not a reproduction. " if report.quick else ""
     vectors = f" with {report.vectors.name} word vectors" if report.vectors else ""
-    return f"{quick}{report.title}, done again{vectors}"
+    return f"{quick}Reproduction of “{report.title}”{vectors}"
 
 
 def cells(line: Line) -> tuple[str, str, str, str, str]:

@@ -14,7 +14,7 @@ from attnaudit.errors import ModelError
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import jain_wallace
-from attnaudit.research.reproduction.paper_figures import by_attention, counterfactual, shares
+from attnaudit.research.reproduction.paper_figures import class_histogram, counterfactual_text, permutation_violins
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -130,7 +130,7 @@ def _agreement(check: Agreement, name: str, words: str) -> list[Quantity]:
 
 def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
     return [
-        shares(
+        class_histogram(
             row,
             models,
             f"agreement.{check.column}.tau",
@@ -146,11 +146,11 @@ def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _permutation_figures(row: RowPlan, models: Models) -> list[Figure]:
-    return [by_attention(row, models, f"{PERMUTED.column}.tvd")]
+    return [permutation_violins(row, models, f"{PERMUTED.column}.tvd")]
 
 
 def _adversarial_figures(row: RowPlan, models: Models) -> list[Figure]:
-    histogram = shares(
+    histogram = class_histogram(
         row,
         models,
         f"{EXACT[0.01].column}.jsd",
@@ -161,7 +161,7 @@ def _adversarial_figures(row: RowPlan, models: Models) -> list[Figure]:
         high=0.7,
         bins=14,
     )
-    rival = counterfactual(row, models, "0.01")
+    rival = counterfactual_text(row, models, "0.01")
     return [histogram] if rival is None else [rival, histogram]
 
 

@@ -19,7 +19,13 @@ from attnaudit.checks.base import Check
 from attnaudit.research.reproduction.compare_models import jsd_between
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
-from attnaudit.research.reproduction.grids import grid_chart, means, overlaid, trend_of_means, trend_of_texts
+from attnaudit.research.reproduction.grids import (
+    grid_chart,
+    grid_means,
+    overlaid_histograms,
+    trend_of_means,
+    trend_of_texts,
+)
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
@@ -193,7 +199,7 @@ def _against_scale(
 ) -> list[Figure]:
     """Lines over λ, as the power of two by which sparsegen multiplies the scores."""
     lines = {
-        called: {math.log2(1 / (1 - value)): mean for value, mean in means(GRID, models, column).items()}
+        called: {math.log2(1 / (1 - value)): mean for value, mean in grid_means(GRID, models, column).items()}
         for called, column in columns.items()
     }
     return [
@@ -226,7 +232,7 @@ def _entropies(row: RowPlan, models: Models) -> list[Figure]:
         for called, column in (("gradient", OF_GRADIENT), ("leave-one-out", OF_LEFT_OUT))
     }
     return [
-        overlaid(
+        overlaid_histograms(
             row,
             "entropies",
             "entropy of feature importance",
@@ -243,7 +249,7 @@ def _entropies(row: RowPlan, models: Models) -> list[Figure]:
 def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
     """The paper's figures 1 (gradient) and 4 (leave-one-out)."""
     return [
-        overlaid(
+        overlaid_histograms(
             row,
             kind,
             f"τ-b of attention with {kind}",

@@ -12,19 +12,19 @@ from attnaudit.checks import AdversarialDivergence, UniformFragility
 from attnaudit.checks.trained_adversary import SWEEP
 from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction.compare_models import (
-    folded_by_text,
+    difference_of,
     jsd_between,
     jsd_by_text,
-    less,
-    of_roles,
     over_roles,
+    over_roles_by_text,
+    statistic_by_text,
     tvd_between,
     tvd_by_text,
 )
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
-from attnaudit.research.reproduction.paper_figures import grouped
+from attnaudit.research.reproduction.paper_figures import violins_by_attention
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -135,16 +135,16 @@ def _violins(row: RowPlan, models: Models) -> list[Figure]:
     exact = f"{EXACT[0.01].column}.jsd"
     audit = models[MODEL].having(exact)
     return [
-        grouped(
+        violins_by_attention(
             row,
             audit,
-            folded_by_text(jsd_by_text, OTHERS, max)(models),
+            statistic_by_text(jsd_by_text, OTHERS, max)(models),
             name="seeds",
             title="attention from other seeds",
             caption=f"Largest JSD among {len(OTHERS)} models from other seeds",
             x_label=JSD_LABEL,
         ),
-        grouped(
+        violins_by_attention(
             row,
             audit,
             audit.scalars[exact],
@@ -212,7 +212,7 @@ PAPER = Paper(
             quantities=(
                 _number("f1", "F1, attention", _f1_of(MODEL)),
                 _number("f1 uniform", "F1, uniform weights", _f1_of(UNIFORM)),
-                _number("gain", "… what attention adds to F1", less(_f1_of(MODEL), _f1_of(UNIFORM))),
+                _number("gain", "… what attention adds to F1", difference_of(_f1_of(MODEL), _f1_of(UNIFORM))),
                 _number("accuracy", "accuracy, attention", _accuracy_of(MODEL)),
                 _number("accuracy uniform", "accuracy, uniform weights", _accuracy_of(UNIFORM)),
             ),
@@ -227,25 +227,25 @@ PAPER = Paper(
                 _number(
                     "jsd",
                     f"JSD to the first seed, mean over {len(OTHERS)} other seeds",
-                    over_roles(jsd_by_text, OTHERS, statistics.fmean),
+                    over_roles_by_text(jsd_by_text, OTHERS, statistics.fmean),
                 ),
-                _number("jsd largest", "… largest of a text, mean", over_roles(jsd_by_text, OTHERS, max)),
-                _number("jsd least seed", "… of the nearest seed", of_roles(jsd_between, OTHERS, min)),
-                _number("jsd most seed", "… of the furthest seed", of_roles(jsd_between, OTHERS, max)),
+                _number("jsd largest", "… largest of a text, mean", over_roles_by_text(jsd_by_text, OTHERS, max)),
+                _number("jsd least seed", "… of the nearest seed", over_roles(jsd_between, OTHERS, min)),
+                _number("jsd most seed", "… of the furthest seed", over_roles(jsd_between, OTHERS, max)),
                 _number(
                     "tvd",
                     "TVD of the output, mean over seeds",
-                    over_roles(tvd_by_text, OTHERS, statistics.fmean),
+                    over_roles_by_text(tvd_by_text, OTHERS, statistics.fmean),
                 ),
                 _number(
                     "f1",
                     f"F1, mean over {SEEDS} seeds",
-                    of_roles(_f1_of, (MODEL, *OTHERS), statistics.fmean),
+                    over_roles(_f1_of, (MODEL, *OTHERS), statistics.fmean),
                 ),
                 _number(
                     "f1 std",
                     "… standard deviation",
-                    of_roles(_f1_of, (MODEL, *OTHERS), statistics.stdev),
+                    over_roles(_f1_of, (MODEL, *OTHERS), statistics.stdev),
                 ),
                 _number(
                     "jsd per text",
@@ -271,7 +271,7 @@ PAPER = Paper(
                     _number(
                         f"gain {role}",
                         f"F1, the BiLSTM's weights less {words}",
-                        less(_f1_of("base"), _f1_of(role)),
+                        difference_of(_f1_of("base"), _f1_of(role)),
                     )
                     for role, words in (
                         ("uniform", "uniform ones"),

@@ -1,4 +1,4 @@
-"""Claims of a paper, held against made-up tables; the same findings on the terminal, in Markdown, JSON and the page."""
+"""Claims of a paper, answered from synthetic tables, and shown on the terminal, in Markdown and on the page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.claims import (
     Case,
     Claim,
-    differences_between_rows,
-    values_by_seed,
-    holds_in_every_case,
     answer_claims,
-    each_row,
-    line,
-    mean_interval,
+    differences_between_rows,
     differences_within_rows,
+    each_row,
+    holds_in_every_case,
+    mean_interval,
+    values_by_seed,
 )
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_summary import summary
@@ -44,7 +43,9 @@ def test_values_are_paired_by_seed_where_both_are_defined() -> None:
     assert [case.name for case in found] == ["sst/tying/dot against base", "agnews/tying/dot against base"]
     assert found[0].values == pytest.approx((0.11 - 0.02, 0.13 - 0.03))  # seeds 1 and 2
     assert found[1].values == ()
-    assert differences_between_rows(ONE, "t", "f1", "tying", "base", tolerance=0.05)[0].values == pytest.approx((0.8 - 0.82 + 0.05,))
+    assert differences_between_rows(ONE, "t", "f1", "tying", "base", tolerance=0.05)[0].values == pytest.approx(
+        (0.8 - 0.82 + 0.05,)
+    )
 
 
 def test_a_row_about_seeds_has_one_value() -> None:
@@ -55,9 +56,9 @@ def test_a_row_about_seeds_has_one_value() -> None:
 def test_other_readings_of_a_table() -> None:
     assert differences_within_rows(ONE, "t", "f1", "drop")[0].values == pytest.approx((0.79, 0.79))
     assert each_row(ONE, "t", "drop", minus=0.05)[0].values == pytest.approx((-0.04, -0.03, -0.02))
-    assert line(ONE, "t", "sst/base/dot", "nothing") is None
-    assert line(ONE, "nothing", "sst/base/dot", "drop") is None
-    assert line(ONE, "t", "agnews/tying/dot", "drop") is None
+    assert values_by_seed(ONE, "t", "sst/base/dot", "nothing") == {}
+    assert values_by_seed(ONE, "nothing", "sst/base/dot", "drop") == {}
+    assert values_by_seed(ONE, "t", "agnews/tying/dot", "drop") == {}
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8))
@@ -96,35 +97,40 @@ CLEAR, REVERSE, OPEN = (0.10, 0.11, 0.12), (-0.10, -0.11, -0.12), (-0.1, 0.0, 0.
 )
 def test_a_claim_holds_where_every_interval_says_so(values: list[tuple[float, ...]], holds: str) -> None:
     cases = [Case(name=f"row {i}", values=one) for i, one in enumerate(values)]
-    assert holds_in_every_case(cases, what="tying less base")[0] == holds
+    assert holds_in_every_case(cases, what="tying minus base")[0] == holds
 
 
 def test_the_evidence_names_every_row_with_its_interval() -> None:
     cases = [Case(name="sst", values=CLEAR), Case(name="imdb", values=REVERSE), Case(name="agnews", values=())]
     assert holds_in_every_case(cases, what="drop")[1] == (
-        "drop (mean over 3 seeds, 95% interval): so in 1 of 2 rows, the reverse in 1. "
+        "drop: mean over 3 seeds, 95% interval. The interval is above 0 in 1 of 2 rows, at or below 0 in 1. "
         "sst +0.110 [0.085, 0.135]; imdb −0.110 [−0.135, −0.085]"
     )
     single = Case(name="snli", values=(0.5,))
     assert holds_in_every_case([single], what="drop")[1] == (
-        "drop (mean over 1 seed): of 1 row of one seed, which cannot decide, 1 so. snli +0.500 (one seed)"
+        "drop: mean over 1 seed. 1 row of one seed, which cannot decide: 1 of 1 above 0. snli +0.500 (one seed)"
     )
-    assert "so in 1 of 2 rows, the reverse in 1; of 1 row of one seed" in holds_in_every_case([*cases, single], what="drop")[1]
-    assert holds_in_every_case([], what="drop")[1] == "none of the rows that this needs was run here"
+    assert (
+        "above 0 in 1 of 2 rows, at or below 0 in 1. 1 row of one seed, which cannot decide: "
+        in holds_in_every_case([*cases, single], what="drop")[1]
+    )
+    assert holds_in_every_case([], what="drop")[1] == "No row that this claim needs has been run here."
 
 
 def test_of_many_rows_the_evidence_names_the_weakest_and_the_strongest() -> None:
     cases = [Case(name=f"row {i}", values=(i / 10, i / 10)) for i in (4, 2, 9, 3, 8, 1, 5, 7, 6)]
     assert holds_in_every_case(cases, what="drop")[1] == (
-        "drop (mean over 2 seeds, 95% interval): so in 9 of 9 rows, the reverse in 0. "
-        "Least: row 1 +0.100 [0.100, 0.100]; row 2 +0.200 [0.200, 0.200]; row 3 +0.300 [0.300, 0.300]; "
+        "drop: mean over 2 seeds, 95% interval. The interval is above 0 in 9 of 9 rows, at or below 0 in 0. "
+        "Lowest: row 1 +0.100 [0.100, 0.100]; row 2 +0.200 [0.200, 0.200]; row 3 +0.300 [0.300, 0.300]; "
         "row 4 +0.400 [0.400, 0.400]; row 5 +0.500 [0.500, 0.500]; row 6 +0.600 [0.600, 0.600]; "
-        "… most: row 9 +0.900 [0.900, 0.900]"
+        "… highest: row 9 +0.900 [0.900, 0.900]"
     )
 
 
 def fragile(one: Reproduction) -> tuple[str, str]:
-    return holds_in_every_case(differences_between_rows(one, "t", "drop", "tying", "base"), what="drop, tying less base")
+    return holds_in_every_case(
+        differences_between_rows(one, "t", "drop", "tying", "base"), what="drop, tying minus base"
+    )
 
 
 CLAIM = Claim(name="fragile", sentence="Tying | makes <fragile>.", paper="§4.1", read=fragile)  # type: ignore[arg-type]
@@ -150,5 +156,5 @@ def test_every_format_shows_the_findings() -> None:
 
 def test_a_report_without_claims_does_not_speak_of_them() -> None:
     for text in (summary(ONE, width=80), paper_pages.markdown(ONE), paper_pages.html(ONE)):
-        assert "whether it holds" not in text
+        assert "whether they hold" not in text
         assert "may help" not in text

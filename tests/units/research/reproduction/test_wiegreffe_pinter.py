@@ -10,12 +10,12 @@ import pytest
 
 from attnaudit.research.reproduction import reproduce
 from attnaudit.research.reproduction.compare_models import (
-    folded_by_text,
+    difference_of,
     jsd_between,
     jsd_by_text,
-    less,
-    of_roles,
     over_roles,
+    over_roles_by_text,
+    statistic_by_text,
 )
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_figures import draw
@@ -73,15 +73,15 @@ def test_the_published_weight_is_doubled() -> None:
 def test_numbers_over_seeds_are_those_of_numpy() -> None:
     some = models()
     each = np.array([jsd_by_text(some, role) for role in OTHERS], dtype=float)
-    assert over_roles(jsd_by_text, OTHERS, max)(some)[0] == pytest.approx(np.nanmean(each.max(0)))
-    assert of_roles(jsd_between, OTHERS, min)(some)[0] == pytest.approx(np.nanmean(each, axis=1).min())
-    assert folded_by_text(jsd_by_text, OTHERS, max)(some)[2] is None
-    assert over_roles(jsd_by_text, OTHERS, max)(some)[1] == 3
-    assert less(f1, f1)(some) == (0.0, 4)
+    assert over_roles_by_text(jsd_by_text, OTHERS, max)(some)[0] == pytest.approx(np.nanmean(each.max(0)))
+    assert over_roles(jsd_between, OTHERS, min)(some)[0] == pytest.approx(np.nanmean(each, axis=1).min())
+    assert statistic_by_text(jsd_by_text, OTHERS, max)(some)[2] is None
+    assert over_roles_by_text(jsd_by_text, OTHERS, max)(some)[1] == 3
+    assert difference_of(f1, f1)(some) == (0.0, 4)
 
 
 def test_a_difference_with_something_undefined_is_undefined() -> None:
-    assert less(f1, lambda models: (None, 0))(models()) == (None, 4)
+    assert difference_of(f1, lambda models: (None, 0))(models()) == (None, 4)
 
 
 @contextmanager
