@@ -10,12 +10,13 @@ from typing import Literal
 
 import msgspec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 VerdictName = Literal["pass", "fail", "inconclusive", "undefined"]
 Severity = Literal["gate", "report"]
 InconclusiveRule = Literal["fail", "warn", "pass"]
 Direction = Literal["at_least", "at_most"]
+WorstOrder = Literal["lowest", "highest"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,17 +48,19 @@ class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many instances would decide an inconclusive case, in a share `power` of samples, were the value the truth.
+    """How many instances would decide an inconclusive case, if the observed value were the true one.
 
-    instances: None where the value is too close to the threshold. low, high: the same at the ends of the 50% interval
-    of the value; high is None where that has no limit. words: the same in a sentence.
+    Attributes:
+        instances: the number; None where the value is too close to the threshold.
+        low: the number at that bound of the value's 50% interval which lies further from the threshold.
+        high: the number at the other bound; None where it has no limit.
+        power: the share of samples of that size in which the case would be decided.
     """
 
     instances: int | None
     low: int | None
     high: int | None
     power: float
-    words: str
 
 
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +99,7 @@ class Chart(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A check under every layer (row) and head (column); None where it is undefined."""
+    """The values of a check under every layer (rows) and head (columns); None where a value is undefined."""
 
     row_label: str
     column_label: str
@@ -105,21 +108,65 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     values: list[list[float | None]]
 
 
-class Shown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One instance worth looking at, and the check's value on it."""
+class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of the worst instances of a check.
+
+    Attributes:
+        instance: its id.
+        value: the check's value on it.
+        tokens: its tokens around the most attended one, which is in guillemets: "a «good» film".
+    """
 
     instance: str
     value: float
+    tokens: str = ""
 
 
 class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One case: a check on a model and a data set.
+    """One case: a check on a model and a data set. `attnaudit.verdict_text` renders it in words.
 
-    interval: at the check's own confidence; the whole of it must be on the required side for a pass. gated: how many
-    gated checks the policy has. fail_interval: at the confidence 1 - (1 - confidence) / gated (Bonferroni); the whole
-    of it must be on the other side for a failure. With a relative requirement both are of the paired difference to it,
-    shown from the number that it came to. planning: of an inconclusive case. reading: that it is about, "" for the
-    model's own. matrix: of a check under every layer and head; value and interval are then of their mean.
+    Attributes:
+        check: the id of the check, such as "agreement.gradient.meister.inputs".
+        family: the kind of check, such as "agreement".
+        model: the name of the model.
+        data: the name of the data set.
+        seed: the seed of the run.
+        title: the claim that the check tests.
+        question: the question that the check asks.
+        why: why the answer matters.
+        how_to_read: how to read the value.
+        parameters: the arguments of the check, with its defaults.
+        needs: the measures that the check reads.
+        verdict: "pass", "fail", "inconclusive" or "undefined".
+        reason: why the verdict is what it is, as a clause without a full stop.
+        severity: "gate" where the case can fail, "report" where it cannot.
+        inconclusive: what a gate does when it is inconclusive.
+        statistic: what the value is over the instances, such as "mean".
+        unit: the unit of the value, such as "Kendall τ-b".
+        value_name: the name of the value in a headline, such as "mean τ-b".
+        value: the statistic; None where it is undefined.
+        requirement: the threshold; None for an informational check.
+        interval: the interval at the check's own confidence: a pass needs the whole of it on the required side.
+        n: the number of audited instances.
+        n_defined: the number of instances that have a value.
+        undefined: why instances have no value -> how many.
+        references: values to compare with.
+        details: further numbers.
+        distribution: a histogram of the values per instance.
+        charts: further charts.
+        worst: the worst instances, the worst one first.
+        worst_first: whether the lowest or the highest values are the worst.
+        token_columns: the measured columns to draw over the tokens of an instance.
+        note: remarks on the value, separated by semicolons.
+        blocks: whether the case fails in pytest.
+        gated: how many gated checks the policy has.
+        fail_interval: the interval at the confidence 1 - (1 - confidence) / gated (Bonferroni): a failure needs the
+            whole of it on the other side. Under a relative requirement, both intervals are of the paired difference to
+            the references, shifted by the number that the requirement came to.
+        planning: how many instances would decide an inconclusive case.
+        reading: the reading that the check is about; "" for the model's own.
+        matrix: the values under every layer and head, where value and interval are of their mean.
+        test: the test function.
     """
 
     check: str
@@ -130,13 +177,16 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     title: str
     question: str
     why: str
+    how_to_read: str
     parameters: dict[str, str | float | int | bool | None]
     needs: list[str]
     verdict: VerdictName
+    reason: str
     severity: Severity
     inconclusive: InconclusiveRule
     statistic: str
     unit: str
+    value_name: str
     value: float | None
     requirement: Requirement | None
     interval: Interval | None
@@ -147,10 +197,10 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     details: dict[str, str | float | int | None]
     distribution: Histogram | None
     charts: list[Chart]
-    worst: list[Shown]
+    worst: list[RankedInstance]
+    worst_first: WorstOrder
     token_columns: list[str]
     note: str
-    message: str
     blocks: bool
     gated: int = 1
     fail_interval: Interval | None = None
@@ -161,6 +211,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def key(self) -> tuple[str, str, str, int]:
+        """What identifies the case in a run: model, data, check and seed."""
         return (self.model, self.data, self.check, self.seed)
 
 

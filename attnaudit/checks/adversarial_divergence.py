@@ -71,9 +71,12 @@ class AdversarialDivergence(Check):
             question=f"How different could attention be while at most {self.tvd:g} of the output's probability moves?",
             why="Where quite another distribution gives the same output, the weights shown are one explanation among "
             "many. The value depends on how peaked attention is: read it as a share of the unconstrained maximum.",
+            how_to_read="Jensen–Shannon divergence runs from 0, where no other attention gives the same output, to ln "
+            "2 ≈ 0.693 nats. It depends on how peaked the attention is, so compare it with the largest divergence "
+            "possible.",
             statistic="mean",
             unit="nats",
-            measured="mean JSD",
+            value_name="mean JSD",
             low=0.0,
             high=LN2,
             worst="highest",

@@ -94,9 +94,12 @@ class Agreement(Check):
             why="If weights shown as an explanation rank tokens unlike what moves the output, readers are misled about "
             "which tokens matter. Importance methods disagree among themselves, so read the value beside its floor and "
             "ceiling.",
+            how_to_read="Kendall's τ-b compares two orderings of the same tokens: 1 is the same order, 0 no relation, "
+            "and −1 the opposite order. Importance measures also disagree with each other, so compare the value with "
+            "its references, shuffled attention and the agreement of two importance measures, and not with 1.",
             statistic="mean",
             unit="Kendall τ-b",
-            measured="mean τ-b",
+            value_name="mean τ-b",
             low=-1.0,
             high=1.0,
             token_columns=tuple(dict.fromkeys(("attention", self.column, *TOKEN_COLUMNS))),

@@ -11,31 +11,31 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from attnaudit.checks.evidence import Evidence, histogram, reasons, worst
+from attnaudit.checks.evidence import Evidence, histogram, joined, reasons, worst_instances
 from attnaudit.checks.reading_sweep import swept
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.errors import CheckError, nearest
 from attnaudit.readings import FORM, named
 from attnaudit.readings import parse as parse_reading
-from attnaudit.records import CheckRecord, Direction, InconclusiveRule, Requirement, Severity
+from attnaudit.records import CheckRecord, Direction, InconclusiveRule, Requirement, Severity, WorstOrder
 from attnaudit.registry import checks
 from attnaudit.seeding import keyed_generator
-from attnaudit.statistics import verdict as verdicts
+from attnaudit.statistics.decision import decision
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket, shifted
 from attnaudit.statistics.intervals import mean_interval
-from attnaudit.statistics.sample_size import plan
 from attnaudit.statistics.threshold import Expression, parse
+from attnaudit.statistics.verdict import blocks
 
 Parameter = str | float | int | bool | None
 LN2 = math.log(2)
-SHOWN_IN_MESSAGE = 3
+HOW_TO_READ = "The value is compared with the threshold together with its confidence interval."
 TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs", "adversarial.*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a check is in words. measured: how its number is called in a message. low, high: the values it can take.
+    """What a check is in words. value_name: how its number is called in a message. low, high: the values it can take.
     worst: which instances to look at first. token_columns: what is drawn over their tokens, where it was measured;
     a name that ends in '*' stands for the first measured one that begins so. references: those that are a mean over the
     same instances as the value, so that a threshold can be relative to them."""
@@ -46,10 +46,11 @@ class Description:
     why: str
     statistic: str
     unit: str
-    measured: str
+    value_name: str
+    how_to_read: str = HOW_TO_READ
     low: float = -math.inf
     high: float = math.inf
-    worst: str = "lowest"
+    worst: WorstOrder = "lowest"
     token_columns: tuple[str, ...] = TOKEN_COLUMNS
     references: tuple[str, ...] = ()
 
@@ -143,8 +144,15 @@ class Check:
         return keyed_generator(measurements.seed, "check", self.id, purpose)
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """The whole record of this check on what was measured. gated: how many gated checks the policy has, which a
-        failure is corrected for. Raises CheckError where a measure was not taken."""
+        """Judge what was measured.
+
+        Args:
+            measurements: what was measured of one model on one data set.
+            gated: how many gated checks the policy has, for which a failure is corrected.
+
+        Raises:
+            CheckError: if a measure of this check was not taken.
+        """
         readings = measurements.readings_of(self.reading or "")
         matrix = None
         if self.reading and parse_reading(self.reading).many:
@@ -152,99 +160,65 @@ class Check:
         else:
             measurements = measurements.under(readings[0])
             evidence = self.evidence(measurements)
-        found, requirement = self._held(measurements, evidence)
-        said = self.description
-        n, n_defined, lowest = len(measurements), int(found.defined.sum()), said.worst == "lowest"
-        among = max(1, gated) if self.severity == "gate" else 1
-        estimate = found.interval if found.value is not None else None
-        strict = verdicts.fail_confidence(self.confidence, among)
-        interval = estimate.at(self.confidence) if estimate else None
-        fail_interval = estimate.at(strict) if estimate and requirement else None
-        verdict, reason = verdicts.decide(
-            value=found.value,
-            interval=interval,
+        reading = "" if matrix else readings[0]
+        evidence, requirement = self._against_threshold(measurements, evidence)
+        description = self.description
+        gated = max(1, gated) if self.severity == "gate" else 1
+        decided = decision(
+            value=evidence.value,
+            estimate=evidence.interval,
             requirement=requirement,
-            n=n,
-            n_defined=n_defined,
-            fail_interval=fail_interval,
-            missing=found.missing,
+            n=len(measurements),
+            n_defined=int(evidence.defined.sum()),
+            confidence=self.confidence,
+            gated=gated,
+            no_interval=evidence.no_interval,
         )
-        planning = None
-        if verdict == "inconclusive" and requirement and estimate and estimate.narrows and found.value is not None:
-            planning = plan(
-                value=found.value,
-                estimate=estimate,
-                requirement=requirement,
-                confidence=self.confidence,
-                fail_confidence=strict,
-                n=n_defined,
-            )
-        note = "; ".join(part for part in (found.note, estimate.caution if estimate else "") if part)
-        shown = worst(measurements, found, lowest=lowest)
-        first = verdicts.headline(
-            said.measured,
-            value=found.value,
-            interval=interval,
-            requirement=requirement,
-            n=n,
-            n_defined=n_defined,
-        )
-        rows = {name: row for row, name in enumerate(measurements.ids)}
-        text = verdicts.message(
-            first,
-            verdict=verdict,
-            reason=reason,
-            interval=interval,
-            undefined=found.undefined,
-            references=found.references,
-            shown=[(one, _tokens(measurements, rows[one.instance])) for one in shown[:SHOWN_IN_MESSAGE]],
-            order=said.worst,
-            note=note,
-            fail_interval=fail_interval,
-            threshold=requirement.value if requirement else None,
-            planning=planning,
-        )
+        caution = evidence.interval.caution if evidence.interval and evidence.value is not None else ""
         return CheckRecord(
             check=self.id,
-            family=said.family,
+            family=description.family,
             model=measurements.model,
             data=measurements.data,
             seed=int(measurements.seed),
-            title=f"{said.title} ({self.reading})" if self.reading else said.title,
-            question=said.question,
-            why=said.why,
+            title=f"{description.title} ({self.reading})" if self.reading else description.title,
+            question=description.question,
+            why=description.why,
+            how_to_read=description.how_to_read,
             parameters=self.parameters,
             needs=list(self.needs_under_reading()),
-            verdict=verdict,
+            verdict=decided.verdict,
+            reason=decided.reason,
             severity=self.severity,
             inconclusive=self.inconclusive,
-            statistic=said.statistic,
-            unit=said.unit,
-            value=found.value,
+            statistic=description.statistic,
+            unit=description.unit,
+            value_name=description.value_name,
+            value=evidence.value,
             requirement=requirement,
-            interval=interval,
-            n=n,
-            n_defined=n_defined,
-            undefined=found.undefined,
-            references=list(found.references),
-            details=found.details,
+            interval=decided.interval,
+            n=len(measurements),
+            n_defined=int(evidence.defined.sum()),
+            undefined=evidence.undefined,
+            references=list(evidence.references),
+            details=evidence.details,
             distribution=None
-            if found.values is None
-            else histogram(found.values, found.values_label or said.unit, found.values_range),
-            charts=list(found.charts),
-            worst=shown,
-            token_columns=_measured_columns(measurements, said.token_columns, readings[0] if not matrix else ""),
-            note=note,
-            message=text,
-            blocks=verdicts.blocks(verdict, severity=self.severity, inconclusive=self.inconclusive),
-            gated=among,
-            fail_interval=fail_interval,
-            planning=planning,
-            reading="" if matrix else readings[0],
+            if evidence.values is None
+            else histogram(evidence.values, evidence.values_label or description.unit, evidence.values_range),
+            charts=list(evidence.charts),
+            worst=worst_instances(measurements, evidence, lowest=description.worst == "lowest"),
+            worst_first=description.worst,
+            token_columns=_measured_columns(measurements, description.token_columns, reading),
+            note=joined(evidence.note, caution),
+            blocks=blocks(decided.verdict, severity=self.severity, inconclusive=self.inconclusive),
+            gated=gated,
+            fail_interval=decided.fail_interval,
+            planning=decided.planning,
+            reading=reading,
             matrix=matrix,
         )
 
-    def _held(self, measurements: Measurements, found: Evidence) -> tuple[Evidence, Requirement | None]:
+    def _against_threshold(self, measurements: Measurements, found: Evidence) -> tuple[Evidence, Requirement | None]:
         """The evidence as it is held against the threshold, and the threshold as a number.
 
         A relative threshold is itself an estimate: what decides is the mean of the paired difference to it, over the
@@ -377,12 +351,6 @@ def registered(check: C) -> C:
     """Class decorator: policies and entry points find the check under the name of its class."""
     checks.register(check.__name__)(check)
     return check
-
-
-def _tokens(measurements: Measurements, row: int) -> str:
-    attention = measurements.vectors.get("attention")
-    top = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
-    return verdicts.marked(measurements.tokens[row], top)
 
 
 def _measured_columns(measurements: Measurements, wanted: Iterable[str], reading: str) -> list[str]:

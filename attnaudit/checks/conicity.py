@@ -41,9 +41,11 @@ class Conicity(Check):
             question="Do the hidden states point in different directions, so that it matters which ones are weighed?",
             why="Where all states lie in one narrow cone, any weights give nearly the same context: high conicity "
             "alone explains why the output does not move when attention is permuted.",
+            how_to_read="Conicity is a mean cosine. At 1, all hidden states point in the same direction, and weights "
+            "on them make no difference; compare it with the value of as many orthogonal states.",
             statistic="mean",
             unit="cosine",
-            measured="mean conicity",
+            value_name="mean conicity",
             low=-1.0,
             high=1.0,
             worst="highest",

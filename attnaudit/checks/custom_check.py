@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnaudit.checks.base import TOKEN_COLUMNS, Check, Description, Parameter
+from attnaudit.checks.base import HOW_TO_READ, TOKEN_COLUMNS, Check, Description, Parameter
 from attnaudit.checks.evidence import Evidence, mean_of, reasons
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.errors import AuditError, CheckError, nearest, raised_at
 from attnaudit.readings import split
+from attnaudit.records import WorstOrder
 from attnaudit.registry import checks
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
@@ -73,7 +74,7 @@ class CustomCheck(Check):
         return Evidence(
             value=value,
             interval=interval,
-            missing="all values are alike: give the check low and high, between which others may lie"
+            no_interval="all values are alike: give the check low and high, between which others may lie"
             if interval is None and len(groups) > 1
             else "",
             defined=~missing,
@@ -155,11 +156,12 @@ def check(
     title: str,
     question: str,
     why: str = "",
+    how_to_read: str = HOW_TO_READ,
     statistic: str = "mean",
     unit: str = "",
     low: float = -math.inf,
     high: float = math.inf,
-    worst: str = "lowest",
+    worst: WorstOrder = "lowest",
     token_columns: Sequence[str] = TOKEN_COLUMNS,
 ) -> Callable[[Measure], CheckFactory]:
     """Decorator: makes a check of a function `measurements -> (n,)` numbers, NaN where undefined.
@@ -182,7 +184,8 @@ def check(
         raise CheckError(f"check: unknown worst {worst!r}. {nearest(worst, ('lowest', 'highest'))}")
     if isinstance(needs, str):
         raise CheckError(f"check: needs is {needs!r}, expected a tuple of names, such as ({needs!r},).")
-    for argument, text in (("title", title), ("question", question), ("why", why), ("unit", unit)):
+    texts = {"title": title, "question": question, "why": why, "how_to_read": how_to_read, "unit": unit}
+    for argument, text in texts.items():
         if not isinstance(text, str):
             raise CheckError(f"check: {argument} is {text!r}, expected text.")
     for argument, names in (("needs", needs), ("token_columns", token_columns)):
@@ -209,9 +212,10 @@ def check(
                     title=title,
                     question=question,
                     why=why,
+                    how_to_read=how_to_read,
                     statistic=statistic,
                     unit=unit,
-                    measured=f"{statistic} {unit or name}",
+                    value_name=f"{statistic} {unit or name}",
                     low=low,
                     high=high,
                     worst=worst,

@@ -51,9 +51,12 @@ class DecisionFlip(Check):
             question="Does removing weights from the largest down flip the decision sooner than in random order?",
             why="If the largest weights can go without more effect than any others, attention does not order tokens by "
             "what the decision rests on.",
+            how_to_read="The value is the share of weights that need not be removed when the largest go first. At 0, "
+            "the order of attention flips the decision no sooner than a random order; compare a positive value with "
+            "the order of attention × gradient.",
             statistic="mean",
             unit="share of weights",
-            measured="mean share of weights spared",
+            value_name="mean share of weights spared",
             low=-1.0,
             high=1.0,
             references=("floor", "ceiling"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError
 from attnaudit.records import CheckRecord
+from attnaudit.verdict_text import failure_message, headline
 
 if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
@@ -18,10 +19,10 @@ EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
 
 
 class CheckFailed(AssertionError):  # noqa: N818
-    """A check that blocks. Its message is the record's: the first line holds value, threshold, interval and n."""
+    """A check that fails its case. The first line of the message holds value, interval, threshold and n."""
 
     def __init__(self, record: CheckRecord) -> None:
-        super().__init__(record.message)
+        super().__init__(failure_message(record))
         self.record = record
 
 
@@ -35,8 +36,7 @@ def enforce(record: CheckRecord) -> None:
     if record.blocks:
         raise CheckFailed(record)
     if record.requirement is not None and record.verdict == "inconclusive" and record.inconclusive == "warn":
-        first = record.message.splitlines()[0]
-        warnings.warn(f"{record.check}: inconclusive: {first}", InconclusiveWarning, stacklevel=2)
+        warnings.warn(f"{record.check}: inconclusive: {headline(record)}", InconclusiveWarning, stacklevel=2)
 
 
 def audit(*checks: Check | Policy) -> Callable[[F], F]:

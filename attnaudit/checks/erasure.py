@@ -16,13 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.checks.base import Check, Description
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
+from attnaudit.checks.evidence import (
+    Detail,
+    Evidence,
+    by_predicted_class,
+    mean_of,
+    not_shown,
+    reasons,
+    reference,
+    with_note,
+)
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, ratio_interval
-from attnaudit.statistics.verdict import noted
 
 #: Per cent of the tokens taken, as they are measured.
 PERCENTS = (1, 5, 10, 20, 50)
@@ -31,6 +39,16 @@ LACKING = {
     "deletion": "the model's adapter cannot delete tokens",
     "mask": "the model's adapter names no mask token",
 }
+
+
+GAIN_READING = (
+    "Tokens are erased from the most attended down. At 0, the order of attention does no better than a random order; "
+    "compare a positive value with the order by signed leave-one-out, which knows the effect of each token."
+)
+SHARE_READING = (
+    "Tokens are erased from the most attended down. At 0, the order of attention does no better than a random order; "
+    "at 1, it does as well as the order by signed leave-one-out. A better order may exceed 1."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +103,11 @@ class Erasure(Check):
             title=f"{title} ({OPERATORS[self.operator]})",
             question=question,
             why=why,
+            how_to_read=GAIN_READING if to_random else SHARE_READING,
             statistic="mean" if to_random else "ratio of means",
             unit=("gain in AOPC" if to_random else "share of the signed leave-one-out gain")
             + (", decisions" if self.measure == "decision" else ""),
-            measured="mean gain over random order" if to_random else "share of the signed-LOO gain",
+            value_name="mean gain over random order" if to_random else "share of the signed-LOO gain",
             low=-1.0 if to_random else -np.inf,
             high=1.0 if to_random else np.inf,
             references=("floor", "ceiling") if to_random else (),
@@ -109,7 +128,7 @@ class Erasure(Check):
                 f"depends on the erasure operator: {record.verdict} under {OPERATORS[self.operator]}, "
                 f"{rival.verdict} under {OPERATORS[other]}"
             )
-        return noted(record, said)
+        return with_note(record, said)
 
     def gains(self, measurements: Measurements, column: str) -> tuple[Floats, Floats, Floats]:
         """(n,) gain over random orders of attention, of one random order, and of the signed leave-one-out order."""
@@ -146,7 +165,8 @@ class Erasure(Check):
             reference_values={"floor": shuffled, "ceiling": reach} if self.against == "random" else {},
             details=details,
             charts=(self._chart(measurements),),
-            missing="the gain of the signed leave-one-out order is not clearly above 0: a share of it has no interval"
+            no_interval="the gain of the signed leave-one-out order is not clearly above 0: a share of it has no "
+            "interval"
             if interval is None and value is not None and len(groups) > 1
             else "",
             note="the signed leave-one-out order gains nothing over a random one, so there is no share of it"

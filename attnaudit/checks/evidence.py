@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.engine.measurements import Floats, Measurements
-from attnaudit.records import Chart, Histogram, Reference, Shown
+from attnaudit.formatting import marked_tokens
+from attnaudit.records import Chart, CheckRecord, Histogram, RankedInstance, Reference
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 Detail = str | float | int | None
@@ -21,8 +23,8 @@ class Evidence:
     None for a statistic of the whole data set. defined: (n,) which instances the statistic counts. undefined: reason ->
     how many instances. ranked: (n,) which instances may be shown as the worst; all defined ones by default.
     reference_values: (n,) per instance, of the references whose mean a threshold can be relative to. upper: (n,) where
-    the values are only known to lie between `values` and it. missing: why there is no interval, where it is not for
-    want of sources."""
+    the values are only known to lie between `values` and it. no_interval: why there is no interval, where it is not
+    for want of sources."""
 
     value: float | None
     interval: IntervalEstimate | None
@@ -38,7 +40,7 @@ class Evidence:
     details: dict[str, Detail] = field(default_factory=dict)
     charts: tuple[Chart, ...] = ()
     note: str = ""
-    missing: str = ""
+    no_interval: str = ""
 
 
 def mean_of(values: Floats) -> float | None:
@@ -82,8 +84,8 @@ def histogram(values: Floats, label: str, span: tuple[float, float] | None, bins
     return Histogram(edges=[float(e) for e in edges], counts=[int(c) for c in counts], label=label)
 
 
-def worst(measurements: Measurements, evidence: Evidence, *, lowest: bool) -> list[Shown]:
-    """The instances furthest on the bad side; among equals those whose attention is most peaked, then by id."""
+def worst_instances(measurements: Measurements, evidence: Evidence, *, lowest: bool) -> list[RankedInstance]:
+    """Return the instances with the worst values; among equals those with the most peaked attention, then by id."""
     if evidence.values is None:
         return []
     allowed = ~np.isnan(evidence.values)
@@ -98,7 +100,26 @@ def worst(measurements: Measurements, evidence: Evidence, *, lowest: bool) -> li
         return (sign * float(values[row]), -top, ids[row])
 
     rows = sorted(np.flatnonzero(allowed).tolist(), key=key)[:SHOWN]
-    return [Shown(instance=ids[row], value=float(values[row])) for row in rows]
+    return [
+        RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
+    ]
+
+
+def _tokens(measurements: Measurements, row: int) -> str:
+    """The tokens of an instance, with the most attended one marked."""
+    attention = measurements.vectors.get("attention")
+    top = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
+    return marked_tokens(measurements.tokens[row], top)
+
+
+def with_note(record: CheckRecord, remark: str) -> CheckRecord:
+    """Return the record with one more remark in its note."""
+    return msgspec.structs.replace(record, note=joined(record.note, remark))
+
+
+def joined(*remarks: str) -> str:
+    """Join the remarks that are not empty."""
+    return "; ".join(remark for remark in remarks if remark)
 
 
 def by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -29,6 +29,14 @@ PLACES = {
     "layer": "in all rows of the layer",
     "everywhere": "in all rows of every layer",
 }
+TVD_READING = (
+    "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, the "
+    "model does not use which tokens are attended."
+)
+F1_READING = (
+    "The drop is the F1 score with the model's own attention minus the F1 score with replaced weights. Near 0, the "
+    "predictions are as good with other weights; below 0, they are better."
+)
 REPLACED = {"live": ", live (each layer's own weights)", "frozen": ", frozen (the unchanged model's weights)"}
 
 
@@ -89,9 +97,10 @@ class Fragility(Check):
             question=f"Does the {'output' if tvd else 'quality of the predictions'} change when the attention weights "
             f"are replaced by {self.replaced_by}, {PLACES[self.where]}{REPLACED.get(self.replacement or '', '')}?",
             why="If other weights give the same output, the weights cannot be the reason for it.",
+            how_to_read=TVD_READING if tvd else F1_READING,
             statistic="mean" if tvd else "difference",
             unit="total variation distance" if tvd else "F1",
-            measured=self.tvd_words if tvd else self.f1_words,
+            value_name=self.tvd_words if tvd else self.f1_words,
             low=0.0 if tvd else -1.0,
             high=1.0,
         )

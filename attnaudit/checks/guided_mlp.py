@@ -11,7 +11,7 @@ import numpy as np
 
 from attnaudit.checks.base import Description, registered
 from attnaudit.checks.evidence import Evidence
-from attnaudit.checks.retrained_models import RetrainingCheck, f1_difference, together
+from attnaudit.checks.retrained_models import F1_READING, RetrainingCheck, f1_difference, together
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Direction
@@ -87,9 +87,10 @@ class GuidedMLP(RetrainingCheck):
             "weights?",
             why="Weights that only make sense together with the states that they were learnt with help no other model; "
             f"weights that point at the words that matter do. {self.cost()}",
+            how_to_read=F1_READING,
             statistic="difference",
             unit="F1",
-            measured="F1 of guided above uniform MLPs",
+            value_name="F1 of guided above uniform MLPs",
             low=-1.0,
             high=1.0,
             token_columns=("attention", "gradient.meister.inputs", "leave_one_out.inputs"),

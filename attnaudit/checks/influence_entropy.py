@@ -62,9 +62,12 @@ class InfluenceEntropy(Check):
             "little about the token at its position. Low entropy alone is not enough: see the own-token share."
             if hidden
             else "An explanation by few tokens can only be true of a prediction that depends on few tokens.",
+            how_to_read="Normalised entropy runs from 0, where all influence comes from one token, to 1, where every "
+            "token has the same influence. The nearer the value is to 1, the less a weight says about any single "
+            "token.",
             statistic="mean",
             unit="normalised entropy",
-            measured="mean normalised entropy",
+            value_name="mean normalised entropy",
             low=0.0,
             high=1.0,
             worst="highest",

@@ -70,9 +70,11 @@ class InformationRanking(Check):
             question="Do positions with more attention hold hidden states that tell more about the output?",
             why="If the most attended states tell no more about the output than others, the weights do not show where "
             "the decision came from. The first rank often carries nearly all the weight: see the unweighted τ-b.",
+            how_to_read="The weighted τ runs from −1 to 1: at 1, ranks with more attention hold hidden states with "
+            "more information about the output. The first ranks dominate it, so read the unweighted τ-b as well.",
             statistic="weighted",
             unit="Shieh's τ",
-            measured="weighted τ",
+            value_name="weighted τ",
             low=-1.0,
             high=1.0,
         )

@@ -57,9 +57,11 @@ class InformationRetained(Check):
             question="Does the hidden state at a token still tell which word it is?",
             why="A weight on a hidden state is shown as a weight on the word at its place. Where the state has lost "
             "that word, the weight is about something else.",
+            how_to_read="At 1, a hidden state determines which word it stands at; at 0, it tells no more about that "
+            "word than chance does. The lower the value, the less a weight on a state is a weight on the word there.",
             statistic="ratio",
             unit="share of information",
-            measured="information retained",
+            value_name="information retained",
             low=-1.0,
             high=1.0,
         )

@@ -62,9 +62,12 @@ class ParameterRandomisation(Check):
             question=f"Does {WORDS[self.of]} change when the model's parameters are drawn anew?",
             why="What a model with random parameters shows as well comes from the architecture or from the text, not "
             "from what this model learnt to do.",
+            how_to_read="The model is compared with copies that have random parameters of the same scale. What those "
+            "copies share with it does not come from what the model learnt. Compare the value with that between two "
+            "such copies.",
             statistic="mean",
             unit="Kendall τ-b" if tau else "nats",
-            measured="mean τ-b with re-drawn models" if tau else "mean JSD to re-drawn models",
+            value_name="mean τ-b with re-drawn models" if tau else "mean JSD to re-drawn models",
             low=-1.0 if tau else 0.0,
             high=1.0 if tau else LN2,
             worst="highest" if tau else "lowest",

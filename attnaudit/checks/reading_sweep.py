@@ -67,7 +67,7 @@ def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> 
             defined=np.any([one.defined for one in each.values()], axis=0),
             details=details,
             note="; ".join(["the mean of the values under the single readings, which has no interval", *notes]),
-            missing="the mean of such values under several readings has no interval",
+            no_interval="the mean of such values under several readings has no interval",
         )
         return found, matrix
     mean, upper = _mean(stacked), None

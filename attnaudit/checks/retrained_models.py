@@ -21,6 +21,16 @@ from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
 
 MOST_SEEDS = 100
+F1_READING = (
+    "The value is a difference between mean F1 scores of models that were trained for this check, or of the audited "
+    "model. Near 0, the other models do as well. The interval is over instances, not over training runs, so compare it "
+    "with the scores of the single seeds."
+)
+JSD_READING = (
+    "Jensen–Shannon divergence runs from 0, where the copy attends as the model does, to ln 2 ≈ 0.693 nats. The copies "
+    "were trained for this check. The interval is over instances, not over training runs, so compare it with the "
+    "values of the single seeds."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnaudit.checks.base import Description, registered
 from attnaudit.checks.evidence import Evidence
-from attnaudit.checks.retrained_models import RetrainingCheck, f1_difference, together
+from attnaudit.checks.retrained_models import F1_READING, RetrainingCheck, f1_difference, together
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction
 from attnaudit.retraining import Retraining
@@ -45,9 +45,10 @@ class RetrainedUniform(RetrainingCheck):
             question="Does the model lose quality when it is trained anew with the same weight on every token?",
             why="Where a model without attention learns the task as well, the task does not need attention, and its "
             f"weights are no reason for anything. {self.cost()}",
+            how_to_read=F1_READING,
             statistic="difference",
             unit="F1",
-            measured="F1 above uniform copies",
+            value_name="F1 above uniform copies",
             low=-1.0,
             high=1.0,
             token_columns=("attention", "gradient.meister.inputs", "leave_one_out.inputs"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.retrained_models import RetrainingCheck, together
+from attnaudit.checks.retrained_models import JSD_READING, RetrainingCheck, together
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.retraining import Retraining
@@ -47,9 +47,10 @@ class SeedVariance(RetrainingCheck):
             question="Do models that are trained alike, from other seeds, attend to the same tokens?",
             why="Where another seed gives as good a model with other attention, the weights are one of several stories "
             f"that training can end in. {self.cost()}",
+            how_to_read=JSD_READING,
             statistic="mean",
             unit="nats",
-            measured="mean JSD to other seeds",
+            value_name="mean JSD to other seeds",
             low=0.0,
             high=LN2,
             worst="highest",

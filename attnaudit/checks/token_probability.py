@@ -8,12 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from attnaudit.checks.base import Check, Description, registered
-from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
+from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference, with_note
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import CheckRecord, Direction, Reference
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.intervals import mean_interval
-from attnaudit.statistics.verdict import noted
 
 
 @registered
@@ -48,9 +47,11 @@ class TokenProbability(Check):
             question="Is the predicted class less probable from one token's hidden state alone than from all of them?",
             why="Where every state by itself gives the prediction, each carries what the whole text says, and the "
             "weight on it says nothing about the token at its place.",
+            how_to_read="Near the probability from the whole text, each hidden state alone already gives the "
+            "prediction. Near one over the number of classes, one state alone says nothing about it.",
             statistic="mean",
             unit="probability",
-            measured="mean per-token probability",
+            value_name="mean per-token probability",
             low=0.0,
             high=1.0,
             worst="highest",
@@ -66,7 +67,7 @@ class TokenProbability(Check):
         said = f"{int(correct.sum()):,} of {len(measurements):,} instances, those that are predicted correctly"
         if not (measurements.labels >= 0).any():
             said = "needs labels: add a label column, or use among='all'"
-        return noted(record, said)
+        return with_note(record, said)
 
     def evidence(self, measurements: Measurements) -> Evidence:
         probability = measurements.scalar("token_probability")

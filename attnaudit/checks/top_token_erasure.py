@@ -42,9 +42,11 @@ class TopTokenErasure(Check):
             question="Does the decision flip more often when the largest weight goes than when another one does?",
             why="If the most attended token can go and the decision stays as often as without any other, the largest "
             "weight does not mark the token that mattered most.",
+            how_to_read="The value is how often removing the largest weight flips the decision, minus how often "
+            "removing another weight does. At 0, the largest weight matters no more than any other.",
             statistic="mean",
             unit="share of decisions",
-            measured="excess share of flips",
+            value_name="excess share of flips",
             low=-1.0,
             high=1.0,
             references=("ceiling",),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.retrained_models import RetrainingCheck, column, f1_of, together
+from attnaudit.checks.retrained_models import JSD_READING, RetrainingCheck, column, f1_of, together
 from attnaudit.checks.seed_variance import other_seeds
 from attnaudit.engine.measurements import Floats, Measurements
 from attnaudit.errors import CheckError
@@ -88,9 +88,10 @@ class TrainedAdversary(RetrainingCheck):
             question=f"Can a copy of the model, {how}, learn to give the same outputs with other attention?",
             why="Where one can, the weights are not the only way to these outputs; where another seed alone moves "
             f"attention as far, an adversary shows no more than that. {self.cost()}",
+            how_to_read=JSD_READING,
             statistic="mean",
             unit="nats",
-            measured="mean JSD to the adversary",
+            value_name="mean JSD to the adversary",
             low=0.0,
             high=LN2,
             worst="highest",

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from attnaudit.formatting import number
 from attnaudit.records import Chart, CheckRecord, Histogram
-from attnaudit.report.wording import digits, judged, number, requirement
+from attnaudit.verdict_text import digits, requirement_symbol, shown_verdict
 
 WIDTH, HEIGHT = 420.0, 232.0
 LEFT, RIGHT, BOTTOM = 44.0, 14.0, 40.0
@@ -174,7 +175,7 @@ def check_marks(check: CheckRecord) -> list[Mark]:
     """The threshold, the value and the references of a check, as far as they are defined."""
     marks = []
     if check.requirement is not None:
-        marks.append(Mark(value=check.requirement.value, text=requirement(check.requirement), css="threshold"))
+        marks.append(Mark(value=check.requirement.value, text=requirement_symbol(check.requirement), css="threshold"))
     if check.value is not None:
         marks.append(
             Mark(
@@ -340,7 +341,7 @@ def strip(check: CheckRecord, span: tuple[float, float] | None) -> Drawing | Non
         at = x(check.requirement.value)
         left, right = (at, width - 4) if check.requirement.direction == "at_least" else (4.0, at)
         shapes.append(Shape(kind="rect", css="wanted", x=left, y=middle - 9, width=right - left, height=18))
-        says.append(f"required {requirement(check.requirement)}")
+        says.append(f"required {requirement_symbol(check.requirement)}")
     shapes.append(Shape(kind="line", css="axis", x=4, y=middle, x2=width - 4, y2=middle))
     for one in check.references:
         if one.value is not None and math.isfinite(one.value):
@@ -352,7 +353,7 @@ def strip(check: CheckRecord, span: tuple[float, float] | None) -> Drawing | Non
         shapes.append(
             Shape(
                 kind="rect",
-                css=f"interval {judged(check)}",
+                css=f"interval {shown_verdict(check)}",
                 x=left,
                 y=middle - 3.5,
                 width=max(right - left, 1.5),
@@ -364,7 +365,7 @@ def strip(check: CheckRecord, span: tuple[float, float] | None) -> Drawing | Non
         at = x(check.requirement.value)
         shapes.append(Shape(kind="line", css="mark threshold", x=at, y=middle - 10, x2=at, y2=middle + 10))
     if check.value is not None and math.isfinite(check.value):
-        shapes.append(Shape(kind="dot", css=f"point {judged(check)}", x=x(check.value), y=middle, width=4.5))
+        shapes.append(Shape(kind="dot", css=f"point {shown_verdict(check)}", x=x(check.value), y=middle, width=4.5))
         says.insert(0, f"value {number(check.value)}")
     for value, anchor, at in ((span[0], "start", 4.0), (span[1], "end", width - 4)):
         shapes.append(Shape(kind="text", css="end", x=at, y=height - 0.5, text=number(value, digits=2), anchor=anchor))

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from attnaudit.formatting import number, visible
 from attnaudit.records import CheckRecord
 from attnaudit.report.run_files import ShownInstance
-from attnaudit.report.wording import column, number, visible
+from attnaudit.report.wording import column
 
 WHOLE = 80  # texts up to this many tokens are shown whole
 WINDOW = 60  # of longer ones, about this many

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import re
 
+from attnaudit.formatting import number, visible
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.questions import remedies_in_short
-from attnaudit.report.wording import (
-    SYMBOLS,
-    VERDICTS,
-    digits,
-    interval,
-    judged,
-    number,
-    outcome,
-    planned,
-    requirement,
-    visible,
-)
+from attnaudit.report.wording import SYMBOLS, VERDICTS, outcome
+from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
 
 LONGEST = 160
 #: The same of why a case has no verdict.
@@ -72,12 +63,12 @@ def summary(run: RunRecord, *, report: str) -> str:
 def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
     return [
-        f"{SYMBOLS[judged(check)]} {VERDICTS[judged(check)]}",
+        f"{SYMBOLS[shown_verdict(check)]} {VERDICTS[shown_verdict(check)]}",
         escape(check.check),
         *([model, escape(check.data)] if several else []),
         number(check.value, digits=digits(check)),
-        interval(check),
-        escape(requirement(check.requirement)) if check.requirement else "—",
+        interval_words(check),
+        escape(requirement_symbol(check.requirement)) if check.requirement else "—",
         escape(", ".join(f"{r.name} {number(r.value)}" for r in check.references)) or "—",
         f"{check.n:,}",
         f"{check.n - check.n_defined:,}",

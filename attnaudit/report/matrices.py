@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from attnaudit.formatting import number
 from attnaudit.records import Matrix
 from attnaudit.report.charts import Drawing, Shape, finite
-from attnaudit.report.wording import number
 
 LEFT, TOP, RIGHT, BOTTOM = 44.0, 24.0, 8.0, 28.0
 WIDE, LOW = 30.0, 22.0

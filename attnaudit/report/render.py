@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import ReportError
+from attnaudit.formatting import visible
 from attnaudit.report.markdown import summary
 from attnaudit.report.run_files import MeasurementsFile, read_run
 from attnaudit.report.view import Page, assemble
-from attnaudit.report.wording import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from attnaudit import formatting, verdict_text
 from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
 from attnaudit.report.charts import Drawing, chart, histogram, strip, strip_span
@@ -53,7 +54,6 @@ class CheckView:
 
     anchor: str
     check: CheckRecord
-    reading: str
     cases: tuple[CaseView, ...]
 
 
@@ -84,9 +84,9 @@ class Page:
     first_remedies = FIRST_REMEDIES
 
     # The words that templates call.
-    number = staticmethod(wording.number)
-    plural = staticmethod(wording.plural)
-    duration = staticmethod(wording.duration)
+    number = staticmethod(formatting.number)
+    plural = staticmethod(formatting.plural)
+    duration = staticmethod(formatting.duration)
 
 
 def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
@@ -107,7 +107,6 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
             CheckView(
                 anchor=anchor,
                 check=group[0],
-                reading=wording.reading(group[0]),
                 cases=tuple(
                     _case(
                         one,
@@ -182,7 +181,7 @@ def _case(
     heatmaps: tuple[Heatmap, ...],
     withheld: int,
 ) -> CaseView:
-    state = wording.judged(one)
+    state = verdict_text.shown_verdict(one)
     return CaseView(
         anchor=anchor,
         check=one,
@@ -190,15 +189,20 @@ def _case(
         state=state,
         verdict=wording.VERDICTS[state],
         symbol=wording.SYMBOLS[state],
-        value=wording.number(one.value, digits=wording.digits(one)),
-        interval=wording.interval(one),
-        fail_interval=wording.ends(one.fail_interval, wording.digits(one)) if one.fail_interval else "",
-        required=wording.requirement(one.requirement) if one.requirement else "—",
+        value=formatting.number(one.value, digits=verdict_text.digits(one)),
+        interval=verdict_text.interval_words(one),
+        fail_interval=verdict_text.interval_range(one.fail_interval, verdict_text.digits(one))
+        if one.fail_interval
+        else "",
+        required=verdict_text.requirement_symbol(one.requirement) if one.requirement else "—",
         references=tuple(
-            (r.name, wording.number(r.value), r.meaning, "" if r.n is None else f"{r.n:,}") for r in one.references
+            (r.name, formatting.number(r.value), r.meaning, "" if r.n is None else f"{r.n:,}") for r in one.references
         ),
         why_verdict=" ".join(
-            filter(None, (wording.verdict_sentence(one), wording.planned(one), wording.how_many_defined(one)))
+            filter(
+                None,
+                (verdict_text.verdict_sentence(one), verdict_text.planned(one), verdict_text.defined_sentence(one)),
+            )
         ),
         strip=picture,
         distribution=histogram(one, one.distribution) if one.distribution else None,
@@ -224,7 +228,7 @@ def _plain(value: str | float | int | bool | None) -> str:
         return "—"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return value if isinstance(value, str) else wording.number(value)
+    return value if isinstance(value, str) else formatting.number(value)
 
 
 def _heatmaps(

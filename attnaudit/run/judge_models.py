@@ -60,9 +60,7 @@ def judge_together(
 
 def without_charts(record: CheckRecord) -> CheckRecord:
     """The record without its charts and instances."""
-    return msgspec.structs.replace(
-        record, distribution=None, charts=[], worst=[], token_columns=[], message=record.message.partition("\n")[0]
-    )
+    return msgspec.structs.replace(record, distribution=None, charts=[], worst=[], token_columns=[])
 
 
 def words_of(check: Check) -> str:

@@ -1,4 +1,4 @@
-"""What a run says on a terminal: progress while it measures, and the table of verdicts at the end."""
+"""The table of verdicts at the end of a run, for a terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from attnaudit.formatting import plain_number, plural
 from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.statistics.verdict import decimals
+from attnaudit.verdict_text import digits, planned, shown_verdict
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 NARROWEST = 70
-#: Characters that the columns beside the check's name take.
+#: Characters that all columns but the check's name take.
 OTHER_COLUMNS = 52
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
 
@@ -64,43 +65,45 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
 def _row(record: CheckRecord, room: int) -> list[Text]:
     from rich.text import Text
 
-    required = record.requirement
+    required, interval = record.requirement, record.interval
     sign = {"at_least": ">=", "at_most": "<="}
     name = record.check if record.severity == "gate" else f"{record.check} (report)"
-    references = ", ".join(f"{r.name} {r.value:.3f}" for r in record.references if r.value is not None)
-    verdict = record.verdict if required is not None else "reported"
-    ends = () if record.interval is None else (record.interval.low, record.interval.high)
-    numbers = [x for x in (record.value, *ends) if x is not None]
-    digits = decimals(numbers, required.value if required else None)
+    references = ", ".join(f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None)
+    places = digits(record)
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
-        Text(verdict, style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
+        Text(shown_verdict(record), style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
         Text.assemble(_broken(name, room), *([("\n" + references, "dim")] if references else [])),
-        Text("-" if record.value is None else f"{record.value:.{digits}f}"),
+        Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
         Text(
-            "-" if record.interval is None else f"[{record.interval.low:.{digits}f}, {record.interval.high:.{digits}f}]"
+            "-"
+            if interval is None
+            else f"[{plain_number(interval.low, places)}, {plain_number(interval.high, places)}]"
         ),
         Text(n),
     ]
 
 
 def _planning(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """What would decide the inconclusive cases, and what a failure needed."""
+    """When a check fails, and what would decide the inconclusive ones."""
     lines = []
     gated = max((r.gated for r in records), default=1)
-    strict = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
-    if gated > 1 and len(strict) == 1:
-        lines.append(f"a failure needs the {strict.pop()} interval: there are {gated} gated checks")
+    levels = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
+    if gated > 1 and len(levels) == 1:
+        lines.append(
+            f"A check fails only if its whole {levels.pop()} interval misses the threshold, because "
+            f"{plural(gated, 'check')} gate this release."
+        )
     for record in records:
         if record.planning is not None:
-            of = f" on {record.model}, {record.data}" if several else ""
-            lines.append(f"{record.check}{of}: {record.planning.words}")
+            case = f" on {record.model}, {record.data}" if several else ""
+            lines.append(f"{record.check}{case}: {planned(record)}")
     return lines
 
 
 def _broken(name: str, room: int) -> str:
-    """A long name on two lines, parted before a word where the first part then fits."""
+    """Break a long name into two lines, before the last word at which the first line fits."""
     if len(name) <= room:
         return name
     starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= room]

@@ -1,4 +1,4 @@
-"""How many instances would decide a case that these did not."""
+"""How many instances would decide a case that was inconclusive."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from attnaudit.records import Planning, Requirement
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
-#: The chance of a decision that the figure is planned for.
+#: The share of samples of the planned size in which the case is decided.
 POWER = 0.8
-#: The interval of the value whose ends give the range.
+#: The confidence of the value's interval whose bounds give the range of the figure.
 RANGE = 0.5
-#: A figure of more than so many times the instances there are is no plan: the value is too close to the threshold.
+#: Above this many times the instances at hand, no figure is given: the value is too close to the threshold.
 TOO_MANY = 1000
 
 
@@ -25,11 +25,20 @@ def plan(
     fail_confidence: float,
     n: int,
 ) -> Planning:
-    """The number of instances with which an interval as narrow as √n allows decides in 4 samples of 5.
+    """Plan the number of instances that decides the case in 4 samples of 5.
 
-    It rests on the observed distance to the threshold, d, and the standard error s: n · ((z + z_0.8) · s / d)², with z
-    of the level that a pass or, on the other side, a failure needs. The range is that number at the ends of the 50%
-    interval of the value, unknown above where the threshold lies in it.
+    The number is n · ((z + z_0.8) · s / d)², where d is the observed distance to the threshold, s the standard error of
+    the value, and z the normal quantile of the confidence that a pass or, on the wrong side of the threshold, a failure
+    needs. Its range is the same number at both bounds of the value's 50% interval; where the threshold lies in that
+    interval, the range has no upper limit.
+
+    Args:
+        value: the observed value.
+        estimate: its interval at any confidence.
+        requirement: the threshold.
+        confidence: the confidence that a pass needs.
+        fail_confidence: the confidence that a failure needs.
+        n: the number of instances that have a value.
     """
     from scipy.special import ndtri
 
@@ -45,22 +54,5 @@ def plan(
         return max(least, math.ceil(n * (reach / distance) ** 2))
 
     middle = estimate.at(RANGE)
-    ends = [sign * (end - threshold) * (1 if gap >= 0 else -1) for end in (middle.low, middle.high)]
-    found, low, high = needed(abs(gap)), needed(max(ends)), needed(min(ends))
-    return Planning(instances=found, low=low, high=high, power=POWER, words=_words(found, low, high))
-
-
-def _words(found: int | None, low: int | None, high: int | None) -> str:
-    if found is None:
-        more = f"; at least {_rounded(low)} instances" if low is not None else ""
-        return f"the value is too close to the threshold to say how many instances would decide it{more}"
-    if low == found == high:
-        return f"{_rounded(found)} instances would decide it"
-    upper = f"to {_rounded(high)}" if high is not None else "upwards, without a known limit"
-    return f"about {_rounded(found)} instances would decide it ({_rounded(low or found)} {upper})"
-
-
-def _rounded(count: int) -> str:
-    """Two figures, since no more are known, rounded up."""
-    step = 10 ** max(0, len(str(count)) - 2)
-    return f"{math.ceil(count / step) * step:,}"
+    distances = [sign * (bound - threshold) * (1 if gap >= 0 else -1) for bound in (middle.low, middle.high)]
+    return Planning(instances=needed(abs(gap)), low=needed(max(distances)), high=needed(min(distances)), power=POWER)

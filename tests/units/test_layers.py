@@ -1,11 +1,13 @@
-"""Nothing imports upward, nothing heavy is imported early, no module is far too long."""
+"""The import graph: layers, no cycles, nothing heavy while cases are collected; and module names and lengths."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "attnaudit"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "errors": 0,
+    "formatting": 0,
     "devices": 0,
     "processes": 0,
     "progress": 0,
@@ -23,6 +26,7 @@ FLOORS = {
     "readings": 0,
     "retraining": 0,
     "seeding": 0,
+    "verdict_text": 1,
     "metrics": 1,
     "adapters": 2,
     "data": 2,
@@ -39,7 +43,7 @@ FLOORS = {
     "commands": 9,
     "cli": 9,
 }
-#: Rooms on the side: found through registries and by the outermost floors, never imported by the core.
+#: Folders that the core finds through registries and never imports.
 SIDE_ROOMS = {"data", "models"}
 
 
@@ -88,8 +92,39 @@ def test_nothing_imports_upward(path: Path) -> None:
             assert FLOORS[here] >= 7, f"{path} imports {name}: the core must find data and models by registry"
 
 
+def test_every_folder_has_a_floor() -> None:
+    rooms = {room(path) for path in INNER}
+    assert rooms == set(FLOORS)
+
+
+def test_only_research_imports_research() -> None:
+    for path in INNER:
+        if room(path) != "research":
+            assert not [name for name, _ in imports(path) if name.startswith("attnaudit.research")], path
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports inside functions and under TYPE_CHECKING count as well."""
+    paths = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES}
+    known = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    graph: dict[str, set[str]] = {}
+    for module, path in known.items():
+        targets = {name if name in known else name.rpartition(".")[0] for name, _ in imports(path)}
+        graph[module] = {target for target in targets if target in known and target != module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_no_two_modules_share_a_name() -> None:
+    names = Counter(path.stem for path in MODULES if path.stem != "__init__")
+    names.update(path.parent.name for path in MODULES if path.stem == "__init__")
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_the_report_reads_records_only() -> None:
-    allowed = {"errors", "records", "report"}
+    allowed = {"errors", "formatting", "records", "report", "verdict_text"}
     for path in (PACKAGE / "report").rglob("*.py"):
         for name, _ in imports(path):
             assert not name.startswith("torch"), path

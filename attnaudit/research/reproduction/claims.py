@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attnaudit.report.wording import number, plural
+from attnaudit.formatting import number, plural
 from attnaudit.research.reproduction.paper_report import Finding, Holds, Line, Reproduction, Row
 from attnaudit.research.validation.roc import wilson
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attnaudit.formatting import number, plural
 from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, line
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.report.render import environment
-from attnaudit.report.wording import number, plural
 from attnaudit.research.reproduction import paper_wording as wording
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.paper_figures import draw

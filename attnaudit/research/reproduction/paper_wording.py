@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnaudit.report.wording import duration, number, plural
+from attnaudit.formatting import duration, number, plural
 from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")

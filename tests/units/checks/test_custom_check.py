@@ -6,6 +6,7 @@ import pytest
 from attnaudit import checks
 from attnaudit.checks import Agreement, check, from_tables, to_table
 from attnaudit.errors import AuditError, CheckError
+from attnaudit.verdict_text import failure_message
 from tests.units.checks.made import measured
 
 
@@ -35,7 +36,7 @@ def test_a_decorated_function_is_a_check():
     assert record.verdict == "pass"
     assert record.family == "custom"
     assert record.worst[0].value == m.scalars["attention.max"].max()
-    assert record.message.startswith("mean weight 0.")
+    assert failure_message(record).startswith("mean weight 0.")
 
 
 def test_median_and_proportion():

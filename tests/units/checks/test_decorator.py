@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.checks import Agreement, CheckFailed, InconclusiveWarning, InformationRanking, audit, enforce
 from attnaudit.errors import CheckError
+from attnaudit.verdict_text import failure_message
 from tests.units.checks.made import measured
 
 
@@ -53,7 +54,7 @@ def test_a_record_that_blocks_fails_with_its_message():
     record = Agreement(at_least=0.9).judge(measured())
     with pytest.raises(CheckFailed) as caught:
         enforce(record)
-    assert str(caught.value) == record.message
+    assert str(caught.value) == failure_message(record)
     assert caught.value.record is record
 
 

@@ -9,6 +9,7 @@ from sklearn.metrics import mutual_info_score
 from attnaudit import checks
 from attnaudit.checks.policy import from_tables, to_table
 from attnaudit.errors import CheckError
+from attnaudit.verdict_text import failure_message
 from tests.units.checks.made import measured
 
 ERASURE = pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_there_is_no_share_of_a_leave_one_out_order_that_gains_nothing(kind, nam
     m.scalars[f"{name}.deletion.loo"] = m.scalars[f"{name}.deletion.random"].copy()
     record = kind(at_least=0.2, against="signed_loo").judge(m)
     assert (record.verdict, record.value) == ("undefined", None)
-    assert "gains nothing over a random one" in record.message
+    assert "gains nothing over a random one" in failure_message(record)
 
 
 @ERASURE
@@ -70,7 +71,7 @@ def test_a_verdict_that_the_other_operator_would_change_says_so(kind, name, sign
     words = {"deletion": "deletion", "mask": "mask substitution"}
     expected = f"depends on the erasure operator: pass under {words[operator]}, fail under {words[other]}"
     assert record.note == expected
-    assert f"note: {expected}" in record.message.splitlines()[2]
+    assert f"note: {expected}" in failure_message(record).splitlines()[2]
     assert kind(at_least=0.1, operator=other).judge(m).verdict == "fail"
 
 
@@ -156,7 +157,7 @@ def test_per_token_probability_counts_correct_predictions():
     assert record.value == pytest.approx(m.scalars["token_probability"][correct].mean())
     assert (record.n, record.n_defined) == (correct.sum(), correct.sum())
     assert record.note == f"{correct.sum()} of 120 instances, those that are predicted correctly"
-    assert record.note in record.message
+    assert record.note in failure_message(record)
     assert {one.instance for one in record.worst} <= {i for i, c in zip(m.ids, correct, strict=True) if c}
     every = checks.TokenProbability(at_most=0.7, among="all").judge(m)
     assert every.value == pytest.approx(m.scalars["token_probability"].mean())
@@ -166,7 +167,7 @@ def test_per_token_probability_counts_correct_predictions():
 def test_per_token_probability_without_labels_is_undefined_and_says_the_mend():
     record = checks.TokenProbability(at_most=0.7).judge(measured(labelled=False))
     assert (record.verdict, record.n) == ("undefined", 0)
-    assert "add a label column, or use among='all'" in record.message
+    assert "add a label column, or use among='all'" in failure_message(record)
 
 
 def test_conicity_has_orthogonal_states_as_floor():
@@ -218,7 +219,7 @@ def test_information_retained_is_one_for_the_embedding_itself_and_zero_for_chanc
 def test_information_retained_is_undefined_without_words(embeddings, words):
     record = checks.InformationRetained(at_least=0.5).judge(occurrences(measured(50), embeddings, embeddings))
     assert (record.verdict, record.value) == ("undefined", None)
-    assert words in record.message
+    assert words in failure_message(record)
 
 
 def test_parameter_randomisation_shows_both_measures_and_the_likeness_of_two_copies():

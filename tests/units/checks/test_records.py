@@ -17,6 +17,7 @@ from sklearn.metrics import f1_score
 from attnaudit import checks
 from attnaudit.errors import CheckError
 from attnaudit.records import CheckRecord
+from attnaudit.verdict_text import failure_message
 from tests.units.checks.made import measured, reordered
 
 EVERY = [
@@ -82,7 +83,7 @@ def test_a_record_says_what_it_is(check):
     assert record.interval.low <= record.value <= record.interval.high
     assert len(record.worst) == 10
     assert sum(record.distribution.counts) == record.n_defined
-    assert f"n={record.n_defined}" in record.message.splitlines()[0]
+    assert f"n={record.n_defined}" in failure_message(record).splitlines()[0]
 
 
 @each
@@ -120,8 +121,8 @@ def test_undefined_everywhere_is_told_and_blocks_a_gate(check):
     assert (record.verdict, record.value, record.interval, record.n_defined) == ("undefined", None, None, 0)
     assert record.blocks is (check.severity == "gate")
     assert sum(record.undefined.values()) == 40
-    assert "undefined" in record.message.splitlines()[0]
-    assert "n=0 (40 undefined)" in record.message.splitlines()[0]
+    assert "undefined" in failure_message(record).splitlines()[0]
+    assert "n=0 (40 undefined)" in failure_message(record).splitlines()[0]
 
 
 @each
@@ -167,7 +168,7 @@ def test_agreement_tells_why_instances_are_undefined():
 def test_detached_gradient_times_input_at_hidden_states_is_labelled():
     record = checks.Agreement(at_least=0.3, preset="jain_wallace", at="hidden").judge(measured())
     assert "contains attention as a factor" in record.note
-    assert record.note in record.message
+    assert record.note in failure_message(record)
 
 
 def test_influence_shows_the_share_of_the_own_token_and_its_rival():
@@ -233,7 +234,7 @@ def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_
     assert line.y == pytest.approx([m.scalars[f"adversarial.{e:g}.jsd"].mean() for e in line.x])
     assert record.token_columns[1] == "adversarial.0.01.attention"
     assert (record.requirement, record.verdict, record.blocks) == (None, "inconclusive", False)
-    assert "nothing required" in record.message
+    assert "nothing required" in failure_message(record)
 
 
 def test_a_relative_limit_counts_texts_for_which_no_other_attention_was_found():
@@ -262,7 +263,7 @@ def test_a_bracketed_divergence_passes_only_below_its_upper_bound():
 def test_a_searched_divergence_says_that_a_pass_is_not_certified():
     m = measured()
     m.facts["adversarial.method"] = "searched"
-    assert "a pass is not certified" in checks.AdversarialDivergence(at_most=0.6).judge(m).message
+    assert "a pass is not certified" in failure_message(checks.AdversarialDivergence(at_most=0.6).judge(m))
 
 
 def test_equal_values_pass_or_fail_where_missed_ones_would_not_change_it():
@@ -271,7 +272,7 @@ def test_equal_values_pass_or_fail_where_missed_ones_would_not_change_it():
     assert checks.UniformFragility(at_least=0.2).judge(m).verdict == "pass"
     assert checks.UniformFragility(at_least=0.25).judge(m).verdict == "inconclusive"
     record = checks.UniformFragility(at_least=0.35).judge(m)
-    assert record.message.startswith("mean TVD 0.250 [0.227, 0.320], required at least 0.350, n=40")
+    assert failure_message(record).startswith("mean TVD 0.250 [0.227, 0.320], required at least 0.350, n=40")
     assert record.verdict == "fail"
     assert record.distribution.counts.count(0) == len(record.distribution.counts) - 1
 
@@ -280,7 +281,7 @@ def test_tokens_of_the_data_cannot_write_to_the_terminal():
     m = measured(40)
     for i in range(40):
         m.tokens[i] = ["\x1b[2J"] * len(m.tokens[i])
-    assert "\x1b" not in checks.Agreement(at_least=0.3).judge(m).message
+    assert "\x1b" not in failure_message(checks.Agreement(at_least=0.3).judge(m))
 
 
 def test_a_measure_that_was_not_taken_is_named():

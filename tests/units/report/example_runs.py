@@ -23,11 +23,11 @@ from attnaudit.records import (
     MeasureRecord,
     MissingCase,
     ModelRecord,
+    RankedInstance,
     Reference,
     Requirement,
     RunRecord,
     Series,
-    Shown,
 )
 
 COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
@@ -76,13 +76,16 @@ def check_record(**changes: Any) -> CheckRecord:
         "question": "Does attention order the tokens as the gradient of the predicted probability orders them?",
         "why": "A reader takes the heaviest token for the most important one. If a one-step change of other tokens "
         "moves the output more, that reading misleads.",
+        "how_to_read": "1 is the same order, 0 no relation, and −1 the opposite order.",
         "parameters": {"importance": "gradient", "preset": "meister", "at": "inputs"},
         "needs": ["attention", "agreement.gradient.meister.inputs"],
         "verdict": "fail",
+        "reason": "the whole 95% interval is below the required value",
         "severity": "gate",
         "inconclusive": "fail",
         "statistic": "mean",
         "unit": "Kendall's τ-b",
+        "value_name": "mean Kendall's τ-b",
         "value": 0.213,
         "requirement": Requirement(direction="at_least", value=0.3),
         "interval": Interval(low=0.199, high=0.226, confidence=0.95, method="bootstrap of sources, 2,000 resamples"),
@@ -101,10 +104,10 @@ def check_record(**changes: Any) -> CheckRecord:
         },
         "distribution": Histogram(edges=edges.tolist(), counts=counts.tolist(), label="Kendall's τ-b"),
         "charts": [],
-        "worst": [Shown(instance=f"r{i}", value=-0.81 + i / 20) for i in range(5)],
+        "worst": [RankedInstance(instance=f"r{i}", value=-0.81 + i / 20) for i in range(5)],
+        "worst_first": "lowest",
         "token_columns": ["attention", "gradient.meister.inputs"],
         "note": "",
-        "message": "mean Kendall's τ-b 0.213, required at least 0.30",
         "blocks": True,
     }
     return CheckRecord(**{**fields, **changes})
@@ -399,7 +402,9 @@ def hostile(folder: Path) -> Path:
         statistic=HOSTILE,
         unit=HOSTILE,
         note=HOSTILE,
-        message=HOSTILE,
+        reason=HOSTILE,
+        how_to_read=HOSTILE,
+        value_name=HOSTILE,
         parameters={HOSTILE: HOSTILE},
         details={HOSTILE: HOSTILE},
         undefined={HOSTILE: 3},
@@ -414,7 +419,7 @@ def hostile(folder: Path) -> Path:
                 series=[Series(name=HOSTILE, x=[0, 1], y=[0, 1]), Series(name=HOSTILE, x=[0, 1], y=[1, None])],
             )
         ],
-        worst=[Shown(instance=HOSTILE, value=-1.0)],
+        worst=[RankedInstance(instance=HOSTILE, value=-1.0)],
         token_columns=["attention", HOSTILE],
     )
     missing = [MissingCase(test=HOSTILE, model=HOSTILE, data=HOSTILE, check=HOSTILE, reason=HOSTILE)]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnaudit.errors import ReportError
-from attnaudit.records import MissingCase, Shown
+from attnaudit.records import MissingCase, RankedInstance
 from attnaudit.report import audit_schema, build
 from attnaudit.report.heatmaps import WHOLE, WINDOW, columns_to_show, heatmap, positions
 from attnaudit.report.run_files import ShownInstance
@@ -106,10 +106,9 @@ def test_a_run_without_any_check_still_has_a_report(tmp_path: Path) -> None:
 
 
 def test_the_file_stays_small(tmp_path: Path) -> None:
+    worst = [RankedInstance(instance=f"r{j}", value=0.0) for j in range(50)]
     checks = [
-        check_record(check=f"agreement.{i}", model=model, worst=[Shown(instance=f"r{j}", value=0.0) for j in range(50)])
-        for i in range(7)
-        for model in ("a", "b", "c")
+        check_record(check=f"agreement.{i}", model=model, worst=worst) for i in range(7) for model in ("a", "b", "c")
     ]
     words = [f"token{i}" for i in range(2000)]
     rows = [r for m in "abc" for j in range(50) for r in token_rows(check_record(model=m), f"r{j}", words[: 60 + j])]
@@ -158,7 +157,7 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 1}', b'{"schema_version": "x"}']
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 2}', b'{"schema_version": "x"}']
 )
 def test_a_corrupt_audit_names_the_file_and_the_mend(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "audit.json").write_bytes(content)
@@ -168,7 +167,7 @@ def test_a_corrupt_audit_names_the_file_and_the_mend(tmp_path: Path, content: by
 
 def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ReportError, match="schema_version 99, expected 1"):
+    with pytest.raises(ReportError, match="schema_version 99, expected 2"):
         build(tmp_path)
 
 
@@ -263,7 +262,7 @@ def test_of_a_long_text_the_heaviest_tokens_are_shown() -> None:
 
 
 def test_no_token_is_lost_from_the_count_of_a_long_text(tmp_path: Path) -> None:
-    check = check_record(worst=[Shown(instance="r0", value=0.0)])
+    check = check_record(worst=[RankedInstance(instance="r0", value=0.0)])
     rows = token_rows(check, "r0", [f"w{i}" for i in range(700)])
     source = page(write_run(tmp_path, run_record([check]), rows))
     line = re.search(r'<p class="tokens" dir="ltr">(.*?)</p>', source, flags=re.S)

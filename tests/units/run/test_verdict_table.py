@@ -7,7 +7,7 @@ from attnaudit.run.verdict_table import verdict_table
 from tests.units.report.example_runs import check_record, seven_checks
 
 WIDE = Interval(low=0.19, high=0.31, confidence=0.9975, method="m")
-PLANNING = Planning(instances=790, low=280, high=7500, power=0.8, words="about 790 instances would decide it (280 up)")
+PLANNING = Planning(instances=790, low=280, high=7500, power=0.8)
 
 
 def table(*records, width=80):
@@ -23,12 +23,15 @@ def test_references_stand_below_the_name_of_each_check():
 
 def test_what_a_failure_needs_and_what_would_decide_is_said_below():
     one = check_record(verdict="inconclusive", gated=20, fail_interval=WIDE, planning=PLANNING)
-    lines = table(one, check_record(check="other", gated=20, fail_interval=WIDE))
-    assert "a failure needs the 99.75% interval: there are 20 gated checks" in lines
-    assert "agreement.gradient.meister.inputs: about 790 instances would decide it (280 up)" in lines
+    lines = table(one, check_record(check="other", gated=20, fail_interval=WIDE), width=120)
+    assert (
+        "A check fails only if its whole 99.75% interval misses the threshold, because 20 checks gate this release."
+        in lines
+    )
+    assert "agreement.gradient.meister.inputs: About 790 instances would decide it (280 to 7,500)." in lines
     several = table(one, check_record(model="second"), width=200)
-    assert any(line.startswith("agreement.gradient.meister.inputs on demo, movie-reviews: about") for line in several)
+    assert any(line.startswith("agreement.gradient.meister.inputs on demo, movie-reviews: About") for line in several)
 
 
 def test_a_single_gate_needs_no_word_on_correction():
-    assert not any("a failure needs" in line for line in table(check_record(fail_interval=WIDE)))
+    assert not any("fails only if" in line for line in table(check_record(fail_interval=WIDE)))

@@ -50,7 +50,7 @@ def test_the_range_is_the_figure_at_the_ends_of_the_middle_half():
     end = stats.norm.ppf(0.75) * 0.1
     assert found.low == planned(0.6 + end, 0.5).instances
     assert found.high == planned(0.6 - end, 0.5).instances
-    assert found.words == "about 790 instances would decide it (280 to 7,500)"
+    assert (found.low, found.instances, found.high) == (280, 785, 7408)
 
 
 def test_a_failure_that_needs_more_confidence_needs_more_instances():
@@ -63,21 +63,18 @@ def test_a_range_around_the_threshold_has_no_upper_end():
     found = planned(0.55, 0.5)
     assert found.high is None
     assert found.low < found.instances
-    assert found.words.endswith("upwards, without a known limit)")
 
 
 def test_a_value_on_the_threshold_gives_no_figure():
     for value in (0.5, 0.501):
         found = planned(value, 0.5)
         assert (found.instances, found.high) == (None, None)
-        assert found.words.startswith("the value is too close to the threshold to say how many instances")
-        assert "at least" in found.words
+        assert found.low is not None
 
 
 def test_few_instances_far_from_the_threshold_need_the_minimum():
     found = planned(0.9, 0.5, error=0.01, n=12)
     assert (found.instances, found.low, found.high) == (30, 30, 30)
-    assert found.words == "30 instances would decide it"
 
 
 @given(
@@ -105,7 +102,7 @@ def test_an_inconclusive_record_is_planned_and_a_decided_one_is_not():
     record = checks.Agreement(at_least=round(mean - 0.03, 4)).judge(m)
     assert record.verdict == "inconclusive"
     assert record.planning.low < record.planning.instances
-    assert f"planning: {record.planning.words}." in record.message.splitlines()
+    assert record.planning.instances > 120
     assert checks.Agreement(at_least=mean - 0.3).judge(m).planning is None
     assert checks.Agreement(severity="report").judge(m).planning is None
 
@@ -121,7 +118,7 @@ def test_a_failure_is_corrected_for_the_gated_checks_and_a_pass_is_not():
     assert (among.gated, among.fail_interval.confidence) == (10, pytest.approx(0.995))
     assert among.interval == missed.judge(m).interval
     assert among.fail_interval.low < among.interval.low <= among.interval.high < among.requirement.value
-    assert "99.5% confidence, which a failure needs" in among.message.splitlines()[1]
+    assert "a failure also needs the whole 99.5% interval there" in among.reason
     met = checks.Agreement(at_least=mean - 2.3 * error)
     assert met.judge(m).verdict == met.judge(m, gated=50).verdict == "pass"
     far = checks.Agreement(at_least=mean + 6 * error)

@@ -11,6 +11,7 @@ from scipy import stats
 from attnaudit import checks
 from attnaudit.errors import CheckError
 from attnaudit.statistics.threshold import parse
+from attnaudit.verdict_text import failure_message
 from tests.units.checks.made import measured
 
 KNOWN = ("floor", "ceiling")
@@ -136,8 +137,8 @@ def test_the_interval_is_that_of_the_paired_difference():
     assert "paired difference to floor + 0.2" in record.interval.method
     apart = checks.Agreement(at_least=round(number, 6)).judge(m)
     assert apart.interval.high - apart.interval.low > 4 * (record.interval.high - record.interval.low)
-    assert "required at least" in record.message
-    assert "(floor + 0.2)" in record.message.splitlines()[0]
+    assert "required at least" in failure_message(record)
+    assert "(floor + 0.2)" in failure_message(record).splitlines()[0]
 
 
 def test_a_random_reference_widens_where_it_is_unrelated():

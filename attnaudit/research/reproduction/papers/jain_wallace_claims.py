@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from statistics import fmean, median
 
-from attnaudit.report.wording import plural
+from attnaudit.formatting import plural
 from attnaudit.research.reproduction.claims import (
     NOTHING_RUN,
     Answer,

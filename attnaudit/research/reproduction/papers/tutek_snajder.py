@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attnaudit.checks import InformationRetained, PermutationFragility, TokenProbability, UniformFragility
-from attnaudit.report.wording import number
+from attnaudit.formatting import number
 from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.grids import grid_chart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
-from attnaudit.report.wording import plural
+from attnaudit.formatting import plural
 from attnaudit.research.reproduction.claims import (
     Answer,
     Claim,

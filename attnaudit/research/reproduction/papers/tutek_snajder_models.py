@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from attnaudit.formatting import plural
 from attnaudit.models.training import Settings
-from attnaudit.report.wording import plural
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import Plan, architecture
 from attnaudit.research.reproduction.paper_tables import MODEL, RowPlan

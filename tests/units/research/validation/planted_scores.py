@@ -24,11 +24,11 @@ def record(check: str, value: float | None, *, reach: float = REACH, n: int = 10
         interval = Interval(low=value - reach, high=value + reach, confidence=0.95, method="made")
     said = UniformFragility(severity="report").description
     return CheckRecord(
-        check=check, family=said.family, model="m", data="d", seed=0, title=check, question="", why="", parameters={},
-        needs=[], verdict="inconclusive", severity="report", inconclusive="fail", statistic="mean", unit="",
-        value=value,
-        requirement=None, interval=interval, n=n, n_defined=n_defined, undefined={}, references=[], details={},
-        distribution=None, charts=[], worst=[], token_columns=[], note="", message="", blocks=False,
+        check=check, family=said.family, model="m", data="d", seed=0, title=check, question="", why="", how_to_read="",
+        parameters={}, needs=[], verdict="inconclusive", reason="", severity="report", inconclusive="fail",
+        statistic="mean", unit="", value_name="", value=value, requirement=None, interval=interval, n=n,
+        n_defined=n_defined, undefined={}, references=[], details={}, distribution=None, charts=[], worst=[],
+        worst_first="lowest", token_columns=[], note="", blocks=False,
     )  # fmt: skip
 
 

@@ -1,0 +1,213 @@
+"""A record in words: headline, failure message and sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attnaudit.records import Interval, Planning, RankedInstance, Reference, Requirement
+from attnaudit.verdict_text import (
+    digits,
+    failure_message,
+    failure_rule,
+    headline,
+    interval_words,
+    planned,
+    required_words,
+    requirement_symbol,
+    shown_verdict,
+    verdict_sentence,
+)
+from tests.units.report.example_runs import check_record
+
+INFORMATION = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
+PLANNING = Planning(instances=790, low=280, high=None, power=0.8)
+AMONG = {
+    "verdict": "inconclusive",
+    "gated": 20,
+    "fail_interval": Interval(low=0.19, high=0.31, confidence=0.9975, method="m"),
+    "planning": PLANNING,
+}
+
+
+def interval(low: float, high: float) -> Interval:
+    return Interval(low=low, high=high, confidence=0.95, method="m")
+
+
+def required(direction: Any, value: float) -> Requirement:
+    return Requirement(direction=direction, value=value)
+
+
+def test_a_headline_holds_value_interval_threshold_and_count() -> None:
+    record = check_record(
+        value_name="mean τ-b",
+        value=0.2131,
+        interval=interval(0.198, 0.2291),
+        requirement=required("at_least", 0.3),
+        n=2038,
+        n_defined=2026,
+    )
+    assert headline(record) == "mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)"
+
+
+def test_the_headline_of_an_undefined_value() -> None:
+    record = check_record(
+        value_name="mean τ-b", value=None, interval=None, requirement=required("at_most", 0.3), n=300, n_defined=0
+    )
+    assert headline(record) == "mean τ-b undefined, required at most 0.300, n=0 (300 undefined)"
+
+
+def test_a_headline_rounds_no_bound_onto_the_threshold() -> None:
+    record = check_record(
+        value_name="mean TVD",
+        value=0.31,
+        interval=interval(0.29996, 0.32),
+        requirement=required("at_least", 0.3),
+        n=50,
+        n_defined=50,
+    )
+    assert headline(record) == "mean TVD 0.31000 [0.29996, 0.32000], required at least 0.30000, n=50"
+
+
+def test_a_headline_has_no_negative_zero() -> None:
+    record = check_record(value_name="x", value=-0.0001, interval=None, requirement=None, n=5, n_defined=5)
+    assert headline(record) == "x 0.000 [no interval], nothing required, n=5"
+
+
+def test_a_failure_message_names_reason_references_and_worst_instances() -> None:
+    record = check_record(
+        value_name="x",
+        value=0.5,
+        interval=interval(0, 1),
+        requirement=required("at_least", 2),
+        n=3,
+        n_defined=3,
+        reason="because",
+        undefined={"a single token": 3, "no label": 1},
+        references=[
+            Reference(name="shuffled", value=0.01, meaning="shuffled attention"),
+            Reference(name="c", value=None, meaning="m"),
+        ],
+        worst=[RankedInstance(instance=f"row-{i}\x1b", value=i - 0.5, tokens="a «b» c") for i in range(5)],
+        worst_first="lowest",
+        note="take care",
+    )
+    assert failure_message(record).splitlines() == [
+        headline(record),
+        "fail: because.",
+        "note: take care",
+        "interval: 95% confidence, m.",
+        "undefined: 3 instances: a single token.",
+        "undefined: 1 instance: no label.",
+        "shuffled: 0.010 (shuffled attention)",
+        "c: undefined (m)",
+        "lowest instances (most attended token marked):",
+        "  row-0\ufffd  -0.500  a «b» c",
+        "  row-1\ufffd  0.500  a «b» c",
+        "  row-2\ufffd  1.500  a «b» c",
+    ]
+
+
+def test_a_failure_message_says_when_a_check_fails_and_what_would_decide_it() -> None:
+    lines = failure_message(check_record(**AMONG)).splitlines()
+    assert "planning: about 790 instances would decide it (280 upwards, without a known limit)." in lines
+    assert (
+        "fails only if the whole 99.75% interval [0.190, 0.310] is below 0.300, because 20 checks gate this release."
+        in lines
+    )
+
+
+def test_a_single_gate_has_no_rule_of_its_own() -> None:
+    record = check_record()
+    assert failure_rule(record) == failure_rule(check_record(fail_interval=record.interval)) == ""
+
+
+def test_a_miss_is_never_rounded_onto_its_threshold() -> None:
+    record = check_record(value=0.29996, interval=interval(0.29993, 0.29998))
+    assert interval_words(record) == "0.29993 to 0.29998"
+    assert digits(record) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"reason": "the whole 95% interval is below the required value"},
+            "The whole 95% interval is below the required value: the 95% interval runs from 0.199 to 0.226, "
+            "and the check requires at least 0.30.",
+        ),
+        (
+            {"verdict": "undefined", "value": None, "reason": "only 5 of 2,026 instances have a value"},
+            "Only 5 of 2,026 instances have a value.",
+        ),
+        (
+            {"requirement": None, "reason": "there is no threshold, so the value is reported and not judged"},
+            "There is no threshold, so the value is reported and not judged.",
+        ),
+        (
+            {"verdict": "inconclusive", "interval": None, "reason": "there are too few sources"},
+            "There are too few sources; the check requires at least 0.30.",
+        ),
+        (
+            {**AMONG, "reason": "a failure also needs the whole 99.75% interval there"},
+            "A failure also needs the whole 99.75% interval there: the 95% interval runs from 0.199 to 0.226, "
+            "the 99.75% interval from 0.190 to 0.310, and the check requires at least 0.30.",
+        ),
+    ],
+)
+def test_the_verdict_is_explained_by_its_reason_and_its_numbers(changes: dict[str, Any], sentence: str) -> None:
+    assert verdict_sentence(check_record(**changes)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("instances", "low", "high", "sentence"),
+    [
+        (790, 280, None, "About 790 instances would decide it (280 upwards, without a known limit)."),
+        (791, 281, 7401, "About 800 instances would decide it (290 to 7,500)."),
+        (30, 30, 30, "30 instances would decide it."),
+        (
+            None,
+            None,
+            None,
+            "The value is too close to the threshold to say how many instances would decide it.",
+        ),
+        (
+            None,
+            41,
+            None,
+            "The value is too close to the threshold to say how many instances would decide it; at least 41 instances.",
+        ),
+    ],
+)
+def test_what_would_decide_an_inconclusive_case(
+    instances: int | None, low: int | None, high: int | None, sentence: str
+) -> None:
+    planning = Planning(instances=instances, low=low, high=high, power=0.8)
+    assert planned(check_record(verdict="inconclusive", planning=planning)) == sentence
+
+
+def test_a_decided_case_has_no_plan() -> None:
+    assert planned(check_record()) == ""
+
+
+def test_without_a_threshold_nothing_is_said_to_pass() -> None:
+    assert shown_verdict(INFORMATION) == "measured"
+    assert shown_verdict(check_record()) == "fail"
+    assert shown_verdict(check_record(requirement=None, verdict="undefined", severity="report")) == "undefined"
+
+
+def test_a_relative_threshold_is_shown_with_what_it_came_to() -> None:
+    relative = Requirement(direction="at_least", value=0.2006, expression="floor + 0.2")
+    assert requirement_symbol(relative) == "≥ 0.201 (floor + 0.2)"
+    assert required_words(relative) == "at least 0.201 (floor + 0.2)"
+    assert requirement_symbol(Requirement(direction="at_most", value=0.8)) == "≤ 0.80"
+    assert "at least 0.201 (floor + 0.2)" in verdict_sentence(check_record(requirement=relative, verdict="pass"))
+
+
+@pytest.mark.parametrize(
+    ("confidence", "level"),
+    [(0.95, "95%"), (0.5, "50%"), (0.9, "90%"), (1 - 0.05 / 6, "99.17%"), (0.9975, "99.75%"), (1 - 1e-4, "99.99%")],
+)
+def test_a_level_is_told_from_certainty(confidence: float, level: str) -> None:
+    assert Interval(low=0, high=1, confidence=confidence, method="").level == level
