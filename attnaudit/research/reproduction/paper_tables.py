@@ -227,8 +227,12 @@ def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models]
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
-        references = [] if record is None else [one for one in record.references if one.name == name]
-        return (references[0].value, references[0].n or 0) if references else (None, 0)
+        if record is None or not record.references:
+            return None, 0
+        by_name = {reference.name: reference for reference in record.references}
+        if name not in by_name:
+            raise CheckError(f"Check '{check}' has no reference '{name}'. {nearest(name, by_name)}")
+        return by_name[name].value, by_name[name].n or 0
 
     return read
 

@@ -40,7 +40,7 @@ def _agrees_little(report: Reproduction) -> Answer:
     cases = [
         replace(case, name=f"{case.name}, {quantity}")
         for quantity in IMPORTANCE
-        for case in _recurrent(differences_within_rows(report, "agreement", "ceiling", quantity))
+        for case in _recurrent(differences_within_rows(report, "agreement", "importance", quantity))
     ]
     return holds_in_every_case(
         cases, what="τ-b between gradient and leave-one-out, minus τ-b between attention and either of them"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from attnaudit.retraining import LONGER, PATIENCE
 
-HALVED = "If the paper's TVD is halved as well, as in the published code, ours is twice that for the same outputs."
+HALVED = (
+    "The published code halves the TVD. If the paper's TVD is halved as well, ours is twice as large for the same "
+    "outputs."
+)
 LONG = (
-    f"An adversary is drawn from its base's seed, as in the published code, and trained for up to {LONGER} times the "
-    f"base's epochs, but no further than {PATIENCE} without a smaller loss on dev (the published code: on training)."
+    f"An adversary starts from the seed of its base model, as in the published code. It is trained for up to {LONGER} "
+    f"times the base model's epochs, and stops after {PATIENCE} epochs without a smaller loss on dev (in the published "
+    "code: on training)."
 )
 SHORT = (
-    f"Adversaries are trained for as many epochs as their base; Wiegreffe & Pinter's code has {LONGER} times as many, "
-    "and its adversaries here reach more."
+    "Adversaries are trained for as many epochs as their base model. Wiegreffe & Pinter's code trains them for "
+    f"{LONGER} times as many; trained for that long, our adversaries reach attention that differs more."
 )
