@@ -78,7 +78,7 @@ words = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=
 names = words.filter(lambda one: not re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", one.strip()))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.fixed_dictionaries(

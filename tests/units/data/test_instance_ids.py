@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from attnaudit.data import load
 from attnaudit.instances import Instance
+from tests.strategies import with_permutation
 
 
 def write(path: Path, rows: list[dict[str, str]]) -> Path:
@@ -54,8 +55,8 @@ letters = st.sampled_from(["a", "b", "a b", "…"])
 row = st.fixed_dictionaries({"text": letters}, optional={"label": letters, "query": letters})
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(row, min_size=1, max_size=8).flatmap(lambda rows: st.tuples(st.just(rows), st.permutations(rows))))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(with_permutation(st.lists(row, min_size=1, max_size=8)))
 def test_ids_and_hash_do_not_depend_on_the_order_of_rows(
     tmp_path: Path, orders: tuple[list[dict[str, str]], list[dict[str, str]]]
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from attnaudit.data import sample
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
+from tests.strategies import with_permutation
 
 
 def dataset(ids: list[str]) -> Dataset:
@@ -26,7 +27,7 @@ def ids(data: Dataset) -> list[str]:
 many = st.lists(st.text(max_size=4), min_size=1, max_size=20, unique=True)
 
 
-@given(many.flatmap(lambda names: st.tuples(st.just(names), st.permutations(names))), st.integers(1, 20), st.integers())
+@given(with_permutation(many), st.integers(1, 20), st.integers())
 def test_order_of_the_rows_does_not_matter(orders: tuple[list[str], list[str]], size: int, seed: int) -> None:
     first, second = (sample(dataset(order), size, seed) for order in orders)
     if size < len(orders[0]):

@@ -43,7 +43,7 @@ def row(ids: list[int], *, left: int, right: int) -> tuple[torch.Tensor, torch.T
 
 
 @pytest.mark.parametrize("parts", COMBINATIONS, ids="-".join)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     texts=st.lists(st.lists(st.integers(4, WORDS - 1), min_size=1, max_size=7), min_size=1, max_size=4),
     left=st.integers(0, 3),
@@ -107,7 +107,6 @@ def test_gradients_in_evaluation_mode_reach_tokens_and_never_padding(encoder: st
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
-@settings(max_examples=40, deadline=None)
 @given(
     scores=st.lists(st.floats(-30, 30, width=32), min_size=2, max_size=8),
     closed=st.integers(1, 7),

@@ -6,7 +6,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import rel_entr
 
@@ -67,7 +67,6 @@ def test_a_model_is_at_no_distance_from_itself() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
-@settings(deadline=None)
 def test_a_base_runs_a_text_once_whatever_stands_beside_it(form: str, data: st.DataObject) -> None:
     torch.manual_seed(0)
     built = Architecture(encoder="average", embedding_size=8, hidden_size=8, attention_size=8, form=form)
