@@ -12,7 +12,7 @@ import pytest
 from attnaudit.research.reproduction import corpora, reproduce
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import paper
-from attnaudit.research.reproduction.reproduce_options import Options
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 
 #: paper -> (tables, rows)
 ASKED = {
@@ -64,7 +64,7 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
         yield lambda _done, _total, _name: None
 
     tables, only = ASKED[name]
-    options = Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
+    options = ReproductionOptions(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
     report, _ = reproduce.reproduce(options, progress_bar=shown)
     return report
 

@@ -13,7 +13,7 @@ import torch
 
 from attnaudit.errors import CheckError
 from attnaudit.metrics import jensen_shannon, total_variation
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, Reading
 
 ATTENTION = "attention"
@@ -114,7 +114,7 @@ def _mean(by_text: ByText) -> Read:
     return read
 
 
-def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[Measured, Measured]:
+def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[AuditedModel, AuditedModel]:
     """The largest audit of each role, of those that kept attention where it is needed."""
     needed = f'tokens=("{ATTENTION}",)' if attention else "checks"
     largest = []

@@ -175,9 +175,7 @@ CORPORA: dict[str, Corpus] = {
             instance=_body,
             longer_than=6,
             shorter_than=500,
-            deviations=(
-                "20News: split by date, without headers, footers and quotes; the paper uses its own split.",
-            ),
+            deviations=("20News: split by date, without headers, footers and quotes; the paper uses its own split.",),
         ),
         Corpus(
             name="snli",

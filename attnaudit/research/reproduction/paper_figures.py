@@ -8,7 +8,7 @@ import numpy as np
 
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.box_plots import box_plots
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, RowPlan, defined
@@ -58,7 +58,7 @@ def permutation_violins(row: RowPlan, models: Models, column: str) -> Figure:
 
 def violins_by_attention(
     row: RowPlan,
-    audit: Measured,
+    audit: AuditedModel,
     values: Sequence[float | None],
     *,
     name: str,

@@ -9,11 +9,12 @@ from attnaudit.formatting import number, plural
 from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, line
 from attnaudit.report.markdown import LONGEST_REASON, escape
-from attnaudit.report.render import environment
 from attnaudit.research.reproduction import paper_wording as wording
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.paper_figures import draw
-from attnaudit.research.reproduction.paper_report import Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import Reproduction, Table
+from attnaudit.research.study.report_files import render_page
+from attnaudit.research.study.text_tables import markdown_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +55,8 @@ def html(report: Reproduction) -> str:
         table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
         for table in report.tables
     }
-    template = environment("attnaudit.research.reproduction").get_template("paper.html.j2")
-    return template.render(page=Page(report=report, pictures=pictures))
+    page = Page(report=report, pictures=pictures)
+    return render_page("attnaudit.research.reproduction", "paper.html.j2", page)
 
 
 def _picture(figure: Figure) -> Picture:
@@ -85,7 +86,7 @@ def markdown(report: Reproduction) -> str:
     lines += [f"* {name}: {wording.sizes(parts)} texts" for name, parts in report.data.items()]
     lines.append("")
     if report.findings:
-        lines += [f"## {wording.CLAIMS}", "", *_findings(report), ""]
+        lines += [f"## {wording.CLAIMS}", "", *_findings(report)]
     if report.remedies:
         lines += [f"## {wording.REMEDIES}", "", *(f"* {remedy.words}" for remedy in report.remedies), ""]
     for table in report.tables:
@@ -107,7 +108,7 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     lines = [f"# {wording.CLAIMS}", ""]
     for stem, report in reports.items():
         if report.findings:
-            lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report), ""]
+            lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report)]
     return "\n".join([*lines, *_coverage(reports)])
 
 
@@ -115,20 +116,22 @@ def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
     rows = [row for report in reports.values() for row in wording.rows_of_one_corpus(report)]
     corpora = list(dict.fromkeys(row.corpus for row in rows))
     lines = ["## What has been run", "", "How many rows of each table have numbers, and from how many seeds.", ""]
-    lines += [f"| table | {' | '.join(corpora)} |", "|---|" + "---|" * len(corpora)]
-    for stem, report in reports.items():
-        for table in report.tables:
-            cells = (wording.coverage(table, corpus) for corpus in corpora)
-            lines.append(f"| [{stem}]({stem}.md) {table.name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    cells = [
+        (f"[{stem}]({stem}.md) {table.name}", *(wording.coverage(table, corpus) for corpus in corpora))
+        for stem, report in reports.items()
+        for table in report.tables
+    ]
+    return [*lines, *markdown_table(("table", *corpora), cells)]
 
 
 def _findings(report: Reproduction) -> list[str]:
-    lines = [f"| {' | '.join(wording.CLAIMS_HEAD)} |", "|---|---|---|"]
-    for finding in report.findings:
-        cells = (f"{finding.sentence} ({finding.paper})", wording.HOLDS[finding.holds], finding.evidence)
-        lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
-    return lines
+    return markdown_table(
+        wording.CLAIMS_HEAD,
+        [
+            (f"{finding.sentence} ({finding.paper})", wording.HOLDS[finding.holds], finding.evidence)
+            for finding in report.findings
+        ],
+    )
 
 
 def _table(table: Table) -> list[str]:
@@ -136,24 +139,15 @@ def _table(table: Table) -> list[str]:
     rows = wording.measured_rows(table)
     if rows:
         lines += [f"* {text}" for text in table.deviations]
-        lines += ["", f"| model | {' | '.join(wording.HEAD)} |", "|---|---|---:|---:|---:|---:|"]
-        lines += [line for row in rows for line in _row(row)]
-        lines.append("")
+        cells = [
+            (row.title if place == 0 else "", *wording.cells(quantity))
+            for row in rows
+            for place, quantity in enumerate(row.lines)
+        ]
+        lines += ["", *markdown_table(("model", *wording.HEAD), cells, numeric=wording.HEAD[1:])]
         lines += [f"* {row.title}: {wording.how_measured(row)}" for row in rows]
         lines += [f"* {row.title}: {escape(note, LONGEST_REASON)}" for row in rows for note in row.notes]
         lines.append("")
     for why, names in wording.missing_rows(table):
         lines += [f"{', '.join(f'`{name}`' for name in names)}: {escape(why, LONGEST_REASON)}", ""]
     return lines
-
-
-def _row(row: Row) -> list[str]:
-    lines = []
-    for place, quantity in enumerate(row.lines):
-        cells = (row.title if place == 0 else "", *wording.cells(quantity))
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return lines
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

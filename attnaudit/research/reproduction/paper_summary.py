@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import TYPE_CHECKING
 
 from attnaudit.research.reproduction import paper_wording as wording
 from attnaudit.research.reproduction.paper_report import Reproduction, Table
+from attnaudit.research.study.text_tables import terminal_table, terminal_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-NARROWEST = 80
 
 
 def summary(report: Reproduction, *, width: int) -> str:
@@ -21,10 +19,10 @@ def summary(report: Reproduction, *, width: int) -> str:
         report: the report.
         width: columns of the terminal; 80 are used where there are fewer.
     """
-    from rich.console import Console
+    return terminal_text(lambda console: _print_report(report, console), width=width)
 
-    out = StringIO()
-    console = Console(file=out, width=max(NARROWEST, width), color_system=None, highlight=False, markup=False)
+
+def _print_report(report: Reproduction, console: Console) -> None:
     console.print(f"{wording.heading(report)}. {report.citation}")
     for name, parts in report.data.items():
         console.print(f"{name}: {wording.sizes(parts)} texts")
@@ -36,11 +34,9 @@ def summary(report: Reproduction, *, width: int) -> str:
         console.print(f"\n{wording.REMEDIES}")
         for remedy in report.remedies:
             console.print(f"* {remedy.words}")
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def _print_table(table: Table, console: Console) -> None:
-    from rich.table import Table as Grid
     from rich.text import Text
 
     console.print(f"\n{table.title} (in the paper: {table.source})")
@@ -48,9 +44,7 @@ def _print_table(table: Table, console: Console) -> None:
     if rows:
         for text in table.deviations:
             console.print(f"* {text}")
-        grid = Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-        for place, name in enumerate(wording.HEAD):
-            grid.add_column(name, justify="right" if place else "left", overflow="fold", no_wrap=place > 2)
+        grid = terminal_table(wording.HEAD, unbroken_from=3)
         for row in rows:
             grid.add_row(Text(row.title, style="bold"))
             for line in row.lines:

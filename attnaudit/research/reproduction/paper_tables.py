@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
 from attnaudit.records import CheckRecord
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.claims import Claim
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
@@ -28,7 +28,7 @@ class Result:
     """
 
     trained: TrainedPlan
-    audits: tuple[Measured, ...]
+    audits: tuple[AuditedModel, ...]
 
     def check(self, name: str) -> CheckRecord | None:
         """The record of a check by its id.
@@ -43,12 +43,12 @@ class Result:
             for record in audit.checks:
                 if record.check == name:
                     return record
-        known = [check for audit in self.audits for check in audit.asked]
+        known = [check for audit in self.audits for check in audit.fingerprints]
         if name not in known:
             raise CheckError(f"No check '{name}' in this audit. {nearest(name, known)}")
         return None
 
-    def having(self, column: str) -> Measured:
+    def having(self, column: str) -> AuditedModel:
         """The largest audit that measured this column. Raises CheckError where there is none."""
         for audit in self.audits:
             if column in audit.scalars:

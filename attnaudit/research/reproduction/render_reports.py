@@ -12,8 +12,9 @@ from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Paper
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.remedies_file import REMEDIES, Remedy, first_of_each_option, remedies_text
-from attnaudit.research.reproduction.results_file import SUFFIX, read_results, write_files
+from attnaudit.research.reproduction.results_file import SUFFIX, read_results
 from attnaudit.research.reproduction.table_layout import lay_out, require_declared
+from attnaudit.research.study.report_files import write_files
 
 #: The page with the claims of all papers in the folder.
 CLAIMS_PAGE = "claims.md"

@@ -16,7 +16,7 @@ from attnaudit import __version__
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.reproduction.audit_models import Asked, Measured, asked, audit_all
+from attnaudit.research.reproduction.audit_models import AuditedModel, AuditRequest, audit_all, audit_request
 from attnaudit.research.reproduction.corpora import Prepared, corpus, prepare
 from attnaudit.research.reproduction.measured_rows import RowRun, measured_row, row_figures
 from attnaudit.research.reproduction.model_plans import Plan
@@ -24,7 +24,7 @@ from attnaudit.research.reproduction.paper_report import Reproduction, WordVecto
 from attnaudit.research.reproduction.paper_tables import Paper, Result, RowPlan, TablePlan
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.render_reports import render
-from attnaudit.research.reproduction.reproduce_options import Options
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 from attnaudit.research.reproduction.results_file import (
     SCHEMA_VERSION,
     SUFFIX,
@@ -34,10 +34,10 @@ from attnaudit.research.reproduction.results_file import (
     exclusive,
     read_results,
     results_text,
-    write_files,
 )
 from attnaudit.research.reproduction.table_layout import corpora_of, require_declared
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
+from attnaudit.research.study.report_files import write_files
 from attnaudit.run.environment import describe_environment
 
 #: Shows a progress bar under a title, such as "training".
@@ -60,14 +60,14 @@ class FinishedRun:
         seconds: wall-clock seconds of the run.
     """
 
-    options: Options
+    options: ReproductionOptions
     rows: list[RowRun]
     data: dict[str, Prepared]
     created: str
     seconds: float
 
 
-def reproduce(options: Options, *, progress_bar: ProgressBar) -> tuple[Reproduction, list[Path]]:
+def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tuple[Reproduction, list[Path]]:
     """Train and audit what the options select, and write the report.
 
     The rows of earlier runs that are not measured again stay in the report.
@@ -96,7 +96,7 @@ def reproduce(options: Options, *, progress_bar: ProgressBar) -> tuple[Reproduct
     return reports[options.stem], [*written, *pages]
 
 
-def _train_and_audit(options: Options, progress_bar: ProgressBar) -> FinishedRun:
+def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) -> FinishedRun:
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     _earlier_results(options)  # report a file that cannot be added to before hours of training
     corpora = corpora_of(options.paper, embedded=options.data_root is None)
@@ -114,8 +114,8 @@ def _train_and_audit(options: Options, progress_bar: ProgressBar) -> FinishedRun
             models,
             _audits(rows, models, options),
             {name: parts.path("test") for name, parts in data.items()},
-            folder=options.folder / "models",
-            kept=options.folder / "measured",
+            checkpoints=options.folder / "models",
+            results=options.folder / "measured",
             jobs=options.jobs,
             progress=progress,
         )
@@ -166,7 +166,7 @@ def _recorded(vectors: Vectors | None) -> WordVectors | None:
     return WordVectors(name=vectors.name, width=vectors.width, sha256=vectors.sha256)
 
 
-def _earlier_results(options: Options) -> Results | None:
+def _earlier_results(options: ReproductionOptions) -> Results | None:
     """The results that this run adds to.
 
     Raises:
@@ -187,7 +187,7 @@ def _earlier_results(options: Options) -> Results | None:
     return earlier
 
 
-def _tables(options: Options) -> list[TablePlan]:
+def _tables(options: ReproductionOptions) -> list[TablePlan]:
     known = {table.name: table for table in options.paper.tables}
     for name in options.tables:
         if name not in known:
@@ -195,7 +195,7 @@ def _tables(options: Options) -> list[TablePlan]:
     return [table for table in options.paper.tables if not options.tables or table.name in options.tables]
 
 
-def _rows(table: TablePlan, corpora: Sequence[str], options: Options) -> list[RowRun]:
+def _rows(table: TablePlan, corpora: Sequence[str], options: ReproductionOptions) -> list[RowRun]:
     rows = []
     for plan in table.rows(corpora):
         if options.only and not any(fnmatch.fnmatchcase(plan.name, pattern) for pattern in options.only):
@@ -205,13 +205,13 @@ def _rows(table: TablePlan, corpora: Sequence[str], options: Options) -> list[Ro
     return rows
 
 
-def _seeds(plan: RowPlan, options: Options) -> int:
+def _seeds(plan: RowPlan, options: ReproductionOptions) -> int:
     if plan.once:
         return 1
     return QUICK_SEEDS if options.quick else options.seeds
 
 
-def _with_seed(row: RowPlan, seed: int, options: Options) -> dict[str, Plan]:
+def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[str, Plan]:
     plans = {role: plan.with_seed(seed + plan.seed) for role, plan in row.models.items()}
     if options.quick:
         plans = {role: quick(plan) for role, plan in plans.items()}
@@ -228,7 +228,7 @@ def quick(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, architecture=architecture).with_settings(**QUICK_TRAINING)
 
 
-def _prepared(rows: Sequence[RowRun], options: Options) -> dict[str, Prepared]:
+def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str, Prepared]:
     """Prepare every corpus that a row needs. Raises one DataError that names all missing files."""
     names = {plan.corpus for row in rows for roles in row.plans_by_seed for plan in roles.values()}
     prepared, missing = {}, []
@@ -242,7 +242,9 @@ def _prepared(rows: Sequence[RowRun], options: Options) -> dict[str, Prepared]:
     return prepared
 
 
-def _audits(rows: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: Options) -> list[tuple[Plan, Asked]]:
+def _audits(
+    rows: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: ReproductionOptions
+) -> list[tuple[Plan, AuditRequest]]:
     """The audits of each model: the checks of all its rows together, one audit per number of instances."""
     together: dict[tuple[Plan, int | None], tuple[dict[str, object], set[str]]] = {}
     for row in rows:
@@ -257,7 +259,7 @@ def _audits(rows: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options:
                 checks.update({check.id: check for check in audit.checks})
                 tokens.update(audit.tokens)
     return [
-        (plan, asked(list(checks.values()), instances=limit, tokens=sorted(tokens)))  # type: ignore[arg-type]
+        (plan, audit_request(list(checks.values()), instances=limit, token_columns=sorted(tokens)))  # type: ignore[arg-type]
         for (plan, limit), (checks, tokens) in together.items()
     ]
 
@@ -270,11 +272,11 @@ def _smaller(first: int | None, second: int | None) -> int | None:
 def _attach_models(
     rows: Sequence[RowRun],
     models: Mapping[Plan, TrainedPlan],
-    measured: Mapping[tuple[Plan, int | None], Measured],
+    measured: Mapping[tuple[Plan, int | None], AuditedModel],
     failed: Mapping[Plan, str],
 ) -> None:
     """Give each row its trained and audited models, and the reason where a seed failed."""
-    audits: dict[Plan, list[Measured]] = {}
+    audits: dict[Plan, list[AuditedModel]] = {}
     for (plan, _), audit in measured.items():
         audits.setdefault(plan, []).append(audit)
     for row in rows:

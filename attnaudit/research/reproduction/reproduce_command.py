@@ -16,7 +16,7 @@ from attnaudit.processes import processors
 from attnaudit.research.reproduction.papers import PAPERS
 
 if TYPE_CHECKING:
-    from attnaudit.research.reproduction.reproduce_options import Options
+    from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 
 OUT = Path("reproduction")
 #: Folders whose reports `--render` rebuilds where --out is not given: a user's own, and those of a checkout of
@@ -114,12 +114,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(options: argparse.Namespace, jobs: int) -> Options:
+def _settings(options: argparse.Namespace, jobs: int) -> ReproductionOptions:
     from attnaudit.models.word_vectors import Vectors
     from attnaudit.research.reproduction.papers import paper
-    from attnaudit.research.reproduction.reproduce_options import Options
+    from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 
-    return Options(
+    return ReproductionOptions(
         paper=paper(options.paper),
         out=options.out or OUT,
         command=_command(options),

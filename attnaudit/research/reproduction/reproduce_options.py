@@ -11,7 +11,7 @@ from attnaudit.research.reproduction.paper_tables import Paper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ReproductionOptions:
     """What a run measures, and where it writes.
 
     Attributes:

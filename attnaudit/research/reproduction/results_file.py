@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.errors import AuditError, ReportError
-from attnaudit.processes import replace_file
 from attnaudit.records import Environment, Record
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.paper_report import Provenance, WordVectors
+from attnaudit.research.study.report_files import not_writable
 
 #: Raise it when the meaning of the file changes.
 SCHEMA_VERSION = 2
@@ -161,23 +161,6 @@ def read_results(path: Path) -> Results | None:
     )
 
 
-def write_files(folder: Path, texts: dict[str, str]) -> list[Path]:
-    """Write files by name, each one completely or not at all.
-
-    Returns:
-        Their paths.
-
-    Raises:
-        ReportError: a file cannot be written.
-    """
-    for name, text in texts.items():
-        try:
-            replace_file(folder / name, text.encode())
-        except OSError as error:
-            raise _unwritable(folder / name, error) from error
-    return [folder / name for name in texts]
-
-
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Keep other runs from writing to the folder meanwhile.
@@ -197,10 +180,6 @@ def exclusive(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK).acquire()
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise not_writable(folder, error) from error
     with lock:
         yield
-
-
-def _unwritable(path: Path, error: OSError) -> ReportError:
-    return ReportError(f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be written.")

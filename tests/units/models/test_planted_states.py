@@ -18,8 +18,15 @@ from attnaudit.models import checkpoint_folder
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE, PlantedEncoder
 from attnaudit.models.pooled_classifier import EVIDENCE, LABEL, Architecture, Planted, PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
-from attnaudit.research.planted.construction import by_construction, by_state, no_bias, related, silence, unrelated
-from attnaudit.research.planted.truth import neutral_effect
+from attnaudit.research.planted.construction import (
+    planted_contributions,
+    remove_biases,
+    score_evidence_correlation,
+    silence_evidence,
+    state_contributions,
+    uncorrelated_objective,
+)
+from attnaudit.research.planted.verify_label import neutral_effect
 
 VOCABULARY = Vocabulary(["<pad>", "<unk>", "<sos>", "<eos>", *"abcdefgh"])
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(["a b c d e", "h g", "c", "f f a b", "d e z a"])]
@@ -48,7 +55,7 @@ def model(evidence: str, label: str, encoder: str = "average", projection: str =
         made.decoder.weight.zero_()
         made.decoder.weight[0, OWN], made.decoder.weight[0, TEXT_EVIDENCE] = 1.5, 0.7
         made.decoder.bias.zero_()
-    silence(made)
+    silence_evidence(made)
     return made.eval().double()
 
 
@@ -70,7 +77,7 @@ def test_contributions_are_the_logit_and_what_removing_evidence_takes_from_it(pa
     wrapped = adapter(made)
     inputs = wrapped.collate(INSTANCES)
     traced = made.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
-    contributions = by_construction(made, VOCABULARY, traced) * traced.real
+    contributions = planted_contributions(made, VOCABULARY, traced) * traced.real
     torch.testing.assert_close(contributions.sum(dim=1), traced.logits[:, 0])
     torch.testing.assert_close(neutral_effect(wrapped, INSTANCES), contributions)
     assert contributions[traced.real].abs().max() > 0.01
@@ -91,12 +98,14 @@ def test_a_context_free_classifier_without_bias_has_contributions_too(encoder: s
     )
     with torch.no_grad():
         made.embedding.weight[1:].normal_()
-    no_bias(made)
+    remove_biases(made)
     made.eval().double()
     wrapped = adapter(made)
     inputs = wrapped.collate(INSTANCES)
     traced = made.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
-    torch.testing.assert_close(neutral_effect(wrapped, INSTANCES), by_state(made, VOCABULARY, traced) * traced.real)
+    torch.testing.assert_close(
+        neutral_effect(wrapped, INSTANCES), state_contributions(made, VOCABULARY, traced) * traced.real
+    )
 
 
 @pytest.mark.parametrize(("label", "place"), [("first", 1), ("last", -2)])
@@ -124,7 +133,7 @@ def test_evidence_of_one_magnitude_is_the_sign_of_free_evidence() -> None:
 
 def test_silent_words_stay_silent_in_training() -> None:
     made = model("free", "everywhere").float().train()
-    silence(made, own=torch.tensor([entry in "ab" for entry in VOCABULARY.entries]))
+    silence_evidence(made, own=torch.tensor([entry in "ab" for entry in VOCABULARY.entries]))
     optimizer = torch.optim.Adam(made.parameters(), lr=0.1)
     inputs = adapter(made).collate(INSTANCES)
     for _ in range(3):
@@ -151,8 +160,8 @@ def test_related_is_the_squared_mean_correlation_of_scores_and_ranks() -> None:
         ranks = evidence[row][real].argsort().argsort().double()
         correlations.append(torch.corrcoef(torch.stack([traced.hidden[row, real, 0], ranks]))[0, 1])
     expected = torch.stack(correlations).mean().square()
-    torch.testing.assert_close(related(made, traced, traced.real), expected)
-    loss = unrelated(made, traced, torch.zeros(2), torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(score_evidence_correlation(made, traced, traced.real), expected)
+    loss = uncorrelated_objective(made, traced, torch.zeros(2), torch.tensor(1.0, dtype=torch.float64))
     torch.testing.assert_close(loss, 1 + 10 * expected)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.grids import (
     grid_chart,
     grid_means,
@@ -29,8 +29,8 @@ ROW = RowPlan(name="sst/bilstm", title="SST, BiLSTM", corpus="sst")
 
 
 def result(values: list[float | None]) -> Result:
-    audit = Measured(
-        asked={},
+    audit = AuditedModel(
+        fingerprints={},
         checks=[],
         skipped={},
         instances=len(values),

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.research.reproduction.audit_models import asked, audit_all
+from attnaudit.research.reproduction.audit_models import audit_all, audit_request
 from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared
 from attnaudit.research.reproduction.model_plans import PLAIN, Plan
 from attnaudit.research.reproduction.paper_report import Reproduction
@@ -86,9 +86,12 @@ def made(table: TablePlan, row: RowPlan, small: tuple[Path, Prepared]) -> Models
     models, failed = train_all(list(plans.values()), {EMBEDDED: prepared}, folder / "models")
     assert not failed
     (audit,) = table.audits
-    wanted = [(one, asked(audit.checks, instances=None, tokens=audit.tokens)) for one in dict.fromkeys(plans.values())]
+    wanted = [
+        (one, audit_request(audit.checks, instances=None, token_columns=audit.tokens))
+        for one in dict.fromkeys(plans.values())
+    ]
     where = {EMBEDDED: prepared.path("test")}
-    measured, failed = audit_all(models, wanted, where, folder=folder / "models", kept=folder / "measured")
+    measured, failed = audit_all(models, wanted, where, checkpoints=folder / "models", results=folder / "measured")
     assert not failed
     return {role: Result(trained=models[one], audits=(measured[one, None],)) for role, one in plans.items()}
 

@@ -10,7 +10,7 @@ import pytest
 from attnaudit.errors import ReportError
 from attnaudit.research.reproduction.remedies_file import Remedy, first_of_each_option, read_remedies, remedies_text
 from attnaudit.research.reproduction.render_reports import remedies_of
-from attnaudit.research.validation.validate import Options, validate
+from attnaudit.research.validation.validate import ValidationOptions, validate
 from tests.units.research.reproduction.synthetic_reports import reproduction
 from tests.units.research.reproduction.test_jain_wallace import VECTORS
 
@@ -54,6 +54,6 @@ def test_remedies_measured_with_word_vectors_on_the_papers_corpora_come_first() 
 def test_a_file_that_is_missing_or_holds_something_else_stops_a_validation_before_it_measures(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"paper": "meister"}', encoding="utf-8")
     for name, problem in (("nothing", "cannot be read"), ("other", "is not a list of remedies")):
-        options = Options(population=tmp_path, out=tmp_path, remedies=[tmp_path / f"{name}.json"])
+        options = ValidationOptions(population=tmp_path, out=tmp_path, remedies=[tmp_path / f"{name}.json"])
         with pytest.raises(ReportError, match=rf"{name}\.json: {problem}.*`attnaudit reproduce` writes"):
             validate(options)

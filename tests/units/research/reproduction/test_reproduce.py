@@ -26,7 +26,7 @@ from attnaudit.research.reproduction.paper_tables import (
     accuracy,
     value_of,
 )
-from attnaudit.research.reproduction.reproduce_options import Options
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 from attnaudit.research.reproduction.results_file import exclusive
 from tests.units.research.reproduction.small_corpus import data, plan
 
@@ -87,7 +87,7 @@ def run(
     progress_bar: reproduce.ProgressBar = silent,
     vectors: Vectors | None = None,
 ) -> Reproduction:
-    options = Options(
+    options = ReproductionOptions(
         paper=PAPER,
         out=tmp_path,
         command=f"only {' '.join(only)}",
@@ -206,7 +206,7 @@ def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: pytest
     ]
     lacking = TablePlan(name="t", title="t", source="", rows=lambda _: lacking_rows, quantities=(), audits=())
     paper = Paper(name="p", title="p", citation="", corpora=("sst", "imdb"), tables=(lacking,))
-    options = Options(paper=paper, out=tmp_path, command="", data_root=tmp_path)
+    options = ReproductionOptions(paper=paper, out=tmp_path, command="", data_root=tmp_path)
     with pytest.raises(AuditError) as caught:
         reproduce.reproduce(options, progress_bar=silent)
     assert "sst_binary_jain_wallace.parquet" in str(caught.value)

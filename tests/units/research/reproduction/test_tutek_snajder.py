@@ -10,7 +10,7 @@ import pytest
 from attnaudit.checks import UniformFragility, load_policy
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import Score
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.paper_report import Reproduction, Row, WordVectors
@@ -80,17 +80,17 @@ def test_an_adversary_is_trained_against_its_own_form() -> None:
     assert twin.base == models["mlm"]
 
 
-def measured(labels: list[int], predicted: list[int], alone: list[list[float | None]]) -> Measured:
+def measured(labels: list[int], predicted: list[int], alone: list[list[float | None]]) -> AuditedModel:
     n = len(labels)
-    return Measured(
-        asked={}, checks=[], skipped={}, instances=n, seconds=0.0, cpu_seconds=0.0, classes=["no", "yes"],
+    return AuditedModel(
+        fingerprints={}, checks=[], skipped={}, instances=n, seconds=0.0, cpu_seconds=0.0, classes=["no", "yes"],
         ids=[str(i) for i in range(n)], labels=labels, predicted=predicted, probabilities=[[0.2, 0.8]] * n,
         scalars={"token_probability": [x[0] for x in alone]},
         tokens=[["word"] * len(x) for x in alone], per_token={"token_probability.alone": alone},
     )  # fmt: skip
 
 
-def result(one: RowPlan, role: str, audit: Measured) -> Result:
+def result(one: RowPlan, role: str, audit: AuditedModel) -> Result:
     score = Score(accuracy=1.0, f1=1.0, n=audit.instances)
     trained = TrainedPlan(
         key="", folder="", plan=one.models[role], dev=score, test=score, chosen=1, seconds=0.0, cpu_seconds=0.0

@@ -23,7 +23,7 @@ from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Result, f1
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.papers.wiegreffe_pinter import LAMBDA, OTHERS, PAPER, SEEDS, base, twin
-from attnaudit.research.reproduction.reproduce_options import Options
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 from tests.units.research.reproduction.synthetic_reports import reproduction, row
 from tests.units.research.reproduction.test_compare_models import measured, result
 
@@ -92,7 +92,7 @@ def silent(_what: str):  # type: ignore[no-untyped-def]
 def test_a_quick_run_fills_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "QUICK_TRAINING", {"epochs": 1, "learning_rate": 0.01, "batch_size": 200})
     monkeypatch.setattr(reproduce, "QUICK_SIZES", {"embedding_size": 4, "hidden_size": 2, "attention_size": 4})
-    options = Options(paper=PAPER, out=tmp_path, command="", quick=True, instances=12)
+    options = ReproductionOptions(paper=PAPER, out=tmp_path, command="", quick=True, instances=12)
     found, _ = reproduce.reproduce(options, progress_bar=silent)
     for table in found.tables:
         (only,) = table.rows

@@ -1,4 +1,4 @@
-"""Margins in standard errors, and what gates say together."""
+"""Margins in standard errors, and the outcome of several gates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attnaudit.research.validation.scoring import Gate, bound, margin, oriented, score
 from tests.strategies import directions
-from tests.units.research.validation.planted_scores import judged, record
+from tests.units.research.validation.synthetic_scores import judged, record
 
 USED = Gate(check="use", question="used", direction="at_least", threshold=0.3)
 POINTS = Gate(check="point", question="points", direction="at_most", threshold=0.5)

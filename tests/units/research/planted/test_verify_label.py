@@ -1,4 +1,4 @@
-"""The bars of a label: what is measured, and what is said of a model that misses one."""
+"""The requirements of a label: what is measured, and which reason a model gets that does not meet one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import pytest
 import torch
 
 from attnaudit.data.movie_reviews import split
-from attnaudit.research.planted.kinds import Kind, Recipe, Task, kinds, opposed_words
-from attnaudit.research.planted.truth import Truth, _ordered_alike, _Rows, missed
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, class_words, kinds
+from attnaudit.research.planted.verify_label import (
+    LabelEvidence,
+    _BatchEvidence,
+    _same_order_share,
+    unmet_requirements,
+)
 
 
-def kind(truth: str, *, share: bool = False) -> Kind:
-    def none(_task: Task) -> Recipe:
+def kind(truth: str, *, needs_bypass: bool = False) -> Kind:
+    def none(_inputs: TrainingInputs) -> Recipe:
         raise NotImplementedError
 
-    return Kind(name="made", truth=truth, words="", recipe=none, needs_share=share)
+    return Kind(name="synthetic", truth=truth, description="", recipe=none, needs_bypass=needs_bypass)
 
 
-GOOD = Truth(
+GOOD = LabelEvidence(
     rank_agreement=0.95,
     effect_agreement=0.94,
     defined=1.0,
@@ -26,14 +31,14 @@ GOOD = Truth(
     accuracy=0.8,
     reference_accuracy=None,
     bypass_share=None,
-    reasons=[],
+    unmet=[],
 )
 BAD = msgspec.structs.replace(GOOD, rank_agreement=0.02, effect_agreement=0.01, bypass_share=0.99)
 
 
-def test_a_model_that_reaches_every_bar_keeps_its_label() -> None:
-    assert missed(kind("faithful"), GOOD) == []
-    assert missed(kind("unfaithful", share=True), BAD) == []
+def test_a_model_that_meets_every_requirement_gets_its_label() -> None:
+    assert unmet_requirements(kind("faithful"), GOOD) == []
+    assert unmet_requirements(kind("unfaithful", needs_bypass=True), BAD) == []
 
 
 @pytest.mark.parametrize(
@@ -50,31 +55,31 @@ def test_a_model_that_reaches_every_bar_keeps_its_label() -> None:
         ("unfaithful", {"reference_accuracy": 0.9}, "0.900 without the deception"),
     ],
 )
-def test_every_bar_that_is_missed_is_named(truth: str, changed: dict[str, float | None], says: str) -> None:
-    found = msgspec.structs.replace(GOOD if truth == "faithful" else BAD, **changed)
-    (reason,) = missed(kind(truth, share=truth == "unfaithful"), found)
+def test_every_unmet_requirement_is_named(truth: str, changed: dict[str, float | None], says: str) -> None:
+    evidence = msgspec.structs.replace(GOOD if truth == "faithful" else BAD, **changed)
+    (reason,) = unmet_requirements(kind(truth, needs_bypass=truth == "unfaithful"), evidence)
     assert says in reason
 
 
-def test_a_trend_has_no_bar() -> None:
-    assert missed(kind("trend"), msgspec.structs.replace(GOOD, rank_agreement=None, accuracy=0.1)) == []
+def test_a_trend_has_no_requirement() -> None:
+    assert unmet_requirements(kind("trend"), msgspec.structs.replace(GOOD, rank_agreement=None, accuracy=0.1)) == []
 
 
-def test_pairs_ordered_alike_are_counted_by_hand() -> None:
-    rows = _Rows(
+def test_pairs_in_the_same_order_are_counted_by_hand() -> None:
+    evidence = _BatchEvidence(
         real=torch.tensor([[True, True, True, False], [True, True, False, False]]),
         weights=torch.zeros(2, 4),
-        claimed=torch.tensor([[3.0, 2.0, 1.0, 9.0], [1.0, 1.0, 0.0, 0.0]]),
+        contribution=torch.tensor([[3.0, 2.0, 1.0, 9.0], [1.0, 1.0, 0.0, 0.0]]),
         effect=torch.tensor([[3.0, 1.0, 1.0, 0.0], [1.0, 2.0, 0.0, 0.0]]),
         own=torch.zeros(2),
         text=torch.zeros(2),
     )
-    found = _ordered_alike(rows)
+    found = _same_order_share(evidence)
     assert found[0].item() == pytest.approx((1 + 1 + 0.5) / 3)
     assert found[1].isnan()
 
 
-def test_every_kind_says_what_it_is() -> None:
+def test_every_kind_has_a_truth_a_half_and_a_description() -> None:
     found = kinds()
     truths = {truth: [one.name for one in found.values() if one.truth == truth] for truth in ("faithful", "unfaithful")}
     assert len(truths["faithful"]) >= 4
@@ -82,11 +87,11 @@ def test_every_kind_says_what_it_is() -> None:
     assert {"plain", "tying", "residual", "uniform", "frozen_random", "twin"} <= {
         one.name for one in found.values() if one.truth == "trend"
     }
-    assert all(one.words and one.half in ("split", "held_out") for one in found.values())
+    assert all(one.description and one.half in ("split", "held_out") for one in found.values())
 
 
-def test_words_that_go_with_a_class_are_dealt_to_cues_and_decoys() -> None:
-    cues, decoys = opposed_words(split("train"))
+def test_words_that_go_with_a_class_become_cues_and_decoys() -> None:
+    cues, decoys = class_words(split("train"))
     assert not cues & decoys
     assert abs(len(cues) - len(decoys)) <= 1
     assert "bad" in cues | decoys
