@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch, probabilities
+from attnaudit.engine.batch import Batch
+from attnaudit.engine.clean_pass import probabilities
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.metrics import jensen_shannon, kendall_tau_b, total_variation
@@ -86,9 +87,9 @@ def _passes(
         [instances[i] for i in places],  # type: ignore[misc]
         places,
         seed=0,
-        gradients=gradients,
+        keep_graph=gradients,
         budget=BATCH_TOKENS,
-        counts=Counter(),
+        pass_counts=Counter(),
     )
     return AttentionView(batch)
 
@@ -118,7 +119,7 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
         take = max(1, BATCH_TOKENS // int(stored.lengths[order[-1]]))
         places, order = order[-take:], order[:-take]
         view = _passes(adapter, found.instances, places)
-        raw = (view.gradient_detached[0] * view.embeddings["text"].detach()).sum(-1).abs()
+        raw = (view.gradient_attention_detached[0] * view.embeddings["text"].detach()).sum(-1).abs()
         shares = (raw / (raw * view.inputs.mask["text"]).sum(1, keepdim=True)).numpy()
         outputs = view.probabilities[:, 1].numpy()
         weights = view.token_scores.numpy()

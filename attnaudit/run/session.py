@@ -141,7 +141,8 @@ class AuditSession:
     def _measure(self, model: str, data: str) -> Measurements:
         """Measure a pair, after a quick test of the adapter, and write its part."""
         from attnaudit.data import label_indices
-        from attnaudit.engine.measuring import measure, refusals, refuse_unauditable
+        from attnaudit.engine.measuring import measure
+        from attnaudit.engine.planning import refusals, refuse_unauditable
 
         dataset, full_sha256 = self._dataset(data)
         self._prepare_torch()

@@ -204,11 +204,11 @@ def _substitution(rival: Rival, subject: Subject, texts: list[list[int]]) -> Com
                 [instances[i] for i in places],
                 places,
                 seed=0,
-                gradients=False,
+                keep_graph=False,
                 budget=budget,
-                counts=counts,
+                pass_counts=counts,
             )
-            change = (batch.probabilities[:, None, 1] - batch.substituted[..., 1]).numpy()
+            change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).numpy()
             for row, i in enumerate(places):
                 found[i] = change[row, 1 : len(texts[i]) - 1]
         return found

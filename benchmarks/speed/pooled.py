@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from attnaudit.engine.batch import Batch
+from attnaudit.engine.declared_measures import MeasureDeclaration
 from attnaudit.engine.measuring import BATCH_TOKENS, measure
-from attnaudit.measures.adversarial_attention import Adversarial
-from attnaudit.measures.replaced_attention import PERMUTATIONS, Permutation
+from attnaudit.measures.adversarial_attention import adversarial
+from attnaudit.measures.replaced_attention import PERMUTATIONS, permutation
 from attnaudit.metrics import jensen_shannon
 from attnaudit.seeding import keyed_generator
 from benchmarks.speed import plain as rivals
@@ -64,7 +65,7 @@ class Pooled:
         theirs: Callable[[], Any],
         difference: Callable[[Any, Any], float],
         tolerance: float = 1e-5,
-        measure_alone: type | None = None,
+        measure_alone: MeasureDeclaration | None = None,
         **more: Any,
     ) -> Comparison:
         """measure_alone: only what that measure computes counts, not the forward pass that both sides start from."""
@@ -73,7 +74,7 @@ class Pooled:
         def ours() -> Found:
             if measure_alone is None or clock is None:
                 return audited(subject, *needs)
-            with mock.patch.object(measure_alone, "compute", clock.around(measure_alone.compute)):
+            with mock.patch.object(measure_alone, "body", clock.around(measure_alone.body)):
                 return audited(subject, *needs)
 
         def counted() -> Any:
@@ -154,7 +155,7 @@ class Pooled:
             ("permutation",),
             lambda: rivals.permutations(self.plain, held, PERMUTATIONS, rivals.shuffles(held, PERMUTATIONS)),
             apart,
-            measure_alone=Permutation,
+            measure_alone=permutation,
             note="without the shared forward pass",
         )
         alone = [
@@ -175,7 +176,7 @@ class Pooled:
             ("permutation",),
             lambda: rivals.permutations(self.plain, alone, PERMUTATIONS, rivals.shuffles(alone, PERMUTATIONS)),
             apart,
-            measure_alone=Permutation,
+            measure_alone=permutation,
             target=20.0,
             note="without the shared forward pass",
         )
@@ -205,7 +206,7 @@ class Pooled:
             lambda: rivals.search(self.plain, held, self.steps),
             above,
             tolerance=1e-6,
-            measure_alone=Adversarial,
+            measure_alone=adversarial,
             target=100.0,
             note="without the shared forward pass; the difference is how far any feasible search is above the optimum",
         )
@@ -253,11 +254,11 @@ class Pooled:
                     [instances[i] for i in places],
                     places,
                     seed=0,
-                    gradients=False,
+                    keep_graph=False,
                     budget=BATCH_TOKENS["cpu"],
-                    counts=counts,
+                    pass_counts=counts,
                 )
-                change = (batch.probabilities[:, None, 1] - batch.substituted[..., 1]).numpy()
+                change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).numpy()
                 for row, i in enumerate(places):
                     found[i] = change[row, 1 : len(texts[i]) - 1]
             return found

@@ -36,7 +36,7 @@ def batch(model: PooledAttentionAdapter, texts: list[str], budget: int, **option
         model,
         instances,
         range(len(texts)),
-        **{"seed": 0, "gradients": False, "budget": budget, "counts": Counter(), **options},
+        **{"seed": 0, "keep_graph": False, "budget": budget, "pass_counts": Counter(), **options},
     )
 
 
@@ -45,18 +45,20 @@ def deletion_agrees(
 ) -> tuple[Batch, Batch]:
     """Asserts that shared states give the numbers of encoding every shorter text again -> the batches, run."""
     found, expected = batch(fast, texts, budget), batch(slow, texts, budget)
-    torch.testing.assert_close(found.deleted, expected.deleted, rtol=0, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(
+        found.leave_one_out("deletion"), expected.leave_one_out("deletion"), rtol=0, atol=1e-6, equal_nan=True
+    )
     generator = torch.Generator().manual_seed(len(texts))
     rows = torch.randint(0, len(texts), (12,), generator=generator)
     keep = torch.rand(12, found.real.shape[1], generator=generator) < 0.5
     torch.testing.assert_close(
-        found.erased(rows, keep, "deletion"),
-        expected.erased(rows, keep, "deletion"),
+        found.erase(rows, keep, "deletion"),
+        expected.erase(rows, keep, "deletion"),
         rtol=0,
         atol=1e-6,
         equal_nan=True,
     )
-    assert expected.counts["logits_without"] == 0
+    assert expected.pass_counts["logits_without"] == 0
     if any(len(text.split()) > 1 for text in texts):
-        assert found.counts["logits_without"] > 0
+        assert found.pass_counts["logits_without"] > 0
     return found, expected

@@ -123,7 +123,7 @@ def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, texts: lis
     fast, slow = pair(**ends)
     found, _ = deletion_agrees(fast, slow, texts, budget)
     if any(len(text.split()) > 1 for text in texts):
-        assert found.counts["forward"] == 2
+        assert found.pass_counts["forward"] == 2
 
 
 def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(recurrent_encoders, "states_without", watched)
     found = batch(pair()[0], ["good " * 50, "bad " * 49, "a " * 20], 20)
-    assert not found.deleted[found.real].isnan().any()
+    assert not found.leave_one_out("deletion")[found.real].isnan().any()
     assert len(sizes) > 10
     assert max(sizes) <= 8 * 20
 
@@ -147,12 +147,12 @@ def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.Mo
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), budget=st.sampled_from([1, 4, 4096]))
 def test_influence_gives_the_numbers_of_backward_passes(tokenizer: str, texts: list[str], budget: int) -> None:
     fast, slow = pair(**({} if tokenizer == "plain" else {"tokenize": tokenize_with_ends}))
-    found, expected = (AttentionView(batch(model, texts, budget, gradients=True)) for model in (fast, slow))
+    found, expected = (AttentionView(batch(model, texts, budget, keep_graph=True)) for model in (fast, slow))
     for p in range(found.real.shape[1]):
         here = found.real[:, p]
         torch.testing.assert_close(found.influence(p)[here], expected.influence(p)[here], rtol=1e-5, atol=1e-8)
-    assert found.counts["backward"] == 0
-    assert 0 < found.counts["influence"] <= expected.counts["backward"]
+    assert found.pass_counts["backward"] == 0
+    assert 0 < found.pass_counts["influence"] <= expected.pass_counts["backward"]
 
 
 def test_the_suite_tries_what_is_shared() -> None:
