@@ -13,7 +13,7 @@ from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.compare_models import jsd_between, jsd_by_text, tvd_between, tvd_by_text
 from attnaudit.research.reproduction.paper_tables import Result
 from attnaudit.research.reproduction.train_models import TrainedPlan
-from tests.units.research.reproduction.small import plan
+from tests.units.research.reproduction.small_corpus import plan
 
 LENGTHS = (2, 5, 1, 9)
 

@@ -19,7 +19,7 @@ from attnaudit.research.reproduction import train_models
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, architecture, jain_wallace
 from attnaudit.research.reproduction.papers.tutek_snajder_models import plan as tutek_snajder
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 
 def train(tmp_path: Path, *plans: Plan) -> tuple[dict[Plan, train_models.TrainedPlan], dict[Plan, str]]:

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import msgspec
-import pytest
-
-from attnaudit.errors import ReportError
 from attnaudit.records import Chart, Series
-from attnaudit.research.reproduction import reproduction_pages, reproduction_wording
+from attnaudit.research.reproduction import paper_pages
+from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
 from attnaudit.research.reproduction.paper_figures import draw
-from attnaudit.research.reproduction.reproduction_records import (
-    SCHEMA_VERSION,
-    Figure,
-    Line,
-    Made,
-    Reproduction,
-    Rival,
-    Row,
-    Table,
-    Violin,
-    Violins,
-)
-from attnaudit.research.reproduction.reproduction_terminal import summary
+from attnaudit.research.reproduction.paper_report import Line, Provenance, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_summary import summary
+from attnaudit.research.reproduction.paper_wording import cells
 from attnaudit.run.environment import describe_environment
 
-MADE = Made(
+PROVENANCE = Provenance(
     command="attnaudit reproduce made-up",
     created="2026-01-01T00:00:00Z",
     attnaudit="0",
     seeds=[0, 1],
     instances=500,
     training_seconds=61.0,
-    training_cpu_seconds=60.0,
     audit_seconds=5.0,
-    audit_cpu_seconds=4.0,
-    quick=False,
 )
 
 
@@ -70,7 +52,7 @@ def figures() -> list[Figure]:
             row="a",
             title="Rival",
             caption="c",
-            rival=Rival(
+            counterfactual=Counterfactual(
                 instance="i",
                 tokens=["<b>waste", "was"],
                 predicted="no",
@@ -96,16 +78,14 @@ def reproduction(*, quick: bool = False) -> Reproduction:
             line("half", paper=None, values=[0.5, None]),
         ],
         notes=("a note",),
-        made=MADE,
+        provenance=PROVENANCE,
     )
     absent = Row(name="b", title="B", corpus="sst", lines=[], missing="not run here")
     return Reproduction(
-        schema_version=SCHEMA_VERSION,
         paper="made-up",
         title="A paper",
         citation="Nobody 2026.",
         quick=quick,
-        command="c",
         created="2026-01-01T00:00:00Z",
         attnaudit="0",
         seconds=1.0,
@@ -127,14 +107,14 @@ def reproduction(*, quick: bool = False) -> Reproduction:
 
 def test_a_line_says_paper_ours_difference_and_n() -> None:
     tau, flat, half = reproduction().tables[0].rows[0].lines
-    assert reproduction_wording.cells(tau) == ("tau", "0.351", "0.310 ± 0.012", "−0.041", "40")
-    assert reproduction_wording.cells(flat) == ("flat", "0.200", "undefined", "—", "0")
-    assert reproduction_wording.cells(half) == ("half", "—", "0.500 (1 of 2 seeds undefined)", "—", "40")
+    assert cells(tau) == ("tau", "0.351", "0.310 ± 0.012", "−0.041", "40")
+    assert cells(flat) == ("flat", "0.200", "undefined", "—", "0")
+    assert cells(half) == ("half", "—", "0.500 (1 of 2 seeds undefined)", "—", "40")
 
 
 def test_every_output_shows_the_same_and_the_deviations() -> None:
     one = reproduction()
-    for text in (summary(one, width=100), reproduction_pages.markdown(one), reproduction_pages.html(one)):
+    for text in (summary(one, width=100), paper_pages.markdown(one), paper_pages.html(one)):
         for expected in ("0.351", "0.310 ± 0.012", "−0.041", "undefined", "not run here", "Embeddings are random."):
             assert expected in text
         assert "2 seeds; at most 500 test texts; training 1 min 01 s, audit 5.0 s" in " ".join(text.split())
@@ -143,12 +123,12 @@ def test_every_output_shows_the_same_and_the_deviations() -> None:
 
 def test_quick_is_marked_on_every_output() -> None:
     one = reproduction(quick=True)
-    for text in (summary(one, width=80), reproduction_pages.markdown(one), reproduction_pages.html(one)):
+    for text in (summary(one, width=80), paper_pages.markdown(one), paper_pages.html(one)):
         assert "QUICK: not a reproduction" in text
 
 
 def test_the_page_is_escaped_whole_and_draws_every_figure() -> None:
-    page = reproduction_pages.html(reproduction())
+    page = paper_pages.html(reproduction())
     assert "<i>BiLSTM" not in page
     assert "<b>waste" not in page
     assert "6,355 train" in page
@@ -164,17 +144,3 @@ def test_a_violin_lies_on_its_side_of_the_line() -> None:
     heights = [float(point.split()[1]) for point in half.text.strip("MZ").split("L")]
     assert max(heights) == heights[0] == heights[-1]  # the upper half: nothing below its line
     assert min(heights) < heights[0]
-
-
-def test_the_json_is_read_back(tmp_path: Path) -> None:
-    one = reproduction()
-    written = reproduction_pages.write(one, tmp_path / "papers", "made-up")
-    assert [path.name for path in written] == ["made-up.json", "made-up.md", "made-up.html", "claims.md"]
-    assert reproduction_pages.read_if_there(written[0]) == one
-    assert reproduction_pages.read_if_there(tmp_path / "none.json") is None
-    written[0].write_bytes(b"{}")
-    with pytest.raises(ReportError, match="not a reproduction"):
-        reproduction_pages.read_if_there(written[0])
-    written[0].write_bytes(msgspec.json.encode(msgspec.structs.replace(one, schema_version=0)))
-    with pytest.raises(ReportError, match="schema version 0"):
-        reproduction_pages.read_if_there(written[0])
