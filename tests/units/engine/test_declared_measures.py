@@ -119,7 +119,7 @@ def test_an_optional_capability_is_reported_to_the_measure() -> None:
 
 def test_an_unknown_capability_is_named() -> None:
     measure("some_measure", capabilities=["deletoin"])(constant)
-    with pytest.raises(CheckError, match="'some_measure' names an unknown capability 'deletoin'. Did you mean 'delet"):
+    with pytest.raises(CheckError, match=r"'some_measure' names an unknown capability 'deletoin'. Did you mean 'delet"):
         resolve(["some_measure"])
 
 
