@@ -130,7 +130,7 @@ def _settings(options: argparse.Namespace, jobs: int) -> ReproductionOptions:
         instances=options.max_instances,
         jobs=jobs,
         quick=options.quick,
-        vectors=None if options.vectors is None else Vectors.of(options.vectors),
+        vectors=None if options.vectors is None else Vectors.from_file(options.vectors),
     )
 
 

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -135,6 +136,10 @@ def measurements_of(model: str, data: str) -> Measurements:
     )
 
 
+def write_selected(run: Run, worker: str) -> None:
+    run.folder().write_selected(CASES, worker=worker)
+
+
 def measure_record(worker: str, model: str, data: str) -> MeasureRecord:
     return MeasureRecord(
         model=model,
@@ -171,7 +176,11 @@ class RunFolderMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "root"):
-            shutil.rmtree(self.root)
+            try:
+                if self.expected.selected_by:
+                    self.finish()
+            finally:
+                shutil.rmtree(self.root)
 
     def apply(self, event: Event, log: list[Event]) -> None:
         """Do something, and remember it for the same run with its events in another order."""
@@ -181,17 +190,19 @@ class RunFolderMachine(RuleBasedStateMachine):
     def is_alive(self, worker: str) -> bool:
         return worker in self.expected.selected_by and worker not in self.expected.dead
 
-    @rule(worker=workers)
-    def select(self, worker: str) -> None:
-        if worker not in self.expected.selected_by:
-            self.expected.selected_by.add(worker)
-            self.apply(lambda run: run.folder().write_selected(CASES, worker=worker), self.selections)
+    @rule(several=st.lists(workers, min_size=1, unique=True))
+    def select(self, several: list[str]) -> None:
+        for worker in several:
+            if worker not in self.expected.selected_by:
+                self.expected.selected_by.add(worker)
+                self.apply(partial(write_selected, worker=worker), self.selections)
 
-    @rule(worker=workers, pair=pairs)
-    def measure(self, worker: str, pair: tuple[str, str]) -> None:
-        if self.is_alive(worker) and (pair, worker) not in self.expected.parts:
-            self.expected.parts.add((pair, worker))
-            self.apply(lambda run: run.write_part(worker, pair), self.parts)
+    @rule(several=st.lists(st.tuples(pairs, workers), min_size=1, unique=True))
+    def measure(self, several: list[tuple[tuple[str, str], str]]) -> None:
+        for pair, worker in several:
+            if self.is_alive(worker) and (pair, worker) not in self.expected.parts:
+                self.expected.parts.add((pair, worker))
+                self.apply(partial(Run.write_part, worker=worker, pair=pair), self.parts)
 
     @rule(worker=workers, pair=pairs, case=cases, during=st.sampled_from(["nothing", "numbers", "description"]))
     def crash(self, worker: str, pair: tuple[str, str], case: SelectedCase, during: str) -> None:
@@ -200,7 +211,7 @@ class RunFolderMachine(RuleBasedStateMachine):
             return
         self.expected.dead.add(worker)
         if during != "nothing":
-            self.apply(lambda run: die_while_writing(run, worker, pair, during), self.parts)
+            self.apply(partial(die_while_writing, worker=worker, pair=pair, during=during), self.parts)
         reason = f"worker '{worker}' crashed while running '{case.test}'"
         self.report(case, when="???", outcome="failed", reason=reason)
         self.expected.failures[case.test] = reason
@@ -217,13 +228,14 @@ class RunFolderMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self.expected.selected_by)
-    @rule(case=cases, value=st.floats(-1, 1), rerun=st.booleans())
-    def judge(self, case: SelectedCase, value: float, rerun: bool) -> None:
-        """A case reports its verdict, perhaps after a first try that pytest-rerunfailures does not count."""
-        if rerun:
-            self.report(case, value=-value, when="call", outcome="rerun", reason="")
-        self.report(case, value=value, when="call", outcome="failed", reason="below its threshold")
-        self.expected.failures[case.test] = "below its threshold"
+    @rule(several=st.lists(cases, min_size=1, unique=True), value=st.floats(-1, 1), rerun=st.booleans())
+    def judge(self, several: list[SelectedCase], value: float, rerun: bool) -> None:
+        """Cases report their verdicts, perhaps after a first try that pytest-rerunfailures runs again."""
+        for case in several:
+            if rerun:
+                self.report(case, value=-value, when="call", outcome="rerun", reason="")
+            self.report(case, value=value, when="call", outcome="failed", reason="below its threshold")
+            self.expected.failures[case.test] = "below its threshold"
 
     @precondition(lambda self: self.expected.selected_by)
     @rule(case=cases, kind=st.sampled_from(["skipped", "error", "silent"]))

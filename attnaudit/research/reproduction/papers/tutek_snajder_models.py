@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from attnaudit.formatting import plural
-from attnaudit.models.training import Settings
+from attnaudit.models.training_job import Settings
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import Plan, architecture
 from attnaudit.research.reproduction.paper_tables import MODEL, RowPlan

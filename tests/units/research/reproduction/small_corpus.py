@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from attnaudit.models.pooled_classifier import Architecture
-from attnaudit.models.training import Settings
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.training_job import Settings
 from attnaudit.research.reproduction.corpora import Prepared
 from attnaudit.research.reproduction.model_plans import Plan
 

@@ -166,7 +166,7 @@ def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: 
     random = run(tmp_path, only=("*/one",), tables=("first",), seeds=1)
     path = tmp_path / "made.2d.txt"
     path.write_text("good 1 -1\nbad -1 1\nthe 0 .5\n", encoding="utf-8")
-    vectors = Vectors.of(path)
+    vectors = Vectors.from_file(path)
     found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=vectors)
     assert sorted(one.name for one in (tmp_path / "papers").glob("*.jsonl")) == [
         "synthetic-embedded-made.2d.jsonl",
@@ -181,7 +181,7 @@ def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: 
     assert "# Reproduction of “A paper” with made.2d word vectors\n" in paper_pages.markdown(found)
     path.write_text("good 1 -1\n", encoding="utf-8")
     with pytest.raises(AuditError, match=r"a different file that is also called made\.2d\. Rename .*made\.2d\.txt"):
-        run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=Vectors.of(path))
+        run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=Vectors.from_file(path))
 
 
 def test_equal_plans_are_trained_once_for_all_tables(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import torch
 
 from attnaudit.checks import Agreement, Check, UniformFragility
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.validation import audit_population, candidates, validation_report
 from attnaudit.research.validation.candidate_policy import read_policy

@@ -1,4 +1,4 @@
-"""The comparison itself, on folders made here by a plain rendering of the published forward pass: both attentions."""
+"""The oracle comparison on synthetic folders, written by a plain version of the published forward pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTH, HIDDEN, WORDS = 7, 4, 30
 
 
 class Published(nn.Module):
-    """One instance at a time, no padding."""
+    """The published model, one instance at a time and without padding."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
