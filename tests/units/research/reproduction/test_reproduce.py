@@ -122,7 +122,7 @@ def test_rows_that_are_not_selected_are_not_run_and_earlier_ones_are_kept(tmp_pa
     assert [bool(row.lines) for row in second.tables[0].rows] == [True, True, False]
     assert [bool(row.lines) for row in second.tables[1].rows] == [False, True, False]
     assert second.tables[0].rows[0] == first.tables[0].rows[0]
-    assert "One seed, so no deviation over seeds: two." in second.tables[0].deviations
+    assert "Without a standard deviation, since there is one seed: two." in second.tables[0].deviations
     assert "Provenance up." in second.tables[0].deviations
 
 
