@@ -1,4 +1,4 @@
-"""The table of verdicts at the end of a run, for a terminal."""
+"""The table of verdicts that a run prints at its end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,23 @@ from attnaudit.verdict_text import digits, planned, shown_verdict
 if TYPE_CHECKING:
     from rich.text import Text
 
-NARROWEST = 70
-#: Characters that all columns but the check's name take.
+#: The table is at least this wide, in characters.
+MINIMUM_WIDTH = 70
+#: How many characters all columns but the name of the check take.
 OTHER_COLUMNS = 52
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
+SIGNS = {"at_least": ">=", "at_most": "<="}
 
 
 def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase], *, width: int, color: bool) -> str:
-    """One line per check, grouped by model and data set; readable at 80 columns, plain without `color`."""
+    """Return one line per check, grouped by model and data set, and below them what else explains the verdicts.
+
+    Args:
+        records: the checks of the run.
+        missing: the cases without a verdict.
+        width: the width of the terminal in characters; the table fits 80.
+        color: whether to use the terminal's colours and styles; the text is plain without.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -31,17 +40,17 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     out = StringIO()
     console = Console(
         file=out,
-        width=max(NARROWEST, width),
+        width=max(MINIMUM_WIDTH, width),
         force_terminal=color,
         color_system="standard" if color else None,
         legacy_windows=False,
         highlight=False,
     )
     rows: list[tuple[tuple[str, str], list[Text]]] = [
-        ((r.model, r.data), _row(r, console.width - OTHER_COLUMNS)) for r in records
+        ((record.model, record.data), _row(record, name_width=console.width - OTHER_COLUMNS)) for record in records
     ]
-    rows += [((m.model, m.data), _missing_row(m)) for m in missing]
-    order = list(dict.fromkeys(pair for pair, _ in rows))
+    rows += [((case.model, case.data), _missing_row(case)) for case in missing]
+    order = list(dict.fromkeys(subject for subject, _ in rows))
     rows.sort(key=lambda row: order.index(row[0]))
     for (model, data), group in groupby(rows, key=lambda row: row[0]):
         console.print(Text(f"{model} on {data}", style="bold"))
@@ -55,62 +64,67 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         for _, cells in group:
             table.add_row(*cells)
         console.print(table)
-    for line in _planning(records, several=len(order) > 1):
+    for line in _explanations(records, several=len(order) > 1):
         console.print(Text(line))
     for reason, count in Counter(case.reason for case in missing).items():
-        console.print(Text(f"missing ({count}): {reason}"))
+        console.print(Text(f"missing ({plural(count, 'case')}): {reason}"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _row(record: CheckRecord, room: int) -> list[Text]:
+def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
+    """Return the cells of a check. Its references are below its name."""
     from rich.text import Text
 
-    required, interval = record.requirement, record.interval
-    sign = {"at_least": ">=", "at_most": "<="}
-    name = record.check if record.severity == "gate" else f"{record.check} (report)"
+    limit, interval = record.requirement, record.interval
+    gate = record.severity == "gate"
+    name = record.check if gate else f"{record.check} (informational)"
     references = ", ".join(f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None)
     places = digits(record)
+    bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
-        Text(shown_verdict(record), style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
-        Text.assemble(_broken(name, room), *([("\n" + references, "dim")] if references else [])),
+        Text(shown_verdict(record), style=STYLES[record.verdict] if gate else "dim"),
+        Text.assemble(_break_name(name, name_width), *([("\n" + references, "dim")] if references else [])),
         Text("-" if record.value is None else plain_number(record.value, places)),
-        Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
-        Text(
-            "-"
-            if interval is None
-            else f"[{plain_number(interval.low, places)}, {plain_number(interval.high, places)}]"
-        ),
+        Text("-" if limit is None else f"{SIGNS[limit.direction]} {limit.value:.3g}"),
+        Text("-" if interval is None else f"[{bounds}]"),
         Text(n),
     ]
 
 
-def _planning(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """When a check fails, and what would decide the inconclusive ones."""
-    lines = []
-    gated = max((r.gated for r in records), default=1)
-    levels = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
-    if gated > 1 and len(levels) == 1:
-        lines.append(
-            f"A check fails only if its whole {levels.pop()} interval misses the threshold, because "
-            f"{plural(gated, 'check')} gate this release."
-        )
-    for record in records:
-        if record.planning is not None:
-            case = f" on {record.model}, {record.data}" if several else ""
-            lines.append(f"{record.check}{case}: {planned(record)}")
-    return lines
-
-
-def _broken(name: str, room: int) -> str:
-    """Break a long name into two lines, before the last word at which the first line fits."""
-    if len(name) <= room:
-        return name
-    starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= room]
-    return f"{name[: starts[-1]].rstrip()}\n{name[starts[-1] :]}" if starts else name
-
-
 def _missing_row(case: MissingCase) -> list[Text]:
+    """Return the cells of a case without a verdict."""
     from rich.text import Text
 
     return [Text("missing", style=STYLES["missing"]), Text(case.check), *(Text("-") for _ in range(4))]
+
+
+def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
+    """Return when a gate fails, and how many instances would decide each inconclusive case.
+
+    Args:
+        records: the checks of the run.
+        several: whether to name the model and the data set of each case.
+    """
+    lines = []
+    gates = max((record.gated for record in records), default=1)
+    levels = {r.fail_interval.level for r in records if r.gated == gates and r.fail_interval is not None}
+    if gates > 1 and len(levels) == 1:
+        lines.append(
+            f"A gate fails only if its whole {levels.pop()} interval is on the wrong side of the threshold, because "
+            f"{plural(gates, 'check')} gate this release."
+        )
+    for record in records:
+        if record.planning is not None:
+            subject = f" for {record.model} on {record.data}" if several else ""
+            lines.append(f"{record.check}{subject}: {planned(record)}")
+    return lines
+
+
+def _break_name(name: str, width: int) -> str:
+    """Break a name that is longer than `width` into two lines, at the last word that leaves the first line short
+    enough."""
+    if len(name) <= width:
+        return name
+    starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= width]
+    return f"{name[: starts[-1]].rstrip()}\n{name[starts[-1] :]}" if starts else name

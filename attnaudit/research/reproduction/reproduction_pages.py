@@ -14,7 +14,7 @@ from attnaudit.errors import ReportError
 from attnaudit.formatting import number, plural
 from attnaudit.processes import replace_file
 from attnaudit.report.charts import Drawing
-from attnaudit.report.heatmaps import Heatmap, line
+from attnaudit.report.heatmaps import Heatmap, token_row
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.report.render import environment
 from attnaudit.research.reproduction import reproduction_wording
@@ -133,10 +133,10 @@ def _heatmap(rival: Rival) -> Heatmap:
         label=rival.label,
         predicted=rival.predicted,
         tokens=len(rival.tokens),
-        shown=len(rival.tokens),
-        lines=(
-            line("attention", rival.attention, rival.tokens, everywhere),
-            line("adversarial.0.01.attention", rival.adversarial, rival.tokens, everywhere),
+        shown_tokens=len(rival.tokens),
+        rows=(
+            token_row("attention", rival.attention, rival.tokens, everywhere),
+            token_row("adversarial.0.01.attention", rival.adversarial, rival.tokens, everywhere),
         ),
     )
 
