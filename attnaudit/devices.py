@@ -1,4 +1,4 @@
-"""Devices to measure on, by the names torch gives them. Imports torch only to look for one."""
+"""Names of the devices to measure on, as torch writes them. Imports torch only to look for a GPU."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import re
 
 from attnaudit.errors import AuditError
 
+#: The accepted names, for help texts and messages.
 NAMES = "cpu, cuda or cuda:N"
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 
 
 def require_name(option: str, device: str) -> None:
-    """Raises AuditError for what is no device that measures can be computed on."""
+    """Check the spelling of a device name, without importing torch.
+
+    Args:
+        option: the option that the name was given with, for the message.
+        device: the name, such as "cuda:0".
+
+    Raises:
+        AuditError: the name is not a device that the measures can be computed on.
+    """
     if device.partition(":")[0] == "mps":
         raise AuditError(f"{option} {device}: Metal has no float64, which the measures need. Use {option} cpu.")
     if not _NAME.fullmatch(device):
@@ -19,15 +28,18 @@ def require_name(option: str, device: str) -> None:
 
 
 def require_device(option: str, device: str) -> None:
-    """Raises AuditError also for a device that torch does not find."""
+    """Check that a device name is valid and that torch finds the device.
+
+    Args and errors are those of `require_name`; a CUDA device that torch does not find also raises AuditError.
+    """
     require_name(option, device)
     if device == "cpu":
         return
     import torch
 
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(device.partition(":")[2] or 0) >= found:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(device.partition(":")[2] or 0) >= count:
         raise AuditError(
-            f"{option} {device}: torch finds {found} CUDA devices. Use {option} cpu, or install a torch build for your "
+            f"{option} {device}: torch finds {count} CUDA devices. Use {option} cpu, or install a torch build for your "
             "GPU."
         )

@@ -1,4 +1,4 @@
-"""Instances and data sets as every other part sees them. Imports no torch."""
+"""Instances and data sets, in the form that every other part of the package uses. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One input.
+    """One input of the model.
 
-    id: unique within its data set. label: a class name, or None. query: a second text (NLI, QA), or None.
-    source: rows that share a source (a document, an author) are resampled together; without one, rows of one text are.
-    where: "file:row", for messages.
+    Attributes:
+        id: name of the instance, unique within its data set.
+        text: the text that the model reads.
+        label: its class name; None if unlabelled.
+        query: a second text, such as an NLI hypothesis or a question; None for a model that reads one text.
+        source: what the text was taken from, such as a document or an author. Instances with the same source are
+            resampled together. If None, instances with the same text and query are.
+        where: "file:row" for messages.
     """
 
     id: str
@@ -26,7 +31,17 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A named tuple of instances. classes: the labels that occur, sorted; empty when nothing is labelled."""
+    """A named tuple of instances.
+
+    Attributes:
+        name: the name shown in reports.
+        source: where the data came from, such as a path.
+        description: one line about the data; may be empty.
+        instances: the instances to measure.
+        classes: the labels that occur, sorted; empty if nothing is labelled.
+        sample_seed: the seed that the instances were sampled with; None if all of them are used.
+        rows: number of rows of the whole data set before sampling; -1 if unknown.
+    """
 
     name: str
     source: str
@@ -37,10 +52,10 @@ class Dataset:
     rows: int = field(default=-1)
 
     def sha256(self) -> str:
-        """Hash of ids, texts, queries and labels in the order of the ids: independent of the file's order."""
+        """Hash ids, texts, queries and labels in the order of the ids, so that the row order does not matter."""
         digest = hashlib.sha256()
-        for one in sorted(self.instances, key=lambda i: i.id):
-            for part in (one.id, one.text, one.query or "", one.label or ""):
+        for instance in sorted(self.instances, key=lambda i: i.id):
+            for part in (instance.id, instance.text, instance.query or "", instance.label or ""):
                 digest.update(part.encode())
                 digest.update(b"\x1f")
             digest.update(b"\x1e")
@@ -48,9 +63,12 @@ class Dataset:
 
 
 def sources_of(instances: Sequence[Instance]) -> list[str]:
-    """What each instance is resampled with: its source, else the rows without one that have its text and query, since
-    rows that are given twice say no more than once. A row's id is no source of that name."""
+    """Return the group that each instance is resampled with.
+
+    The group is the instance's source. Instances without a source are grouped by text and query, since a row that
+    occurs twice is no more evidence than one. The prefixes keep a source apart from a row whose id is spelled the same.
+    """
     first: dict[tuple[str, str | None], str] = {}
-    for one in sorted(instances, key=lambda one: one.id):
-        first.setdefault((one.text, one.query), one.id)
+    for instance in sorted(instances, key=lambda i: i.id):
+        first.setdefault((instance.text, instance.query), instance.id)
     return [f"source {one.source}" if one.source else f"row {first[one.text, one.query]}" for one in instances]

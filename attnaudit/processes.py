@@ -1,4 +1,4 @@
-"""Work shared out among processes that start anew, one thread each."""
+"""Helpers for work in several processes: a pool of single-threaded workers, and files that are replaced atomically."""
 
 from __future__ import annotations
 
@@ -18,43 +18,58 @@ R = TypeVar("R")
 
 
 def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tuple[T, R]]:
-    """(task, result) of every task, as they get done. With one job or one task all happens in this process.
+    """Run tasks in several processes and yield each task with its result, in the order in which they finish.
 
-    work and tasks must be importable and picklable. What `work` raises is raised here; what has not begun is then not
-    begun.
+    With one job or one task, everything runs in this process.
+
+    Args:
+        work: the function to call with each task; it must be importable, and its tasks and results picklable.
+        tasks: the tasks.
+        jobs: number of processes; each uses one thread.
+
+    Raises:
+        AuditError: a process was killed.
+        Exception: whatever `work` raises; tasks that have not started are then cancelled.
     """
     if jobs <= 1 or len(tasks) <= 1:
         yield from ((task, work(task)) for task in tasks)
         return
     pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_one_thread)
     try:
-        waiting = {pool.submit(work, task): task for task in tasks}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
+        task_of = {pool.submit(work, task): task for task in tasks}
+        for future in as_completed(task_of):
+            yield task_of[future], future.result()
     except BrokenProcessPool as error:
         raise AuditError(
-            "A process was killed, often because the memory was not enough. Give fewer --jobs and run the same command "
-            "again: what is finished is kept."
+            "A process was killed, probably because the machine ran out of memory. Give fewer --jobs and run the same "
+            "command again: it keeps the finished results."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _one_thread() -> None:
+    """Limit torch to one thread: the processes already use every CPU."""
     import torch
 
     torch.set_num_threads(1)
 
 
 def processors() -> int:
-    """CPUs that this process may use."""
+    """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: whoever reads it meanwhile sees the old one. Raises OSError."""
+    """Write a file atomically: another process that reads it sees either the old content or the new, never a part.
+
+    Missing parent folders are created.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """Readings: which distribution over the input tokens is shown to people as the explanation. Imports no torch.
 
-A pooled model has one attention and needs no name for it. A Transformer has layers × heads × queries, and tools show
-different parts of them; a reading says which, such as `cls@layer=-1,heads=mean`.
+A model with one pooled attention has a single reading, which needs no name. A Transformer has layers × heads × queries,
+and tools show different parts of them. The text form of a reading says which part, for example
+`cls@layer=-1,heads=mean`.
 """
 
 from __future__ import annotations
@@ -18,19 +19,29 @@ Kind = Literal["attention", "rollout", "norms", "gradients"]
 QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
 STACKS = ("encoder", "decoder", "cross")
+#: In place of a layer or head number: every layer, or every head separately.
 EVERY = "*"
+#: Stands between a need and the reading it is measured under, as in "uniform/cls@layer=0,heads=mean".
 SEPARATOR = "/"
+#: An example for messages.
 FORM = "cls@layer=-1,heads=mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """kind: "attention" (weights as they are), "rollout" (Abnar & Zuidema 2020), "norms" (of the weighted, transformed
-    value vectors; Kobayashi et al. 2020) or "gradients" (weights times their gradient, negative parts left out; Chefer
-    et al. 2021). query: the row that is read: that of the first token ("cls"), of the last ("last"), the mean over all
-    real tokens ("mean"), or whichever of these the model's own reading has ("own"). layer: counted from 0, or from the
-    end with -1; "*" is every layer. heads: their mean, one by number, or "*", each by itself. stack: which attention of
-    an encoder–decoder, "encoder", "decoder" or "cross"; "" where the model has one stack."""
+    """One way to read a distribution over tokens from a model's attention.
+
+    Attributes:
+        kind: "attention" (the weights themselves), "rollout" (Abnar & Zuidema 2020), "norms" (norms of the weighted,
+            transformed value vectors; Kobayashi et al. 2020) or "gradients" (weights times their gradient, negative
+            products set to 0; Chefer et al. 2021).
+        query: the query whose row is read: the first token ("cls"), the last token ("last"), the mean over all real
+            tokens ("mean"), or the query of the model's own reading ("own").
+        layer: the layer, counted from 0, or from the end if negative; "*" means every layer separately.
+        heads: "mean" for the mean over the heads, a head number, or "*" for every head separately.
+        stack: which attention of an encoder-decoder model to read, "encoder", "decoder" or "cross"; "" if the model
+            has one stack.
+    """
 
     kind: Kind = "attention"
     query: Query = "cls"
@@ -40,7 +51,7 @@ class Reading:
 
     @property
     def text(self) -> str:
-        """The form that `parse` reads back."""
+        """The text form, which `parse` reads back."""
         head = self.query if self.kind == "attention" else self.kind
         parts = [] if self.kind == "attention" else [f"query={self.query}"]
         if self.kind != "rollout":
@@ -51,45 +62,59 @@ class Reading:
 
     @property
     def many(self) -> bool:
-        """Whether it stands for several readings, one per layer or head."""
+        """Whether this reading expands to several, one for each layer or head."""
         return EVERY in (self.layer, self.heads)
 
+    @property
+    def differentiates(self) -> bool:
+        """Whether the scores need gradients with respect to the attention weights of the clean pass."""
+        return self.kind == "gradients"
+
     def each(self, layers: int, heads: int) -> Iterator[Reading]:
-        """The readings that this one stands for in a stack of so many layers and heads, layer by layer."""
+        """Yield the single readings that this one expands to, layer by layer.
+
+        Args:
+            layers: number of layers of the stack.
+            heads: number of heads of each layer.
+        """
         for layer in range(layers) if self.layer == EVERY else (self.layer,):
             for head in range(heads) if self.heads == EVERY else (self.heads,):
                 yield replace(self, layer=layer, heads=head)
 
 
 def parse(text: str) -> Reading:
-    """`cls@layer=-1,heads=mean` and its like. Raises CheckError that names the part that cannot be meant."""
+    """Parse the text form of a reading, such as `cls@layer=-1,heads=mean`.
+
+    Raises:
+        CheckError: a part is invalid; the message names it.
+    """
     head, _, rest = text.strip().partition("@")
     kind: Kind = next((k for k in KINDS if k == head), "attention")
     if kind == "attention" and head not in QUERIES:
         raise CheckError(
-            f"reading {text!r}: it begins with {head!r}. {nearest(head, (*QUERIES, *KINDS))} For example {FORM!r}."
+            f"reading {text!r}: unknown beginning {head!r}. {nearest(head, (*QUERIES, *KINDS))} An example is {FORM!r}."
         )
-    known = {"layer", "heads", "stack"} if kind == "attention" else {"query", "layer", "heads", "stack"}
+    allowed = {"layer", "heads", "stack"} if kind == "attention" else {"query", "layer", "heads", "stack"}
     if kind == "rollout":
-        known -= {"layer", "heads"}
-    given: dict[str, str] = {}
+        allowed -= {"layer", "heads"}
+    settings: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         name, equals, value = (p.strip() for p in part.partition("="))
-        if not equals or name not in known or name in given:
-            why = "is given twice" if name in given else "is not one of its settings"
-            raise CheckError(f"reading {text!r}: {name!r} {why}. {nearest(name, known)} For example {FORM!r}.")
-        given[name] = value
-    asked = given.get("query", "cls") if kind != "attention" else head
-    query = next((q for q in QUERIES if q == asked), None)
+        if not equals or name not in allowed or name in settings:
+            problem = "is given twice" if name in settings else "is not one of its settings"
+            raise CheckError(f"reading {text!r}: {name!r} {problem}. {nearest(name, allowed)} An example is {FORM!r}.")
+        settings[name] = value
+    query_text = settings.get("query", "cls") if kind != "attention" else head
+    query = next((q for q in QUERIES if q == query_text), None)
     if query is None:
-        raise CheckError(f"reading {text!r}: query={asked!r}. {nearest(asked, QUERIES)}")
-    stack = given.get("stack", "")
+        raise CheckError(f"reading {text!r}: unknown query {query_text!r}. {nearest(query_text, QUERIES)}")
+    stack = settings.get("stack", "")
     if stack and stack not in STACKS:
-        raise CheckError(f"reading {text!r}: stack={stack!r}. {nearest(stack, STACKS)}")
-    layer = _number(text, "layer", given.get("layer", "-1"), (EVERY,))
-    heads = _number(text, "heads", given.get("heads", "mean"), (EVERY, "mean"))
+        raise CheckError(f"reading {text!r}: unknown stack {stack!r}. {nearest(stack, STACKS)}")
+    layer = _number(text, "layer", settings.get("layer", "-1"), (EVERY,))
+    heads = _number(text, "heads", settings.get("heads", "mean"), (EVERY, "mean"))
     if isinstance(heads, int) and heads < 0:
-        raise CheckError(f"reading {text!r}: heads={heads}, expected 'mean', '*' or a number from 0.")
+        raise CheckError(f"reading {text!r}: heads={heads}. Expected 'mean', '*' or a head number of at least 0.")
     return Reading(
         kind=kind,
         query=query,
@@ -99,22 +124,23 @@ def parse(text: str) -> Reading:
     )
 
 
-def _number(text: str, name: str, value: str, words: tuple[str, ...]) -> int | str:
-    if value in words:
+def _number(text: str, name: str, value: str, keywords: tuple[str, ...]) -> int | str:
+    """Return one of the keywords as it is, or the value as an integer."""
+    if value in keywords:
         return value
     try:
         return int(value)
     except ValueError:
-        listed = ", ".join(repr(w) for w in words)
-        raise CheckError(f"reading {text!r}: {name}={value!r}, expected a whole number or {listed}.") from None
+        choices = ", ".join(repr(keyword) for keyword in keywords)
+        raise CheckError(f"reading {text!r}: {name}={value!r}. Expected a whole number or {choices}.") from None
 
 
 def named(need: str, reading: str) -> str:
-    """The name of a need, or of a column, under a reading; "" is the model's own."""
+    """Return the name of a need or column under a reading; the model's own reading ("") adds nothing to the name."""
     return f"{need}{SEPARATOR}{reading}" if reading else need
 
 
 def split(name: str) -> tuple[str, str]:
-    """The need or column, and the reading ("" for the model's own)."""
+    """Split the name of a need or column into the plain name and its reading ("" for the model's own reading)."""
     need, _, reading = name.partition(SEPARATOR)
     return need, reading

@@ -1,5 +1,7 @@
-"""Retrainings: how another copy of a model is to be trained, as the checks that compare with such copies ask for it.
-Imports no torch."""
+"""Retrainings: how to train another copy of a model, for the checks that compare the model with such copies.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,28 @@ ENCODERS: tuple[Encoder, ...] = ("own", "mlp")
 ATTENTIONS: tuple[Attention, ...] = ("learned", "uniform", "base", "adversary")
 DIVERGENCES: tuple[Divergence, ...] = ("kl", "jsd")
 
-#: An adversary is trained for so many times its base's epochs, and no further than so many without a better one. In the
-#: published code of Wiegreffe & Pinter 2019 it is 80 where models have 8, or 10 without a better training loss.
+#: An adversary is trained for at most LONGER times the epochs of the model that it copies, and stops after PATIENCE
+#: epochs without a better one. In the published code of Wiegreffe & Pinter 2019, an adversary gets 80 epochs where
+#: models get 8, and stops after 10 epochs without a better training loss.
 LONGER, PATIENCE = 10, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retraining:
-    """One copy of a model, trained anew.
+    """How one copy of a model is trained.
 
-    seed: added to the seed that the model was trained with: 0 is the same seed, 1 the next one. encoder: "own", or
-    "mlp", a linear map and tanh of each token alone. attention: "learned" with the rest; "uniform", 1/n on every real
-    token; "base", the audited model's weights, put in place of the copy's own; "adversary": with the own encoder a copy
-    that is trained to answer as the audited model does with other attention (for up to LONGER times the model's
-    epochs), with an MLP one in which that copy's weights are put. divergence, weight: what such a copy maximises,
-    weight (λ) times the KL divergence or the JSD of its attention to the model's. frozen: it has the model's
-    parameters, and only attention is trained. train, dev: data to train on and to choose the epoch on, by name or file;
-    "" is what the model itself was trained on.
+    Attributes:
+        seed: added to the seed that the model was trained with; 0 keeps the seed, 1 is the next one.
+        encoder: "own" for the model's own encoder, or "mlp" for a linear map and tanh of each token alone.
+        attention: where the copy's attention weights come from. "learned": trained with the rest of the copy.
+            "uniform": 1/n on every real token. "base": the weights of the audited model. "adversary": with
+            encoder="own", the copy is trained to give the audited model's outputs with different attention (for up to
+            LONGER times the model's epochs); with encoder="mlp", the copy uses the weights of that adversary.
+        divergence: the divergence between its attention and the model's that an adversary maximises, "kl" or "jsd".
+        weight: λ, the weight of that divergence in the adversary's loss.
+        frozen: keep the model's parameters and train only the attention.
+        train: training data, by name or file; "" for the data that the model was trained on.
+        dev: data for choosing the epoch, by name or file; "" for the data that was used for the model.
     """
 
     seed: int = 0
@@ -49,46 +56,55 @@ class Retraining:
 
     @property
     def text(self) -> str:
-        """The form that `parse` reads back, such as "attention=uniform,seed=1": what differs from the defaults, names
-        of files quoted so that the text can be part of the name of a measure."""
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
-        return ",".join(f"{name}={quote(str(value), safe='')}" for name, value in given.items()) or "seed=0"
+        """The text form, which `parse` reads back, such as "seed=1,attention=uniform".
+
+        It lists the settings that differ from the defaults. File names are quoted, so that the text can be part of the
+        name of a measure.
+        """
+        values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
+        changed = {field.name: value for field, value in values if value != field.default}
+        return ",".join(f"{name}={quote(str(value), safe='')}" for name, value in changed.items()) or "seed=0"
 
     @property
-    def words(self) -> str:
-        """What is trained, in a few words."""
+    def description(self) -> str:
+        """A short phrase for progress messages, such as "a copy with uniform attention (seed +1)"."""
         if self.attention == "adversary":
-            seen = "an adversary" if self.encoder == "own" else "an MLP with an adversary's attention"
-            return f"{seen} (λ {self.weight:g}, seed +{self.seed})"
-        shown = {"learned": "", "uniform": " with uniform attention", "base": " with the model's attention"}
-        return f"{'a copy' if self.encoder == 'own' else 'an MLP'}{shown[self.attention]} (seed +{self.seed})"
+            trained = "an adversary" if self.encoder == "own" else "an MLP with an adversary's attention"
+            return f"{trained} (λ {self.weight:g}, seed +{self.seed})"
+        weights = {"learned": "", "uniform": " with uniform attention", "base": " with the model's attention"}
+        return f"{'a copy' if self.encoder == 'own' else 'an MLP'}{weights[self.attention]} (seed +{self.seed})"
 
 
 def parse(text: str) -> Retraining:
-    """`attention=uniform,seed=1` and its like. Raises CheckError that names the part that cannot be meant."""
-    known = {f.name: f.default for f in dataclasses.fields(Retraining)}
-    given: dict[str, object] = {}
+    """Parse the text form of a retraining, such as `attention=uniform,seed=1`.
+
+    Raises:
+        CheckError: a setting is invalid; the message names it.
+    """
+    fields = {f.name: f.default for f in dataclasses.fields(Retraining)}
+    settings: dict[str, object] = {}
     for part in filter(None, text.split(",")):
         name, _, quoted = part.partition("=")
-        word = unquote(quoted)
-        if name not in known or name in given:
-            why = "is given twice" if name in given else "is not one of its settings"
-            raise CheckError(f"retraining {text!r}: {name!r} {why}. {nearest(name, known)}")
+        value = unquote(quoted)
+        if name not in fields or name in settings:
+            problem = "is given twice" if name in settings else "is not one of its settings"
+            raise CheckError(f"retraining {text!r}: {name!r} {problem}. {nearest(name, fields)}")
         choices = {"encoder": ENCODERS, "attention": ATTENTIONS, "divergence": DIVERGENCES, "frozen": ("True", "False")}
-        if name in choices and word not in choices[name]:
-            raise CheckError(f"retraining {text!r}: {name}={word!r}. {nearest(word, choices[name])}")
-        given[name] = _number(text, name, word) if name in ("seed", "weight") else word
-    if "frozen" in given:
-        given["frozen"] = given["frozen"] == "True"
-    return Retraining(**cast("dict[str, str]", given))  # type: ignore[arg-type]
+        if name in choices and value not in choices[name]:
+            raise CheckError(f"retraining {text!r}: unknown value {name}={value!r}. {nearest(value, choices[name])}")
+        settings[name] = _number(text, name, value) if name in ("seed", "weight") else value
+    if "frozen" in settings:
+        settings["frozen"] = settings["frozen"] == "True"
+    return Retraining(**cast("dict[str, str]", settings))  # type: ignore[arg-type]
 
 
-def _number(text: str, name: str, word: str) -> float:
+def _number(text: str, name: str, value: str) -> float:
+    """Parse the value of `seed` (an integer) or `weight` (a float)."""
     try:
-        found = int(word) if name == "seed" else float(word)
+        number = int(value) if name == "seed" else float(value)
     except ValueError:
-        found = math.nan
-    if not (math.isfinite(found) and found >= 0):
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
         kind = "a whole number" if name == "seed" else "a number"
-        raise CheckError(f"retraining {text!r}: {name}={word!r}, expected {kind} of at least 0.")
-    return found
+        raise CheckError(f"retraining {text!r}: {name}={value!r}. Expected {kind} of at least 0.")
+    return number

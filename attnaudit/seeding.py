@@ -1,4 +1,4 @@
-"""Random numbers that belong to an instance: the same alone, in any batch, in any worker."""
+"""Random numbers keyed by instance: they do not depend on the batch, the row order or the worker."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import hashlib
 import numpy as np
 
 
-def keyed_integer(seed: int, *words: str) -> int:
-    """A 63-bit integer that depends on the seed and the words alone, such as ("permutation", instance id)."""
-    digest = hashlib.blake2b("\x1f".join((str(seed), *words)).encode(), digest_size=8).digest()
+def keyed_integer(seed: int, *keys: str) -> int:
+    """Return a 63-bit integer that depends only on the seed and the keys, such as ("permutation", instance id)."""
+    digest = hashlib.blake2b("\x1f".join((str(seed), *keys)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
-def keyed_generator(seed: int, *words: str) -> np.random.Generator:
-    """A generator whose stream depends on the seed and the words alone."""
-    return np.random.Generator(np.random.Philox(key=keyed_integer(seed, *words)))
+def keyed_generator(seed: int, *keys: str) -> np.random.Generator:
+    """Return a random generator whose stream depends only on the seed and the keys."""
+    return np.random.Generator(np.random.Philox(key=keyed_integer(seed, *keys)))

@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import LN2, Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups

@@ -11,9 +11,10 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.evidence import Evidence, histogram, joined, reasons, worst_instances
 from attnaudit.checks.reading_sweep import swept
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError, nearest
 from attnaudit.readings import FORM, named
 from attnaudit.readings import parse as parse_reading

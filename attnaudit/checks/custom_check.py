@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import HOW_TO_READ, TOKEN_COLUMNS, Check, Description, Parameter
 from attnaudit.checks.evidence import Evidence, mean_of, reasons
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, CheckError, nearest, raised_at
 from attnaudit.readings import split
 from attnaudit.records import WorstOrder
@@ -95,9 +96,9 @@ class CustomCheck(Check):
 
     def _measures(self) -> list[str]:
         """The measures that it has asked for, and those behind them."""
-        from attnaudit.engine.measuring import resolve
+        from attnaudit.engine.planning import resolve
 
-        return [one.measure.name for one in resolve([split(need)[0] for need in self.needs()])[0]]
+        return [one.measure.name for one in resolve([split(need)[0] for need in self.needs()]).measures]
 
     def _values(self, measurements: Measurements) -> Floats:
         name, n, said = self._name, len(measurements), self.description

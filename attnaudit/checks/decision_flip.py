@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.intervals import mean_interval

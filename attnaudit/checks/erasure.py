@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import (
     Detail,
@@ -26,7 +27,7 @@ from attnaudit.checks.evidence import (
     reference,
     with_note,
 )
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.arrays import Floats
+from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import marked_tokens
 from attnaudit.records import Chart, CheckRecord, Histogram, RankedInstance, Reference
 from attnaudit.statistics.interval_estimate import IntervalEstimate

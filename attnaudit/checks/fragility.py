@@ -12,9 +12,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check, Description
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Floats, Table
 from attnaudit.checks.base import Check, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence
-from attnaudit.engine.measurements import Floats, Measurements, Table
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Chart, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import FEWEST_TO_HALVE, from_half_samples, half_samples

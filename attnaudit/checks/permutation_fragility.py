@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
 from attnaudit.checks.fragility import Fragility
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 
 
 @registered

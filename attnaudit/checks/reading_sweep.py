@@ -7,8 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.evidence import Evidence, mean_of, reasons
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
 from attnaudit.statistics.groups import Groups

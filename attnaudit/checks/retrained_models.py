@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
 from attnaudit.checks.evidence import Detail, Evidence, reasons
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Series, Severity
 from attnaudit.retraining import LONGER, Retraining

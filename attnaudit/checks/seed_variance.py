@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons
 from attnaudit.checks.retrained_models import JSD_READING, RetrainingCheck, together
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.retraining import Retraining
 from attnaudit.statistics.groups import Groups

@@ -10,11 +10,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import LN2, Description, registered
 from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
 from attnaudit.checks.retrained_models import JSD_READING, RetrainingCheck, column, f1_of, together
 from attnaudit.checks.seed_variance import other_seeds
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.retraining import DIVERGENCES, Retraining

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
 from attnaudit.checks.fragility import Fragility
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.engine.measurements import Measurements
 
 
 @registered

@@ -1,4 +1,4 @@
-"""Readings that are more than a row of weights: rollout, norms of weighted values, and gradient-weighted attention.
+"""Readings other than the attention weights: rollout, norms of weighted values, and gradient-weighted attention.
 
 Shapes: B instances, T tokens, H heads, Q queries, K keys, m features.
 """
@@ -12,52 +12,79 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, TransformerAdapter
-from attnaudit.engine.batch import Batch
+from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.readings import Reading
 
 
-def explained(batch: Batch, scope: Scope, reading: Reading) -> Tensor:
-    """(B, T) float64 non-negative scores over all tokens, special ones included."""
+def explanation_scores(clean: CleanPass, scope: Scope, reading: Reading) -> Tensor:
+    """Return the non-negative scores of a reading over all tokens, special ones included, shape (B, T), float64."""
     if reading.kind == "rollout":
-        return at_query(rollout(batch, scope), batch, scope, reading.query)
-    weights = batch.trace.attention[scope.site.key].detach()[:, scope.head_numbers(scope.site)].double()
+        return scores_at_query(rollout(clean, scope), clean, scope, reading.query)
+    weights = clean.trace.attention[scope.site.key].detach()[:, scope.head_numbers(scope.site)].double()
     if reading.kind == "norms":
-        return at_query(norms(batch, scope, weights), batch, scope, reading.query)
-    slopes = batch.attention_slopes[scope.site.key][:, scope.head_numbers(scope.site)]
-    return at_query((weights * slopes).clamp_min(0.0).mean(1), batch, scope, reading.query)
+        return scores_at_query(value_norms(clean, scope, weights), clean, scope, reading.query)
+    gradients = clean.attention_gradients[scope.site.key][:, scope.head_numbers(scope.site)]
+    return scores_at_query((weights * gradients).clamp_min(0.0).mean(1), clean, scope, reading.query)
 
 
-def at_query(scores: Tensor, batch: Batch, scope: Scope, query: str) -> Tensor:
-    """(B, Q, K) -> (B, K): the mean over the rows of the query, which for the first or the last token is one."""
-    rows = replace(scope, heads=None, query=query).chosen(scope.site, batch.inputs, scores.shape[1])[:, 0]
+def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) -> Tensor:
+    """Average the rows of the queries that a reading names; for "cls" and "last" this is a single row.
+
+    Args:
+        scores: (B, Q, K) one row of scores for each query.
+        clean: the clean pass of the batch.
+        scope: the scope of the reading.
+        query: "cls", "last" or "mean".
+
+    Returns:
+        (B, K) scores.
+    """
+    rows = replace(scope, heads=None, query=query).row_mask(scope.site, clean.inputs, scores.shape[1])[:, 0]
     return (scores * rows).sum(1) / rows.sum(1).clamp_min(1)
 
 
-def rollout(batch: Batch, scope: Scope) -> Tensor:
-    """(B, T, T): the product over layers of ½·(mean over heads) + ½·I, rows scaled to one (Abnar & Zuidema 2020)."""
-    mask = batch.inputs.mask[TEXT]
+def rollout(clean: CleanPass, scope: Scope) -> Tensor:
+    """Return attention rollout (Abnar & Zuidema 2020), shape (B, T, T).
+
+    It is the product over the layers of ½ · (mean over heads) + ½ · I, with rows normalised to sum to 1.
+    """
+    mask = clean.inputs.mask[TEXT]
     identity = torch.eye(mask.shape[1], dtype=torch.float64, device=mask.device)
-    total = identity.expand(len(mask), -1, -1)
+    product = identity.expand(len(mask), -1, -1)
     for site in scope.sites:
-        mixed = 0.5 * batch.trace.attention[site.key].detach().double().mean(1) + 0.5 * identity
-        total = (mixed / mixed.sum(-1, keepdim=True)) @ total
-    return total
+        mixed = 0.5 * clean.trace.attention[site.key].detach().double().mean(1) + 0.5 * identity
+        product = (mixed / mixed.sum(-1, keepdim=True)) @ product
+    return product
 
 
-def norms(batch: Batch, scope: Scope, weights: Tensor) -> Tensor:
-    """weights (B, H, Q, K) -> (B, Q, K): ‖Σ_h α_h · f_h(x_j)‖₂, f_h the head's value vector after its part of the
-    output projection (Kobayashi et al. 2020, eq. 5). One query at a time, since (B, Q, K, m) is never held."""
-    if not batch.adapter.capabilities.value_norms:
+def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:
+    """Return the norms of the weighted, transformed value vectors (Kobayashi et al. 2020, eq. 5).
+
+    The score of token j is ‖Σ_h α_h · f_h(x_j)‖₂, where f_h(x_j) is the head's value vector after its part of the
+    output projection.
+
+    Args:
+        clean: the clean pass of the batch.
+        scope: the scope of the reading.
+        weights: (B, H, Q, K) attention weights of the heads in scope.
+
+    Returns:
+        (B, Q, K) norms.
+
+    Raises:
+        AdapterError: the adapter does not give the transformed value vectors.
+    """
+    if not clean.adapter.capabilities.value_norms:
         raise AdapterError(
-            "The reading 'norms' needs the value vectors after the output projection, which this model's adapter does "
-            "not give. Read the attention itself, or gradients@..."
+            "The reading 'norms' needs the value vectors after the output projection, but the adapter declares "
+            "value_norms=False. Read the attention weights themselves, or gradients@..."
         )
-    adapter = cast(TransformerAdapter, batch.adapter)
+    adapter = cast(TransformerAdapter, clean.adapter)
     with torch.no_grad():
-        values = adapter.transformed(batch.trace, scope.site)[:, scope.head_numbers(scope.site)].double()
-    found = torch.zeros_like(weights[:, 0])
-    for query in range(weights.shape[2]):
-        found[:, query] = torch.einsum("bhk,bhkm->bkm", weights[:, :, query], values).norm(dim=-1)
-    return found
+        values = adapter.transformed(clean.trace, scope.site)[:, scope.head_numbers(scope.site)].double()
+    norms = torch.zeros_like(weights[:, 0])
+    for query in range(weights.shape[2]):  # one query at a time: (B, Q, K, m) would not fit in memory
+        norms[:, query] = torch.einsum("bhk,bhkm->bkm", weights[:, :, query], values).norm(dim=-1)
+    return norms

@@ -1,4 +1,4 @@
-"""What may go wrong in a batch: no memory for it, or something that one of its rows makes the model raise."""
+"""Errors that measuring a batch may raise: too little memory, or a row that the model cannot process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ from attnaudit.instances import Instance
 
 
 def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], object]]]) -> AuditError:
-    """What the model, its adapter or a measure raised, with the row: the first that raises it alone, or all of them.
+    """Return an error that names the row at fault.
 
-    rows: each with what measures it alone."""
-    culprit, more = rows[0][0], f" and {len(rows) - 1} rows beside it, though none of them alone"
+    Args:
+        error: what the model, its adapter or a measure raised for a batch.
+        rows: each instance of the batch with a function that measures it alone.
+
+    Returns:
+        An error about the first row that raises when it is measured alone, or about the whole batch if none does.
+    """
+    culprit, others = rows[0][0], f" and the {len(rows) - 1} other rows of its batch, though none of them alone"
     if len(rows) == 1:
-        more = ""
-    for one, alone in rows if more else ():
+        others = ""
+    for instance, measure_alone in rows if others else ():
         try:
-            alone()
-        except Exception as own:
-            error, culprit, more = own, one, ""
+            measure_alone()
+        except Exception as own_error:
+            error, culprit, others = own_error, instance, ""
             break
     return AuditError(
-        f"{culprit.where or culprit.id}{more}: {type(error).__name__} while it was measured: {error}. Mend what raises "
-        "it (pytest --full-trace shows where), or remove the row."
+        f"{culprit.where or culprit.id}{others}: measuring raised {type(error).__name__}: {error}. Fix the cause "
+        "(pytest --full-trace shows where it was raised), or remove the row."
     )
 
 
 def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that memory ran out."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error).lower()

@@ -1,7 +1,8 @@
-"""What an intervention does to rows of attention: permute, put, or take away. Only keys that a row may attend to change
-places, so that causal, sliding-window and padding structure is kept.
+"""What an intervention does to attention rows: permute the weights, replace them, or remove some.
 
-Shapes: N rows of a batch of variants, H heads, Q queries, K keys; `free` marks the allowed keys that are real tokens.
+Only weights of keys that a row may attend to are moved, so causal, sliding-window and padding structure is kept.
+
+Shapes: N rows of a batch of variants, H heads, Q queries, K keys.
 """
 
 from __future__ import annotations
@@ -10,32 +11,58 @@ import torch
 from torch import Tensor
 
 
-def permuted(weights: Tensor, order: Tensor, free: Tensor) -> Tensor:
-    """weights (N, H, Q, K), order (N, 1, 1, K), a permutation of positions, free (N, 1 or H, Q, K) -> the weights of
-    the free keys in the order that the permutation gives those keys; others stay."""
-    order = order.expand(*free.shape[:3], order.shape[-1])
-    if bool((free.gather(-1, order) == free).all()):
+def permuted(weights: Tensor, order: Tensor, attendable: Tensor) -> Tensor:
+    """Permute the weights of the attendable keys; other weights stay.
+
+    Args:
+        weights: (N, H, Q, K) attention weights.
+        order: (N, 1, 1, K) a permutation of the positions.
+        attendable: (N, 1 or H, Q, K) True at real tokens that the row may attend to.
+
+    Returns:
+        (N, H, Q, K) weights; those of a row's attendable keys are in the order in which `order` lists these keys.
+    """
+    order = order.expand(*attendable.shape[:3], order.shape[-1])
+    if bool((attendable.gather(-1, order) == attendable).all()):
         return weights.gather(-1, order.expand_as(weights))
-    # The free keys among order, and the places they go to: both brought to the front in their order.
-    taken = (~free.gather(-1, order)).to(torch.uint8).sort(dim=-1, stable=True).indices
-    source = order.gather(-1, taken).expand_as(weights)
-    target = (~free).to(torch.uint8).sort(dim=-1, stable=True).indices.expand_as(weights)
+    # A stable sort brings the attendable keys to the front: once in the order of `order` (sources of the weights), once
+    # in the order of their positions (targets).
+    sources_first = (~attendable.gather(-1, order)).to(torch.uint8).sort(dim=-1, stable=True).indices
+    source = order.gather(-1, sources_first).expand_as(weights)
+    target = (~attendable).to(torch.uint8).sort(dim=-1, stable=True).indices.expand_as(weights)
     moved = torch.zeros_like(weights).scatter(-1, target, weights.gather(-1, source))
-    return torch.where(free, moved, weights)
+    return torch.where(attendable, moved, weights)
 
 
-def put(weights: Tensor, shares: Tensor, free: Tensor) -> Tensor:
-    """shares (N, 1 or H, 1 or Q, K) of the mass on free keys -> weights with that mass so shared; the rest stays."""
-    shares = shares * free
+def redistributed(weights: Tensor, shares: Tensor, attendable: Tensor) -> Tensor:
+    """Redistribute each row's weight on attendable keys in proportion to the shares; other weights stay.
+
+    Args:
+        weights: (N, H, Q, K) attention weights.
+        shares: (N, 1 or H, 1 or Q, K) non-negative shares, which need not sum to 1.
+        attendable: (N, 1 or H, Q, K) True at real tokens that the row may attend to.
+
+    Returns:
+        (N, H, Q, K) weights; rows whose shares on attendable keys are all 0 are unchanged.
+    """
+    shares = shares * attendable
     total = shares.sum(-1, keepdim=True)
-    mass = (weights * free).sum(-1, keepdim=True)
+    mass = (weights * attendable).sum(-1, keepdim=True)
     scaled = shares * (mass / total.clamp_min(torch.finfo(shares.dtype).tiny))
-    return torch.where(free & (total > 0), scaled, weights)
+    return torch.where(attendable & (total > 0), scaled, weights)
 
 
-def without(weights: Tensor, gone: Tensor) -> Tensor:
-    """gone (N, 1, 1, K) -> weights without those, scaled to the sum that each row had; zero where nothing is left."""
-    left = weights.masked_fill(gone, 0.0)
+def without(weights: Tensor, removed: Tensor) -> Tensor:
+    """Set some weights to 0 and scale the rest up to the sum that each row had.
+
+    Args:
+        weights: (N, H, Q, K) attention weights.
+        removed: (N, 1, 1, K) True at keys whose weight is removed.
+
+    Returns:
+        (N, H, Q, K) weights; rows with no weight left are 0.
+    """
+    left = weights.masked_fill(removed, 0.0)
     total = left.sum(-1, keepdim=True)
-    whole = weights.sum(-1, keepdim=True)
-    return torch.where(total > 0, left * (whole / total.clamp_min(torch.finfo(weights.dtype).tiny)), left)
+    before = weights.sum(-1, keepdim=True)
+    return torch.where(total > 0, left * (before / total.clamp_min(torch.finfo(weights.dtype).tiny)), left)

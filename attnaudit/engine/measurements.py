@@ -1,4 +1,4 @@
-"""What measuring one model on one data set yields: numbers per instance, and per token. numpy only."""
+"""The result of measuring one model on one data set: numbers per instance and per token. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -10,29 +10,42 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance
 from attnaudit.readings import split
 
-#: Columns of every run that are not called after their measure.
+#: Columns of every run whose names do not begin with the name of their measure.
 ALWAYS = ("probabilities", "logits", "truncated")
-DECLARED = "What a check reads it also declares: needs=[...]."
+DECLARED = "A check must declare the measures that it reads: needs=[...]."
 
 T = TypeVar("T")
-Floats = NDArray[np.float64]
-Table = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]
 
 
 @dataclass(slots=True, kw_only=True)
 class Measurements:
-    """Numbers in the order of `instances`, which is the order of their ids.
+    """Numbers of n instances, in the order of the instances' ids.
 
-    scalars: name -> (n,) float64, NaN where undefined. vectors: name -> n arrays; those named in `per_token` hold one
-    number per real token. tables: name -> arrays over the whole data set, or over those of its instances that a
-    companion entry names. facts: words about how something was measured. keep_alive: what tables are backed by.
-    shared: columns that no reading changes. readings: a reading as a check names it -> those it stands for in this
-    model, under whose names columns are kept ("" for the model's own, which is `own_reading`).
-    predicted: (n,) class indices. labels: (n,) class indices, -1 where unlabelled.
+    Attributes:
+        model: name of the model.
+        data: name of the data set.
+        seed: seed of the audit.
+        classes: class names in the order of the logits.
+        instances: the n instances, sorted by id.
+        tokens: the real units (tokens or words) of each instance, as strings.
+        labels: (n,) class indices; -1 where an instance is unlabelled.
+        predicted: (n,) predicted class indices.
+        scalars: column name -> (n,) numbers; NaN where undefined.
+        vectors: column name -> n arrays.
+        per_token: names of the vector columns that hold one number per real unit.
+        tables: name -> an array over the whole data set, or over the instances whose positions a table named
+            "....instances" holds.
+        facts: name -> a short text about how something was measured.
+        keep_alive: objects that must live as long as the tables, such as the folder of a memory map.
+        shared: names of the columns that do not depend on the reading.
+        readings: a reading as a check names it -> the single readings that it stands for in this model. Columns are
+            named after the single readings; "" is the model's own.
+        own_reading: the text form of the model's own reading; "" for a model with one pooled attention.
     """
 
     model: str
@@ -41,10 +54,10 @@ class Measurements:
     classes: tuple[str, ...]
     instances: Sequence[Instance]
     tokens: Sequence[Sequence[str]]
-    labels: NDArray[np.int64]
-    predicted: NDArray[np.int64]
+    labels: Integers
+    predicted: Integers
     scalars: dict[str, Floats] = field(default_factory=dict)
-    vectors: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    vectors: dict[str, list[Floats]] = field(default_factory=dict)
     per_token: set[str] = field(default_factory=set)
     tables: dict[str, Table] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
@@ -58,19 +71,21 @@ class Measurements:
 
     @property
     def ids(self) -> list[str]:
-        return [one.id for one in self.instances]
+        """The ids of the instances."""
+        return [instance.id for instance in self.instances]
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
-        """(n,) number of real tokens."""
+    def lengths(self) -> Integers:
+        """(n,) number of real units of each instance."""
         return np.array([len(t) for t in self.tokens], dtype=np.int64)
 
     @property
     def columns(self) -> list[str]:
+        """The sorted names of all scalars, vectors and tables."""
         return sorted({*self.scalars, *self.vectors, *self.tables})
 
     def only(self, chosen: NDArray[np.bool_]) -> Measurements:
-        """The numbers of the chosen (n,) instances alone; tables, which are over all of them, are left out."""
+        """Return the measurements of the chosen (n,) instances, without tables, which are over all instances."""
         rows = np.flatnonzero(chosen).tolist()
         return Measurements(
             model=self.model,
@@ -91,71 +106,89 @@ class Measurements:
         )
 
     def under(self, reading: str) -> Measurements:
-        """The same instances with the columns of one reading, as `readings` lists them, under their plain names."""
+        """Return the same instances with the columns of one single reading, under their plain names."""
 
-        def plain(name: str) -> str | None:
+        def plain_name(name: str) -> str | None:
             return name if name in self.shared else split(name)[0] if split(name)[1] == reading else None
 
-        return self._renamed(plain) if reading else self
+        return self._renamed(plain_name) if reading else self
 
     def of(self, measures: Sequence[str]) -> Measurements:
-        """The same with the columns of these measures, and those of every run: what a check has not asked for is
-        measured in some runs and not in others."""
+        """Return the same instances with the columns of the given measures and those of every run.
 
-        def asked(name: str) -> str | None:
+        A check must not see other columns: whether they are measured depends on the other checks of the run.
+        """
+
+        def name_if_declared(name: str) -> str | None:
             plain = split(name)[0]
-            mine = plain in ALWAYS or any(plain == one or plain.startswith(f"{one}.") for one in measures)
-            return name if mine else None
+            declared = plain in ALWAYS or any(plain == one or plain.startswith(f"{one}.") for one in measures)
+            return name if declared else None
 
-        return self._renamed(asked)
+        return self._renamed(name_if_declared)
 
     def _renamed(self, rename: Callable[[str], str | None]) -> Measurements:
-        """The same with columns under other names; None leaves one out."""
+        """Return the same measurements with renamed columns; a column whose new name is None is left out."""
 
-        def mine(columns: Mapping[str, T]) -> dict[str, T]:
-            named = ((rename(name), value) for name, value in columns.items())
-            return {name: value for name, value in named if name is not None}
+        def renamed(columns: Mapping[str, T]) -> dict[str, T]:
+            pairs = ((rename(name), value) for name, value in columns.items())
+            return {name: value for name, value in pairs if name is not None}
 
         return replace(
             self,
-            scalars=mine(self.scalars),
-            vectors=mine(self.vectors),
-            tables=mine(self.tables),
-            facts=mine(self.facts),
-            per_token=set(mine(dict.fromkeys(self.per_token))),
+            scalars=renamed(self.scalars),
+            vectors=renamed(self.vectors),
+            tables=renamed(self.tables),
+            facts=renamed(self.facts),
+            per_token=set(renamed(dict.fromkeys(self.per_token))),
         )
 
-    def readings_of(self, asked: str) -> list[str]:
-        """What a reading stands for in this model, "" for its own. Raises CheckError where it was not measured."""
-        if not asked:
+    def readings_of(self, reading: str) -> list[str]:
+        """Return the single readings that a reading stands for in this model; "" is the model's own.
+
+        Raises:
+            CheckError: nothing was measured under this reading.
+        """
+        if not reading:
             return [""]
         try:
-            return self.readings[asked]
+            return self.readings[reading]
         except KeyError:
-            raise CheckError(f"No measured reading '{asked}'. {nearest(asked, self.readings)}") from None
+            raise CheckError(f"No measured reading '{reading}'. {nearest(reading, self.readings)}") from None
 
     def freeze(self) -> None:
-        """No array can be changed any more: what one check did to it, the next would be judged on."""
+        """Make every array read-only, so that no check can change what the next one is judged on."""
         columns = chain(self.scalars.values(), *self.vectors.values(), self.tables.values())
         for array in (self.labels, self.predicted, *columns):
             array.setflags(write=False)
 
     def scalar(self, name: str) -> Floats:
-        """(n,) numbers of a measure. Raises CheckError that names the nearest measured column."""
+        """Return the (n,) numbers of a column.
+
+        Raises:
+            CheckError: there is no such column; the message names the nearest one.
+        """
         try:
             return self.scalars[name]
         except KeyError:
             raise CheckError(f"No measured number '{name}'. {nearest(name, self.scalars)} {DECLARED}") from None
 
-    def vector(self, name: str) -> list[NDArray[np.float64]]:
-        """n arrays of a measure. Raises CheckError that names the nearest measured column."""
+    def vector(self, name: str) -> list[Floats]:
+        """Return the n arrays of a column.
+
+        Raises:
+            CheckError: there is no such column; the message names the nearest one.
+        """
         try:
             return self.vectors[name]
         except KeyError:
             raise CheckError(f"No measured vector '{name}'. {nearest(name, self.vectors)} {DECLARED}") from None
 
     def table(self, name: str) -> Table:
-        """A data-set-wide array. Raises CheckError that names the nearest measured table."""
+        """Return an array over the whole data set.
+
+        Raises:
+            CheckError: there is no such table; the message names the nearest one.
+        """
         try:
             return self.tables[name]
         except KeyError:

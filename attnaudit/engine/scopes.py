@@ -1,4 +1,4 @@
-"""Where a reading is read, and where an intervention on it takes place: sites, heads and queries.
+"""Scopes: the sites, heads and queries that a reading is read from, or that an intervention changes.
 
 Shapes: N rows, B instances, H heads, Q queries, K keys.
 """
@@ -18,8 +18,14 @@ from attnaudit.readings import FORM, Reading, parse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """sites: those whose weights are read. heads: numbers of the heads at each of them; None: all. query: "only" for
-    the single query of a pooled site, "cls", "last", "mean" (every real query) or "all" (every query but padding)."""
+    """Attention rows of a model: some heads and queries at some sites.
+
+    Attributes:
+        sites: the sites whose weights are read or changed.
+        heads: numbers of the heads at each site; None for all of them.
+        query: "only" (the single query of a pooled site), "cls", "last", "mean" (every real query) or "all" (every
+            query that is not padding).
+    """
 
     sites: tuple[Site, ...]
     heads: tuple[int, ...] | None
@@ -27,19 +33,20 @@ class Scope:
 
     @property
     def site(self) -> Site:
-        """The last one: whose states are the hidden states of the reading."""
+        """The last site; its states are the hidden states of the reading."""
         return self.sites[-1]
 
     @property
-    def single(self) -> bool:
-        """One row of weights per head and instance, so that replacing it leaves all states fixed."""
+    def single_row(self) -> bool:
+        """Whether there is one row of weights per head and instance, so that replacing it changes no hidden state."""
         return len(self.sites) == 1 and self.query not in ("mean", "all")
 
     def head_numbers(self, site: Site) -> list[int]:
+        """Return the numbers of the heads in scope at a site."""
         return list(range(site.heads)) if self.heads is None else list(self.heads)
 
-    def queries(self, inputs: Inputs) -> Tensor:
-        """(B,) position of the query that is read. Of no meaning for "mean"."""
+    def query_positions(self, inputs: Inputs) -> Tensor:
+        """Return the position of the query in scope, shape (B,); meaningless for the queries "mean" and "all"."""
         stream = self.site.query
         mask = inputs.mask[TEXT if stream is None else stream]
         if self.query == "only":
@@ -48,42 +55,64 @@ class Scope:
             return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
         return mask.int().argmax(1)
 
-    def chosen(self, site: Site, inputs: Inputs, width: int, times: int = 1) -> Tensor:
-        """(B·times, H, Q, 1) True on the rows that belong to the scope at one of its sites, `width` queries wide."""
+    def row_mask(self, site: Site, inputs: Inputs, queries: int, repeats: int = 1) -> Tensor:
+        """Mark the rows in scope at one of its sites.
+
+        Args:
+            site: the site.
+            inputs: B instances.
+            queries: Q, the number of queries at the site.
+            repeats: how often each instance is repeated in the batch.
+
+        Returns:
+            (B·repeats, H, Q, 1) True on rows in scope.
+        """
         device = inputs.mask[TEXT].device
         heads = torch.zeros(site.heads, dtype=torch.bool, device=device)
         heads[self.head_numbers(site)] = True
         if self.query in ("mean", "all") and site.query is not None:
             rows = inputs.real() if (self.query, site.query) == ("mean", TEXT) else inputs.mask[site.query]
         else:
-            rows = torch.arange(width, device=device) == self.queries(inputs)[:, None]
-        rows = rows.repeat_interleave(times, dim=0)
+            rows = torch.arange(queries, device=device) == self.query_positions(inputs)[:, None]
+        rows = rows.repeat_interleave(repeats, dim=0)
         return heads[None, :, None, None] & rows[:, None, :, None]
 
     def widened(self, where: str, sites: Sequence[Site]) -> Scope:
-        """The same reading's scope for interventions on a whole "layer" or "everywhere": all heads and queries."""
+        """Return the scope of an intervention on all heads and queries.
+
+        Args:
+            where: "layer" for this scope's sites, "everywhere" for every layer of the same stack.
+            sites: all sites of the model.
+        """
         stack = [s for s in sites if (s.kind, s.query, s.keys) == (self.site.kind, self.site.query, self.site.keys)]
         query = "only" if self.site.query is None else "all"
         return Scope(sites=tuple(stack) if where == "everywhere" else self.sites, heads=None, query=query)
 
 
-def own_reading(adapter: ModelAdapter) -> str:
-    """The model's own reading in full; "" for a model with one pooled attention.
+def own_reading(adapter: ModelAdapter) -> Reading | None:
+    """Return the model's own reading with its layer counted from 0; None for a model with one pooled attention.
 
-    Raises AdapterError when a model with several sites does not say which of them is shown."""
-    sites, said = adapter.sites(), adapter.capabilities.reading
-    if said:
-        return located(adapter, parse(said)).text
+    Raises:
+        AdapterError: the model has several sites, and its capabilities name no reading.
+    """
+    sites, declared = adapter.sites(), adapter.capabilities.reading
+    if declared:
+        return located(adapter, parse(declared))
     if len(sites) != 1 or sites[0].query is not None or sites[0].heads != 1:
         raise AdapterError(
-            f"The model has {len(sites)} attention sites ({', '.join(s.key for s in sites[:4]) or 'none'}), and its "
-            f"capabilities name no reading. Say which part is shown as the explanation, such as reading={FORM!r}."
+            f"The model has {len(sites)} attention sites ({', '.join(s.key for s in sites[:4]) or 'none'}), but its "
+            "capabilities name no reading. Declare which attention is shown as the explanation, for example "
+            f"reading={FORM!r}."
         )
-    return ""
+    return None
 
 
 def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
-    """The sites of the stack that a reading names, layer by layer. Raises AdapterError where there is none."""
+    """Return the sites of the stack that a reading names, layer by layer.
+
+    Raises:
+        AdapterError: the model does not have that stack, or the reading cannot be taken from it.
+    """
     sites = adapter.sites()
     if all(site.query is None for site in sites):
         raise AdapterError(
@@ -94,16 +123,16 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
         "decoder": [s for s in sites if s.kind == "self" and s.query != TEXT],
         "cross": [s for s in sites if s.kind == "cross"],
     }
-    filled = [name for name, found in stacks.items() if found]
-    name = reading.stack or (filled[0] if len(filled) == 1 else "")
+    available = [name for name, members in stacks.items() if members]
+    name = reading.stack or (available[0] if len(available) == 1 else "")
     if not name or not stacks[name]:
         raise AdapterError(
-            f"reading {reading.text!r}: the model has these attentions: {', '.join(filled)}. Add one of them, as in "
-            f"'{reading.query}@layer=-1,heads=mean,stack={filled[-1]}'."
+            f"reading {reading.text!r}: the model has these attentions: {', '.join(available)}. Name one, as in "
+            f"'{reading.query}@layer=-1,heads=mean,stack={available[-1]}'."
         )
     if stacks[name][0].keys != TEXT:
         raise AdapterError(
-            f"reading {reading.text!r}: the {name}'s own attention is over its outputs, not over the text. Read "
+            f"reading {reading.text!r}: the self-attention of the {name} is over its outputs, not over the text. Use "
             "stack=cross or stack=encoder."
         )
     if reading.kind == "rollout" and name == "cross":
@@ -112,7 +141,11 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
 
 
 def located(adapter: ModelAdapter, reading: Reading) -> Reading:
-    """The reading with its layer counted from 0. Raises AdapterError for a layer or head that the model lacks."""
+    """Return the reading with its layer counted from 0, and the query "own" replaced by the model's own query.
+
+    Raises:
+        AdapterError: the model lacks the layer, the head or the stack.
+    """
     if reading.query == "own":
         own = parse(adapter.capabilities.reading) if adapter.capabilities.reading else Reading()
         reading = replace(reading, query=own.query, stack=reading.stack or own.stack)
@@ -129,17 +162,16 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
 
 
 def expanded(adapter: ModelAdapter, text: str) -> list[Reading]:
-    """The readings that a text stands for in this model, each with its layer counted from 0."""
+    """Return the single readings that a text stands for in this model, with their layers counted from 0."""
     reading = located(adapter, parse(text))
     stack = stack_of(adapter, reading)
     return list(reading.each(len(stack), stack[0].heads))
 
 
-def scope_of(adapter: ModelAdapter, text: str) -> Scope:
-    """The scope of a single reading, as `expanded` gives them; "" is the pooled site's."""
-    if not text:
+def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
+    """Return the scope of a single reading, as `expanded` gives it; None means the model's one pooled site."""
+    if reading is None:
         return Scope(sites=adapter.sites()[:1], heads=None, query="only")
-    reading = parse(text)
     stack = stack_of(adapter, reading)
     sites = tuple(stack) if reading.kind == "rollout" else (stack[int(reading.layer)],)
     heads = (reading.heads,) if isinstance(reading.heads, int) else None

@@ -1,5 +1,8 @@
-"""Adversarial attention: the largest JSD to the model's attention that moves the output by at most ε in TVD (JW; exact
-form in the docstring of `exact_adversarial_attention`)."""
+"""Adversarial attention: the attention furthest from the model's own that leaves the output almost unchanged.
+
+It maximises the Jensen-Shannon divergence (JSD) to the model's attention, subject to a total variation of the output of
+at most ε (Jain & Wallace 2019, §4.2.2). `attnaudit.metrics.exact_adversarial_attention` describes the exact form.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import probabilities
-from attnaudit.engine.columns import Columns, Measure, PerBatch
+from attnaudit.engine.clean_pass import probabilities
 from attnaudit.errors import AdapterError, CheckError
+from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.metrics import (
     adversarial_upper_bound,
     exact_adversarial_attention,
@@ -21,135 +23,159 @@ from attnaudit.metrics import (
     total_variation,
 )
 from attnaudit.metrics.searched_adversary import PRESETS, search
-from attnaudit.registry import measures
 from attnaudit.seeding import keyed_integer
 
-#: How far above ε the model's own output may move when it is run with the attention found: rounding in float32.
+#: By how much the model's own output may exceed ε when it runs with the attention found: float32 rounding.
 ROUNDING = 1e-5
-#: The published search (JW), for comparison: slower than the exact form, and never above it.
+#: The published search of Jain & Wallace 2019, for comparison; slower than the exact form, and never above it.
 JAIN_WALLACE = "jain_wallace"
+COLUMNS = ("jsd", "most", "share", "tvd", "upper")
 
 
-def searchable(view: AttentionView) -> bool:
-    """Whether the reading is plain attention, one row per head, so that other weights can be put in its place."""
-    plain = view.named is None or view.named.kind == "attention"
-    return plain and view.scope.single
+@dataclass(frozen=True)
+class AdversarialArgument:
+    """The argument of `adversarial`.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Adversarial(PerBatch):
-    """jsd in nats (NaN for a single token, which has no other attention), most: the largest JSD any attention has,
-    share: jsd as a share of it, tvd as measured by running the model with the attention found, upper: a bound no
-    attention exceeds (equal to jsd where the optimum is exact, NaN where only searched), attention: the distribution
-    found. fact adversarial.method: exact, bracketed or searched.
-
-    preset: search with these settings of `searched_adversary`, also where the optimum has an exact form; the fact is
-    then adversarial.<preset>.method."""
+    Attributes:
+        epsilon: largest total variation of the output.
+        preset: always search with these settings, even where an exact form exists; "" for the best method.
+    """
 
     epsilon: float
-    preset: str = ""
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        real, reading = view.real, view.attention
-        if not searchable(view):
-            nothing = torch.full_like(view.special_mass, torch.nan)
-            names = ("jsd", "most", "share", "tvd", "upper")
-            return Columns(
-                scalars={f"{self.name}.{name}": nothing for name in names},
-                tokens={f"{self.name}.attention": torch.full_like(reading, torch.nan)},
-                facts={self._fact: "not possible for this reading"},
-            )
-        heads, upper, method = self._find(view)
-        found = view.shown(heads)
-        single = view.lengths < 2
-        jsd = jensen_shannon(found, reading, real).masked_fill(single, torch.nan)
-        most = largest_jensen_shannon(reading, real).masked_fill(single, torch.nan)
-        output = probabilities(view.decode_by_model(heads[:, None]))[:, 0, :]
-        moved = total_variation(output, view.probabilities)
-        beyond = moved > self.epsilon + ROUNDING
-        if bool(beyond.any()):
-            row = int(beyond.int().argmax())
-            one = view.instances[row]
-            raise AdapterError(
-                f"{one.where or one.id}: adversarial attention found at ε={self.epsilon:g} moves the model's own "
-                f"output by {moved[row].item():.6f}. The decoder is not the function of weights and states it was said "
-                "to be."
-            )
-        return Columns(
-            scalars={
-                f"{self.name}.jsd": jsd,
-                f"{self.name}.most": most,
-                f"{self.name}.share": torch.where(most > 0, jsd / most, torch.full_like(jsd, torch.nan)),
-                f"{self.name}.tvd": moved,
-                f"{self.name}.upper": torch.maximum(upper, jsd),
-            },
-            tokens={f"{self.name}.attention": found},
-            facts={self._fact: method},
-        )
+    preset: str
 
     @property
-    def _fact(self) -> str:
+    def fact(self) -> str:
+        """Name of the fact that tells the method."""
         return ".".join(part for part in ("adversarial", self.preset, "method") if part)
 
-    def _find(self, view: AttentionView) -> tuple[Tensor, Tensor, str]:
-        """(B, H, T) rows of the heads, special tokens included; bound; method."""
-        nothing = torch.full_like(view.special_mass, torch.nan)
-        if self.preset:
-            return self._descend(view, settings=self.preset), nothing, "searched"
-        real, reading = view.free[:, 0], view.token_attention
-        if view.token_logits is not None:
-            token_logits, bias = view.token_logits
-            # Special tokens keep their mass: they shift the bias, and the rest of the logit shrinks.
-            kept = 1 - view.special_mass
-            shift = ((view.token_scores * ~real)[:, None, :] @ token_logits)[:, 0, :] + bias
-            token_logits = token_logits * kept[:, None, None]
-            if token_logits.shape[-1] <= 2:
-                if token_logits.shape[-1] == 1:
-                    slope, offset = token_logits[..., 0], shift[..., 0]
-                else:
-                    slope, offset = token_logits[..., 1] - token_logits[..., 0], shift[..., 1] - shift[..., 0]
-                attention, jsd = exact_adversarial_attention(reading, slope, offset, self.epsilon, real)
-                return view.rows_of(attention[:, None]), jsd, "exact"
-            bound = adversarial_upper_bound(reading, token_logits, shift, self.epsilon, real)
-            return self._search(view), bound, "bracketed"
-        return self._search(view), nothing, "searched"
 
-    def _search(self, view: AttentionView) -> Tensor:
-        """By gradient; where a model of two classes must be run for it, among vertices and edges first, and by gradient
-        only for batches in which some instance has no feasible one."""
-        if view.probabilities.shape[-1] == 2 and not view.adapter.capabilities.decodes:
-            point, feasible = view.edges.best(self.epsilon)
-            if bool((feasible | view.attention.isnan().all(1) | (view.lengths < 2)).all()):
-                return view.rows_of(point[:, None])
-            found = self._descend(view, settings="brief")
-            return torch.where(feasible[:, None, None], view.rows_of(point[:, None]), found)
-        return self._descend(view, settings="default")
-
-    def _descend(self, view: AttentionView, *, settings: str) -> Tensor:
-        def decode(weights: Tensor) -> Tensor:
-            return probabilities(view.decode_differentiably(view.rows_of(weights)))
-
-        found = search(
-            view.head_attention,
-            decode,
-            self.epsilon,
-            view.free[:, 0],
-            settings=PRESETS[settings],
-            seeds=[keyed_integer(view.seed, self.name, one.id) for one in view.instances],
-            shares=view.head_mass,
-        )
-        return view.rows_of(found.heads)
-
-
-@measures.register("adversarial")
-def adversarial(argument: str) -> Measure:
-    """adversarial.<ε>, such as adversarial.0.01, or adversarial.jain_wallace.<ε>: searched as they do"""
-    named = argument.removeprefix(f"{JAIN_WALLACE}.")
+def preset_and_epsilon(text: str) -> AdversarialArgument:
+    """Parse "<ε>" or "jain_wallace.<ε>", such as "0.01"."""
+    number = text.removeprefix(f"{JAIN_WALLACE}.")
     try:
-        epsilon = float(named)
+        epsilon = float(number)
     except ValueError:
         epsilon = math.nan
     if not 0 <= epsilon <= 1:
-        raise CheckError(f"'adversarial.{argument}': expected a total variation between 0 and 1, as adversarial.0.01.")
-    preset = JAIN_WALLACE if named != argument else ""
-    return Adversarial(name=f"adversarial.{argument}", epsilon=epsilon, preset=preset)
+        raise CheckError(f"expected a total variation between 0 and 1, as in adversarial.0.01, but got '{text}'.")
+    return AdversarialArgument(epsilon, JAIN_WALLACE if number != text else "")
+
+
+def searchable(view: AttentionView) -> bool:
+    """Return whether the reading is plain attention with one row per head, which other weights can replace."""
+    return view.plain_attention and view.scope.single_row
+
+
+@measure("adversarial", argument=preset_and_epsilon)
+def adversarial(view: AttentionView, request: Request) -> Columns:
+    """Return the adversarial attention of every instance and how far it is from the model's attention.
+
+    Columns: `.jsd` in nats (NaN for a single token, which has no other attention); `.most`, the largest JSD that any
+    attention has; `.share`, jsd / most; `.tvd`, measured by running the model with the attention found; `.upper`, a
+    bound that no attention exceeds (equal to jsd where the optimum is exact, NaN where it is only searched);
+    `.attention`, the distribution found. The fact `adversarial.method`, or `adversarial.<preset>.method`, is "exact",
+    "bracketed" or "searched".
+
+    Raises:
+        AdapterError: the model's own output moves by more than ε under the attention found.
+    """
+    argument: AdversarialArgument = request.argument
+    real, attention = view.real, view.attention
+    if not searchable(view):
+        undefined = torch.full_like(view.special_mass, torch.nan)
+        return Columns(
+            scalars={f"{request.name}.{column}": undefined for column in COLUMNS},
+            tokens={f"{request.name}.attention": torch.full_like(attention, torch.nan)},
+            facts={argument.fact: "not possible for this reading"},
+        )
+    head_patterns, upper, method = _find(view, request.name, argument)
+    adversary = view.to_attention(head_patterns)
+    single = view.lengths < 2
+    jsd = jensen_shannon(adversary, attention, real).masked_fill(single, torch.nan)
+    most = largest_jensen_shannon(attention, real).masked_fill(single, torch.nan)
+    output = probabilities(view.decode_by_model(head_patterns[:, None]))[:, 0, :]
+    tvd = total_variation(output, view.probabilities)
+    exceeds = tvd > argument.epsilon + ROUNDING
+    if bool(exceeds.any()):
+        row = int(exceeds.int().argmax())
+        instance = view.instances[row]
+        raise AdapterError(
+            f"{instance.where or instance.id}: the adversarial attention found at ε={argument.epsilon:g} moves the "
+            f"model's own output by {tvd[row].item():.6f}. The decoder does not compute what the adapter declares: its "
+            "output must depend only on the weights and the hidden states."
+        )
+    scalars = {
+        "jsd": jsd,
+        "most": most,
+        "share": torch.where(most > 0, jsd / most, torch.full_like(jsd, torch.nan)),
+        "tvd": tvd,
+        "upper": torch.maximum(upper, jsd),
+    }
+    return Columns(
+        scalars={f"{request.name}.{column}": scalars[column] for column in COLUMNS},
+        tokens={f"{request.name}.attention": adversary},
+        facts={argument.fact: method},
+    )
+
+
+def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tuple[Tensor, Tensor, str]:
+    """Find the adversarial attention by the best method for the decoder.
+
+    Returns:
+        (B, H, T) attention rows of the heads with special tokens, (B,) upper bound of the JSD, and the method.
+    """
+    unknown = torch.full_like(view.special_mass, torch.nan)
+    if argument.preset:
+        return _descend(view, name, argument.epsilon, settings=argument.preset), unknown, "searched"
+    real, attention = view.attendable[:, 0], view.token_attention
+    if view.token_logits is not None:
+        token_logits, bias = view.token_logits
+        # Special tokens keep their mass, so they contribute a constant to the logits, and the rest of the logits is
+        # scaled by the mass on real tokens.
+        real_mass = 1 - view.special_mass
+        constant = ((view.token_scores * ~real)[:, None, :] @ token_logits)[:, 0, :] + bias
+        token_logits = token_logits * real_mass[:, None, None]
+        if token_logits.shape[-1] <= 2:
+            if token_logits.shape[-1] == 1:
+                slope, offset = token_logits[..., 0], constant[..., 0]
+            else:
+                slope, offset = token_logits[..., 1] - token_logits[..., 0], constant[..., 1] - constant[..., 0]
+            adversary, jsd = exact_adversarial_attention(attention, slope, offset, argument.epsilon, real)
+            return view.to_head_patterns(adversary[:, None]), jsd, "exact"
+        bound = adversarial_upper_bound(attention, token_logits, constant, argument.epsilon, real)
+        return _search(view, name, argument.epsilon), bound, "bracketed"
+    return _search(view, name, argument.epsilon), unknown, "searched"
+
+
+def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
+    """Search for adversarial attention rows (B, H, T).
+
+    The search is by gradient. For a model with two classes that must run for every candidate, vertices and edges of
+    the simplex are tried first, and the gradient search runs only for batches in which an instance has no feasible one.
+    """
+    if view.probabilities.shape[-1] == 2 and not view.adapter.capabilities.decodes:
+        point, feasible = view.edge_candidates.best(epsilon)
+        if bool((feasible | view.attention.isnan().all(1) | (view.lengths < 2)).all()):
+            return view.to_head_patterns(point[:, None])
+        searched = _descend(view, name, epsilon, settings="brief")
+        return torch.where(feasible[:, None, None], view.to_head_patterns(point[:, None]), searched)
+    return _descend(view, name, epsilon, settings="default")
+
+
+def _descend(view: AttentionView, name: str, epsilon: float, *, settings: str) -> Tensor:
+    """Search by gradient with the settings of a preset, keyed by the instances; returns rows (B, H, T)."""
+
+    def decode(weights: Tensor) -> Tensor:
+        return probabilities(view.decode_differentiably(view.to_head_patterns(weights)))
+
+    result = search(
+        view.head_attention,
+        decode,
+        epsilon,
+        view.attendable[:, 0],
+        settings=PRESETS[settings],
+        seeds=[keyed_integer(view.seed, name, instance.id) for instance in view.instances],
+        shares=view.head_real_mass,
+    )
+    return view.to_head_patterns(result.heads)

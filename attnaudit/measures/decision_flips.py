@@ -1,8 +1,8 @@
-"""Decision flips: weights are set to zero one after another and the rest renormalised, states fixed (Serrano & Smith
-2019).
+"""Decision flips: attention weights are removed one after another until the decision changes (Serrano & Smith 2019).
 
-Special tokens that are attended keep their weight in the renormalisation. Undefined with one token, where all weights
-are equal (they order nothing), and where one token holds all attention: with it gone, no weight is left to renormalise.
+A removed weight is set to 0 and the others are renormalised, with fixed hidden states; special tokens that are attended
+keep their part in the renormalisation. Undefined with one token, where all weights are equal and order nothing, and
+where one token has all attention, so that no weight would be left to renormalise.
 """
 
 from __future__ import annotations
@@ -10,116 +10,127 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import probabilities
-from attnaudit.engine.columns import Columns, Measure, PerBatch
+from attnaudit.engine.clean_pass import probabilities
+from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import orders_tokens, random_orders, ranked
-from attnaudit.measures.prediction import no_argument
-from attnaudit.registry import measures
 
 #: Random orders per instance.
 DRAWS = 10
 
 
-def flips(view: AttentionView, gone: Tensor) -> Tensor:
-    """(B, V, T) weights to set to zero -> (B, V) whether the decision is another one. False where no weight is left:
-    nothing is then decided."""
-    logits, left = view.without(gone)
-    return (probabilities(logits).argmax(-1) != view.predicted[:, None]) & left
+def flips(view: AttentionView, removed: Tensor) -> Tensor:
+    """Return whether the decision changes without some weights.
+
+    Args:
+        view: B instances.
+        removed: (B, V, T) True at the weights to set to 0.
+
+    Returns:
+        (B, V) True where another class is predicted; False where no weight is left, since nothing is decided then.
+    """
+    logits, any_left = view.logits_without_weights(removed)
+    return (probabilities(logits).argmax(-1) != view.predicted[:, None]) & any_left
 
 
 def defined(view: AttentionView) -> Tensor:
-    """(B,) True where a weight can go and another one stays."""
+    """Return (B,) True where attention orders the tokens and weight is left without the largest one."""
     top = view.attention.nan_to_num(0.0).argmax(1, keepdim=True)
-    gone = torch.zeros_like(view.real).scatter(1, top, True)
-    return orders_tokens(view) & view.weight_left(gone[:, None, :])[:, 0]
+    removed = torch.zeros_like(view.real).scatter(1, top, True)
+    return orders_tokens(view) & view.has_weight_left(removed[:, None, :])[:, 0]
 
 
 def weight_gradient(view: AttentionView) -> tuple[Tensor, Tensor]:
-    """(B, T) Σ_h ∂p/∂α_h and Σ_h α_h·∂p/∂α_h of the predicted class's probability p, every weight free and states
-    fixed; signed, by unit. NaN for an adapter that does not differentiate, and for a reading of several rows."""
-    if not view.adapter.capabilities.differentiable or not view.scope.single:
-        nothing = torch.full_like(view.token_scores, torch.nan)
-        return nothing, nothing
+    """Differentiate the predicted class's probability p with respect to the attention weights.
+
+    Every weight is free and the hidden states are fixed. Gradients are signed and summed by unit.
+
+    Returns:
+        Σ_h ∂p/∂α_h and Σ_h α_h · ∂p/∂α_h, each (B, T); NaN for a reading of several rows per head.
+    """
+    if not view.scope.single_row:
+        undefined = torch.full_like(view.token_scores, torch.nan)
+        return undefined, undefined
     weights = view.head_patterns.clone().requires_grad_(True)
     with torch.enable_grad():
         output = probabilities(view.decode_differentiably(weights[:, None]))[:, 0, :]
-        view.counts["backward"] += 1
-        (slope,) = torch.autograd.grad(output.gather(1, view.predicted[:, None]).sum(), weights)
-    slope = slope.detach().double()
-    return view.batch.together(slope.sum(1)), view.batch.together((slope * view.head_patterns).sum(1))
+        view.pass_counts["backward"] += 1
+        (gradient,) = torch.autograd.grad(output.gather(1, view.predicted[:, None]).sum(), weights)
+    gradient = gradient.detach().double()
+    return view.batch.sum_by_unit(gradient.sum(1)), view.batch.sum_by_unit((gradient * view.head_patterns).sum(1))
 
 
 def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
-    """(B, T) positions -> (B,) the least share k/n of weights whose removal in that order flips the decision; 1 where
-    it never flips while any weight is left."""
+    """Return the smallest share of the weights whose removal flips the decision.
+
+    Args:
+        view: B instances.
+        order: (B, T) positions in the order of removal.
+
+    Returns:
+        (B,) share k/n; 1 where the decision does not flip while any weight is left.
+    """
     width = view.real.shape[1]
-    place = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))
+    rank = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))
     lengths = view.lengths
-    found = lengths.clone()
-    step = view.at_once
+    smallest = lengths.clone()
+    step = view.variants_per_pass
     for start in range(1, width, step):
-        removed = torch.arange(start, min(width, start + step), device=order.device)
-        gone = (place[:, None, :] < removed[:, None]) & view.real[:, None, :]
-        moved = flips(view, gone) & (removed < lengths[:, None])
-        earliest = torch.where(moved, removed, lengths[:, None]).amin(1)
-        found = torch.minimum(found, earliest)
-    return found.double() / lengths
+        counts = torch.arange(start, min(width, start + step), device=order.device)
+        removed = (rank[:, None, :] < counts[:, None]) & view.real[:, None, :]
+        flipped = flips(view, removed) & (counts < lengths[:, None])
+        smallest_here = torch.where(flipped, counts, lengths[:, None]).amin(1)
+        smallest = torch.minimum(smallest, smallest_here)
+    return smallest.double() / lengths
 
 
-class Flip(PerBatch):
-    """Share of the weights to remove until the decision flips, by order: .attention, .gradient (signed, of the
-    weights), .attention_x_gradient, .random (mean over random orders), .shuffled (the first of these). 1: it never
-    flips."""
+@measure("flip", optional_capabilities=("differentiable",))
+def flip(view: AttentionView, request: Request) -> Columns:
+    """Return the share of the weights that must be removed until the decision flips, for several orders.
 
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        slope, product = weight_gradient(view)
-        undefined = ~defined(view)
-        scores = {
-            "attention": view.attention,
-            "gradient": slope,
-            "attention_x_gradient": product,
+    Columns: `.attention`; `.gradient` and `.attention_x_gradient`, by the signed gradient of the weights (NaN if the
+    model is not differentiable); `.random`, the mean over random orders; `.shuffled`, the first random order. The value
+    is 1 where the decision never flips.
+    """
+    if "differentiable" in request.lacking:
+        gradient = product = torch.full_like(view.token_scores, torch.nan)
+    else:
+        gradient, product = weight_gradient(view)
+    undefined = ~defined(view)
+    scores = {"attention": view.attention, "gradient": gradient, "attention_x_gradient": product}
+    fractions = {name: fraction_to_flip(view, ranked(view, score)) for name, score in scores.items()}
+    for name in ("gradient", "attention_x_gradient"):
+        fractions[name] = fractions[name].masked_fill((gradient.isnan() & view.real).any(1), torch.nan)
+    orders = random_orders(view, DRAWS, "flip")
+    by_chance = torch.stack([fraction_to_flip(view, orders[:, draw]) for draw in range(DRAWS)])
+    fractions |= {"random": by_chance.mean(0), "shuffled": by_chance[0]}
+    return Columns(
+        scalars={f"{request.name}.{k}": values.masked_fill(undefined, torch.nan) for k, values in fractions.items()}
+    )
+
+
+@measure("top_token")
+def top_token(view: AttentionView, request: Request) -> Columns:
+    """Return whether removing a single weight flips the decision.
+
+    Columns: `.attention`, 1 if removing the largest weight flips it, else 0 (one of equal weights is drawn); `.random`,
+    the share of the other tokens for which it flips, which is the probability for a random other token; `.any`, 1 if it
+    flips for at least one token.
+    """
+    rows, width = view.real.shape
+    flipped = torch.zeros((rows, width), dtype=torch.float64, device=view.device)
+    step = view.variants_per_pass
+    for start in range(0, width, step):
+        positions = torch.arange(start, min(width, start + step), device=view.device)
+        removed = torch.zeros((rows, len(positions), width), dtype=torch.bool, device=view.device)
+        removed[:, torch.arange(len(positions), device=view.device), positions] = True
+        flipped[:, positions] = (flips(view, removed) & view.real[:, positions]).double()
+    top = flipped.gather(1, ranked(view, view.attention)[:, :1])[:, 0]
+    undefined = ~defined(view)
+    others = (flipped.sum(1) - top) / (view.lengths - 1).clamp_min(1)
+    return Columns(
+        scalars={
+            f"{request.name}.attention": top.masked_fill(undefined, torch.nan),
+            f"{request.name}.random": others.masked_fill(undefined, torch.nan),
+            f"{request.name}.any": flipped.amax(1).masked_fill(undefined, torch.nan),
         }
-        found = {name: fraction_to_flip(view, ranked(view, score)) for name, score in scores.items()}
-        for name in ("gradient", "attention_x_gradient"):
-            found[name] = found[name].masked_fill((slope.isnan() & view.real).any(1), torch.nan)
-        drawn = random_orders(view, DRAWS, "flip")
-        by_chance = torch.stack([fraction_to_flip(view, drawn[:, d]) for d in range(DRAWS)])
-        found |= {"random": by_chance.mean(0), "shuffled": by_chance[0]}
-        return Columns(scalars={f"{self.name}.{k}": v.masked_fill(undefined, torch.nan) for k, v in found.items()})
-
-
-class TopToken(PerBatch):
-    """.attention: 1 where removing the largest weight alone flips the decision (drawn among equals), else 0. .random:
-    the share of the other tokens whose removal alone does so, which is the chance of one drawn at random. .any: 1 where
-    some token's does."""
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        rows, width = view.real.shape
-        single = torch.zeros((rows, width), dtype=torch.float64, device=view.device)
-        step = view.at_once
-        for start in range(0, width, step):
-            here = torch.arange(start, min(width, start + step), device=view.device)
-            gone = torch.zeros((rows, len(here), width), dtype=torch.bool, device=view.device)
-            gone[:, torch.arange(len(here), device=here.device), here] = True
-            single[:, here] = (flips(view, gone) & view.real[:, here]).double()
-        top = single.gather(1, ranked(view, view.attention)[:, :1])[:, 0]
-        undefined = ~defined(view)
-        others = (single.sum(1) - top) / (view.lengths - 1).clamp_min(1)
-        return Columns(
-            scalars={
-                f"{self.name}.attention": top.masked_fill(undefined, torch.nan),
-                f"{self.name}.random": others.masked_fill(undefined, torch.nan),
-                f"{self.name}.any": single.amax(1).masked_fill(undefined, torch.nan),
-            }
-        )
-
-
-@measures.register("flip")
-def flip(argument: str) -> Measure:
-    return Flip(name=no_argument("flip", argument))
-
-
-@measures.register("top_token")
-def top_token(argument: str) -> Measure:
-    return TopToken(name=no_argument("top_token", argument))
+    )

@@ -1,8 +1,7 @@
-"""Gradient importance, in the presets of two papers, and input × gradient.
+"""Gradient importance with the settings of two papers, and input × gradient.
 
-`meister` (M eq. 4): norm of the gradient of the predicted class's probability, attention part of the graph.
-`jain_wallace` (their code): abs of gradient · input, attention held constant.
-All are normalised over the real tokens; an instance whose gradient is zero everywhere is undefined (NaN).
+All are gradients of the predicted class's probability f, and are normalised over the real tokens. An instance whose
+gradient is zero everywhere is undefined (NaN).
 """
 
 from __future__ import annotations
@@ -12,64 +11,84 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError, nearest
-from attnaudit.registry import measures
+from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 
+#: Where gradients are taken: at the embeddings or at the hidden states.
 PLACES = ("inputs", "hidden")
 PRESETS = ("meister", "jain_wallace")
 
 
-def normalised(scores: Tensor, real: Tensor) -> Tensor:
-    """(B, T) non-negative scores -> shares of each row's sum over the real tokens; NaN where that sum is 0."""
-    kept = scores.masked_fill(~real, 0.0)
-    total = kept.sum(1, keepdim=True)
-    return (kept / total).masked_fill(total <= 0, float("nan"))
+@dataclass(frozen=True)
+class GradientArgument:
+    """The argument of `gradient`.
 
+    Attributes:
+        preset: "meister" or "jain_wallace".
+        place: "inputs" or "hidden".
+    """
 
-@dataclass(frozen=True, kw_only=True)
-class Gradient(PerBatch):
-    """norm: ‖∂f/∂x‖₂, otherwise abs(x · ∂f/∂x). detached: attention held constant. place: x is E or h."""
-
+    preset: str
     place: str
-    norm: bool
-    detached: bool
-    gradients: bool = True
-
-    @property
-    def depends_on_reading(self) -> bool:
-        return self.place == "hidden"
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        pair = view.gradient_detached if self.detached else view.gradient
-        slope = pair[PLACES.index(self.place)]
-        at = view.embeddings[TEXT] if self.place == "inputs" else view.hidden
-        product = view.batch.together((slope * at.detach().double()).sum(-1)).abs()
-        scores = view.norms_of(slope) if self.norm else product
-        return Columns(tokens={self.name: normalised(scores, view.real)})
 
 
-def _place(name: str, place: str) -> str:
-    if place not in PLACES:
-        raise CheckError(f"'{name}': expected it to end in .inputs or .hidden. {nearest(place, PLACES)}")
-    return place
-
-
-@measures.register("gradient")
-def gradient(argument: str) -> Measure:
-    """gradient.<preset>.<place>"""
-    preset, _, place = argument.partition(".")
+def preset_and_place(text: str) -> GradientArgument:
+    """Parse "<preset>.<place>", such as "meister.inputs"."""
+    preset, _, place = text.partition(".")
     if preset not in PRESETS:
-        raise CheckError(f"'gradient.{argument}': unknown preset '{preset}'. {nearest(preset, PRESETS)}")
-    meister = preset == "meister"
-    return Gradient(
-        name=f"gradient.{argument}", place=_place(f"gradient.{argument}", place), norm=meister, detached=not meister
-    )
+        raise CheckError(f"unknown preset '{preset}'. {nearest(preset, PRESETS)}")
+    return GradientArgument(preset, one_of(*PLACES)(place))
 
 
-@measures.register("input_x_gradient")
-def input_x_gradient(argument: str) -> Measure:
-    """input_x_gradient.<place>"""
-    name = f"input_x_gradient.{argument}"
-    return Gradient(name=name, place=_place(name, argument), norm=False, detached=False)
+def normalised(scores: Tensor, real: Tensor) -> Tensor:
+    """Divide each row of scores by its sum over the real tokens.
+
+    Args:
+        scores: (B, T) non-negative scores.
+        real: (B, T) True at real tokens.
+
+    Returns:
+        (B, T) shares; NaN in rows whose sum is 0.
+    """
+    real_scores = scores.masked_fill(~real, 0.0)
+    total = real_scores.sum(1, keepdim=True)
+    return (real_scores / total).masked_fill(total <= 0, float("nan"))
+
+
+@measure(
+    "gradient",
+    argument=preset_and_place,
+    gradients=True,
+    depends_on_reading=lambda argument: argument.place == "hidden",
+)
+def gradient(view: AttentionView, request: Request) -> Columns:
+    """Return the gradient importance of every token.
+
+    "meister" is the norm of the gradient, ‖∂f/∂x‖₂, with attention as part of the graph (Meister et al. 2021, eq. 4).
+    "jain_wallace" is |x · ∂f/∂x| with attention held constant (published code of Jain & Wallace 2019).
+    """
+    argument: GradientArgument = request.argument
+    if argument.preset == "meister":
+        scores = view.unit_norms(view.gradient[PLACES.index(argument.place)])
+    else:
+        scores = _input_times_gradient(view, view.gradient_attention_detached, argument.place)
+    return Columns(tokens={request.name: normalised(scores, view.real)})
+
+
+@measure(
+    "input_x_gradient",
+    argument=one_of(*PLACES),
+    gradients=True,
+    depends_on_reading=lambda place: bool(place == "hidden"),
+)
+def input_x_gradient(view: AttentionView, request: Request) -> Columns:
+    """Return |x · ∂f/∂x| of every token, with attention as part of the graph."""
+    scores = _input_times_gradient(view, view.gradient, request.argument)
+    return Columns(tokens={request.name: normalised(scores, view.real)})
+
+
+def _input_times_gradient(view: AttentionView, gradients: tuple[Tensor, Tensor], place: str) -> Tensor:
+    """Return |x · ∂f/∂x| by unit, shape (B, T), where x is the embedding or the hidden state."""
+    x = view.embeddings[TEXT] if place == "inputs" else view.hidden
+    product = (gradients[PLACES.index(place)] * x.detach().double()).sum(-1)
+    return view.batch.sum_by_unit(product).abs()

@@ -1,77 +1,69 @@
-"""Leave-one-out: how far the output moves when one token is gone (M eq. 6; JW code).
+"""Leave-one-out: how much the output changes when one token is removed.
 
-At inputs the token is deleted and the rest encoded again; at hidden states h_i is dropped and the remaining attention
-renormalised, h fixed. The change is the total variation between the two class vectors, differences in float64. What
-the logits' float32 cannot tell from no change is none: tokens that do nothing then tie, as they should.
+Sources: Meister et al. 2021, eq. 6, and the published code of Jain & Wallace 2019. The change is the total variation
+between the class probabilities with and without the token. A change that is within the float32 rounding of the logits
+counts as zero, so that tokens without effect tie.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import probabilities
-from attnaudit.engine.columns import Columns, Measure, PerBatch
-from attnaudit.errors import CheckError, nearest
-from attnaudit.measures.gradient import normalised
-from attnaudit.registry import measures
+from attnaudit.engine.clean_pass import probabilities
+from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
+from attnaudit.measures.gradient import PLACES, normalised
 
-#: Rounding of a float32 logit, as a share of the largest logit or of 1: batch mates alone move it up to half as far.
+#: Rounding error of a float32 logit, relative to the largest logit (at least 1). The other rows of a batch alone change
+#: a logit by up to half of this.
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 
 
-def _change(variants: Tensor, view: AttentionView) -> Tensor:
-    """(B, T, C) class probabilities -> (B, T) total variation to the clean ones."""
+@measure(
+    "leave_one_out",
+    argument=one_of(*PLACES),
+    capabilities=lambda place: ("deletion",) if place == "inputs" else (),
+    depends_on_reading=lambda place: bool(place == "hidden"),
+)
+def leave_one_out(view: AttentionView, request: Request) -> Columns:
+    """Return how much the output changes without each token.
+
+    At "inputs" the token is deleted and the rest encoded again. At "hidden" the weight of its hidden state is set to 0
+    and the other weights are renormalised, with fixed hidden states; where one token has all attention, the context is
+    then zero.
+
+    Columns, undefined with a single real token: the name itself holds the changes normalised over the real tokens, and
+    `.change` holds the total variations.
+    """
+    change = _change_by_deletion(view) if request.argument == "inputs" else _change_by_dropped_state(view)
+    undefined = (change.isnan() & view.real).any(1, keepdim=True)
+    shares = normalised(change.nan_to_num(0.0), view.real).masked_fill(undefined, float("nan"))
+    return Columns(tokens={request.name: shares, f"{request.name}.change": change})
+
+
+def _change_by_deletion(view: AttentionView) -> Tensor:
+    """Return the change (B, T) when each token is deleted and the rest is encoded again."""
+    return _total_variation_to_clean(view.batch.leave_one_out("deletion"), view)
+
+
+def _change_by_dropped_state(view: AttentionView) -> Tensor:
+    """Return the change (B, T) when each token's attention weight is set to 0 and the rest is renormalised."""
+    count, width = view.real.shape
+    change = torch.full((count, width), torch.nan, dtype=torch.float64, device=view.device)
+    rows, dropped = (view.real & (view.lengths > 1)[:, None]).nonzero(as_tuple=True)
+    for start in range(0, width, view.variants_per_pass):
+        stop = min(width, start + view.variants_per_pass)
+        removed = torch.zeros((count, stop - start, width), dtype=torch.bool, device=view.device)
+        removed[:, torch.arange(stop - start), torch.arange(start, stop)] = True
+        chunk = _total_variation_to_clean(probabilities(view.logits_without_weights(removed)[0]), view)
+        inside = (dropped >= start) & (dropped < stop)
+        change[rows[inside], dropped[inside]] = chunk[rows[inside], dropped[inside] - start]
+    return change
+
+
+def _total_variation_to_clean(variants: Tensor, view: AttentionView) -> Tensor:
+    """Return the total variation (B, T) between the clean output and variants (B, T, C); 0 within rounding."""
     clean = view.probabilities[:, None, :]
     rounding = ROUNDING * view.logits.abs().amax(1, keepdim=True).clamp(min=1)
     same = (variants.log() - clean.log()).abs().amax(-1) <= rounding
     return (0.5 * (variants - clean).abs().sum(-1)).masked_fill(same, 0.0)
-
-
-def _columns(name: str, change: Tensor, real: Tensor) -> Columns:
-    undefined = (change.isnan() & real).any(1, keepdim=True)
-    scores = normalised(change.nan_to_num(0.0), real).masked_fill(undefined, float("nan"))
-    return Columns(tokens={name: scores, f"{name}.change": change})
-
-
-class DeleteToken(PerBatch):
-    """Physical deletion on ids. Undefined with a single real token."""
-
-    @property
-    def depends_on_reading(self) -> bool:
-        return False
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        return _columns(self.name, _change(view.batch.deleted, view), view.real)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropState(PerBatch):
-    """h_i dropped, remaining weights renormalised. Where one token holds all attention nothing remains to
-    renormalise: the context is then zero. Undefined with a single real token, as at inputs."""
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        count, t = view.real.shape
-        found = torch.full((count, t), torch.nan, dtype=torch.float64, device=view.device)
-        rows, gone = (view.real & (view.lengths > 1)[:, None]).nonzero(as_tuple=True)
-        per_row = view.at_once
-        for start in range(0, t, per_row):
-            stop = min(t, start + per_row)
-            dropped = torch.zeros((count, stop - start, t), dtype=torch.bool, device=view.device)
-            dropped[:, torch.arange(stop - start), torch.arange(start, stop)] = True
-            change = _change(probabilities(view.without(dropped)[0]), view)
-            inside = (gone >= start) & (gone < stop)
-            found[rows[inside], gone[inside]] = change[rows[inside], gone[inside] - start]
-        return _columns(self.name, found, view.real)
-
-
-@measures.register("leave_one_out")
-def leave_one_out(argument: str) -> Measure:
-    """leave_one_out.<place>"""
-    forms: dict[str, type[DeleteToken] | type[DropState]] = {"inputs": DeleteToken, "hidden": DropState}
-    if argument not in forms:
-        raise CheckError(f"'leave_one_out.{argument}': expected .inputs or .hidden. {nearest(argument, forms)}")
-    return forms[argument](name=f"leave_one_out.{argument}")

@@ -1,49 +1,32 @@
-"""What the model decided, and the attention shown for it: measured in every audit."""
+"""What the model predicts, and the attention shown for it. Every audit measures both."""
 
 from __future__ import annotations
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.columns import Columns, Measure, PerBatch
-from attnaudit.errors import CheckError
-from attnaudit.registry import measures
+from attnaudit.measures import AttentionView, Columns, Request, measure
 
 
-class Prediction(PerBatch):
-    """probabilities (C,) and logits of each instance; truncated: 1 where its text was cut, if the adapter says so."""
+@measure("prediction", depends_on_reading=False)
+def prediction(view: AttentionView, request: Request) -> Columns:
+    """Return the columns of every run that do not depend on the reading.
 
-    @property
-    def depends_on_reading(self) -> bool:
-        return False
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        truncated = view.inputs.extra.get("truncated")
-        return Columns(
-            vectors={"probabilities": view.probabilities, "logits": view.logits},
-            scalars={} if truncated is None else {"truncated": truncated.double()},
-        )
-
-
-class Attention(PerBatch):
-    """The reading: attention renormalised over real tokens, its largest weight, and the mass on special tokens."""
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        return Columns(
-            tokens={"attention": view.attention},
-            scalars={"attention.max": view.attention.amax(1), "attention.special_mass": view.special_mass},
-        )
+    Columns: `probabilities` and `logits`, C numbers per instance; `truncated`, 1 where the text was truncated, if the
+    adapter reports it.
+    """
+    truncated = view.inputs.extra.get("truncated")
+    return Columns(
+        vectors={"probabilities": view.probabilities, "logits": view.logits},
+        scalars={} if truncated is None else {"truncated": truncated.double()},
+    )
 
 
-@measures.register("prediction")
-def prediction(argument: str) -> Measure:
-    return Prediction(name=no_argument("prediction", argument))
+@measure("attention")
+def attention(view: AttentionView, request: Request) -> Columns:
+    """Return the attention that is shown.
 
-
-@measures.register("attention")
-def attention(argument: str) -> Measure:
-    return Attention(name=no_argument("attention", argument))
-
-
-def no_argument(name: str, argument: str) -> str:
-    if argument:
-        raise CheckError(f"'{name}' takes no argument, but got '.{argument}'.")
-    return name
+    Columns: `attention` per token, renormalised over real tokens; `attention.max`, its largest weight;
+    `attention.special_mass`, the share of the weight that is on special tokens.
+    """
+    return Columns(
+        tokens={"attention": view.attention},
+        scalars={"attention.max": view.attention.amax(1), "attention.special_mass": view.special_mass},
+    )

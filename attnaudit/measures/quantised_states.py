@@ -1,4 +1,7 @@
-"""Embeddings and hidden states of the same tokens, quantised, for the information that states retain (T §3.4)."""
+"""Clusters of embeddings and hidden states, for the information about a word that its state retains.
+
+Source: Tutek & Šnajder 2020, §3.4.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +12,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.adapters.protocol import TEXT
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.columns import Columns, Measure
+from attnaudit.arrays import Integers
 from attnaudit.engine.measurements import Measurements
-from attnaudit.errors import CheckError, nearest
-from attnaudit.registry import measures
+from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure, one_of
 from attnaudit.seeding import keyed_generator, keyed_integer
 
-WORDS = ("frequent", "sampled")
-#: T: words, clusters, and the batch of mini-batch k-means. T has up to a million occurrences.
+#: Largest numbers of words and clusters, and the batch size of mini-batch k-means (Tutek & Šnajder 2020).
 MOST_WORDS, MOST_CLUSTERS, BATCH = 1000, 1000, 100
-#: Occurrences that are kept, drawn evenly where there are more: states of a million would not fit in memory.
+#: Largest number of occurrences of words; where there are more, a random sample is kept. The paper uses up to a
+#: million, whose states would not fit in memory.
 MOST_OCCURRENCES = 50_000
-#: Fewer occurrences tell nothing.
-FEWEST = 100
+#: With fewer occurrences, the information cannot be estimated.
+FEWEST_OCCURRENCES = 100
 
-Floats = NDArray[np.float32]
-Labels = NDArray[np.int64]
+Vectors = NDArray[np.float32]
 
 
 def clusters_for(occurrences: int, words: int) -> int:
-    """⌊√occurrences⌋, at most 1000 and the number of words. T's own setting (1000 clusters for a million occurrences)
-    at full size: as many cells of the joint table as occurrences, whatever the size."""
+    """Return the number of clusters: ⌊√occurrences⌋, at most 1000 and at most the number of words.
+
+    This gives the joint table as many cells as there are occurrences, as in the paper's setting of 1000 clusters for a
+    million occurrences.
+    """
     return min(MOST_CLUSTERS, words, math.isqrt(occurrences))
 
 
-def choose_words(ids: Labels, words: str, *, seed: int) -> Labels:
-    """Which word ids count: up to 1000 of those that occur, the most frequent (MF) or drawn ∝ frequency^0.75 (RS)."""
-    found, counts = np.unique(ids, return_counts=True)
-    most = min(MOST_WORDS, len(found))
-    if words == "frequent":
-        return found[np.lexsort((found, -counts))[:most]]
+def choose_words(ids: Integers, selection: str, *, seed: int) -> Integers:
+    """Choose up to 1000 of the word ids that occur.
+
+    Args:
+        ids: (N,) word id of each occurrence.
+        selection: "frequent" for the most frequent words, "sampled" for words drawn with weight frequency^0.75.
+        seed: seed of the draw.
+
+    Returns:
+        The chosen word ids.
+    """
+    words, counts = np.unique(ids, return_counts=True)
+    size = min(MOST_WORDS, len(words))
+    if selection == "frequent":
+        return words[np.lexsort((words, -counts))[:size]]
     weight = counts**0.75
-    chosen: Labels = keyed_generator(seed, "retained", "words").choice(
-        found, size=most, replace=False, p=weight / weight.sum()
+    sampled: Integers = keyed_generator(seed, "retained", "words").choice(
+        words, size=size, replace=False, p=weight / weight.sum()
     )
-    return chosen
+    return sampled
 
 
-def quantised(points: Floats, clusters: int, *, seed: int) -> Labels:
-    """Labels (N,) of mini-batch k-means of points (N, m); fewer clusters where fewer points are distinct."""
+def quantised(points: Vectors, clusters: int, *, seed: int) -> Integers:
+    """Cluster points by mini-batch k-means.
+
+    Args:
+        points: (N, m) points.
+        clusters: number of clusters; reduced to the number of distinct points.
+        seed: seed of k-means.
+
+    Returns:
+        (N,) cluster of each point.
+    """
     from sklearn.cluster import MiniBatchKMeans
 
     distinct = len(np.unique(points, axis=0))
@@ -56,72 +77,66 @@ def quantised(points: Floats, clusters: int, *, seed: int) -> Labels:
     fitted = MiniBatchKMeans(
         n_clusters=number, batch_size=BATCH, init_size=3 * max(BATCH, number), n_init=1, random_state=seed % 2**32
     ).fit(points)
-    labels: Labels = fitted.labels_.astype(np.int64)
+    labels: Integers = fitted.labels_.astype(np.int64)
     return labels
 
 
-class Retained:
-    """tables: .embeddings and .states, (N,) cluster of each occurrence of a chosen word on either side; .instances (N,)
-    the instance it is in. Empty with fewer than 100 occurrences or fewer than two words. facts: .sizes in words."""
+@measure("retained", argument=one_of("frequent", "sampled"))
+class Retained(StatefulMeasure):
+    """Clusters the embeddings and the hidden states of the occurrences of some words.
 
-    requires: tuple[str, ...] = ()
-    gradients = False
-    depends_on_reading = True
+    Tables, over the N occurrences of the chosen words: `.embeddings` and `.states`, (N,) cluster of each occurrence;
+    `.instances`, (N,) position of its instance. They are empty with fewer than 100 occurrences or two words. The fact
+    `.sizes` tells the numbers of occurrences, words and clusters.
+    """
 
-    def __init__(self, words: str) -> None:
-        self.name = f"retained.{words}"
-        self.words = words
-        self.start(())
-
-    def start(self, lengths: Sequence[int]) -> None:
+    def __init__(self, name: str, argument: str, lengths: Sequence[int]) -> None:
+        super().__init__(name, argument, lengths)
         self._offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
-        self._kept: NDArray[np.bool_] | None = None
-        self._rows: dict[int, tuple[Labels, Floats, Floats]] = {}
+        self._sample: NDArray[np.bool_] | None = None
+        self._rows: dict[int, tuple[Integers, Vectors, Vectors]] = {}
 
-    def _chosen(self, seed: int) -> NDArray[np.bool_]:
-        if self._kept is None:
+    def _sampled(self, seed: int) -> NDArray[np.bool_]:
+        """Return which occurrences, counted over all instances, are in the sample."""
+        if self._sample is None:
             total = int(self._offsets[-1])
-            self._kept = np.ones(total, dtype=bool)
+            self._sample = np.ones(total, dtype=bool)
             if total > MOST_OCCURRENCES:
-                self._kept[:] = False
+                self._sample[:] = False
                 generator = keyed_generator(seed, "retained", "occurrences")
-                self._kept[generator.choice(total, size=MOST_OCCURRENCES, replace=False)] = True
-        return self._kept
+                self._sample[generator.choice(total, size=MOST_OCCURRENCES, replace=False)] = True
+        return self._sample
 
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        kept = self._chosen(view.seed)
+    def compute(self, view: AttentionView, request: Request) -> Columns:
+        """Store the word ids, embeddings and hidden states of the sampled occurrences; returns no columns."""
+        sample = self._sampled(view.seed)
         ids = view.inputs.ids[TEXT].cpu().numpy()
         embeddings = view.embeddings[TEXT].detach().float().cpu().numpy()
         states = view.hidden.detach().float().cpu().numpy()
         for b, (position, row) in enumerate(zip(view.positions, view.real.cpu().numpy(), strict=True)):
-            where = row.nonzero()[0][kept[self._offsets[position] : self._offsets[position + 1]]]
-            self._rows[position] = (ids[b, where].astype(np.int64), embeddings[b, where], states[b, where])
+            tokens = row.nonzero()[0][sample[self._offsets[position] : self._offsets[position + 1]]]
+            self._rows[position] = (ids[b, tokens].astype(np.int64), embeddings[b, tokens], states[b, tokens])
         return Columns()
 
     def finish(self, measurements: Measurements) -> None:
+        """Choose the words, cluster both sides and add the tables."""
         order = sorted(self._rows)
         ids = np.concatenate([self._rows[p][0] for p in order])
         instances = np.repeat(np.array(order, dtype=np.int64), [len(self._rows[p][0]) for p in order])
-        among = np.isin(ids, choose_words(ids, self.words, seed=measurements.seed))
-        number, words = int(among.sum()), len(np.unique(ids[among]))
-        sides: list[Labels] = [np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)]
-        clusters = clusters_for(number, words)
-        if number >= FEWEST and words >= 2:
+        chosen = np.isin(ids, choose_words(ids, self.argument, seed=measurements.seed))
+        occurrences, words = int(chosen.sum()), len(np.unique(ids[chosen]))
+        sides: list[Integers] = [np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)]
+        clusters = clusters_for(occurrences, words)
+        if occurrences >= FEWEST_OCCURRENCES and words >= 2:
             for side in (0, 1):
-                points = np.concatenate([self._rows[p][1 + side] for p in order])[among]
+                points = np.concatenate([self._rows[p][1 + side] for p in order])[chosen]
                 seed = keyed_integer(measurements.seed, self.name, ("embeddings", "states")[side])
                 sides[side] = quantised(points, clusters, seed=seed)
         else:
-            among = np.zeros_like(among)
+            chosen = np.zeros_like(chosen)
         measurements.tables[f"{self.name}.embeddings"], measurements.tables[f"{self.name}.states"] = sides
-        measurements.tables[f"{self.name}.instances"] = instances[among]
-        measurements.facts[f"{self.name}.sizes"] = f"{number:,} occurrences of {words:,} words in {clusters:,} clusters"
+        measurements.tables[f"{self.name}.instances"] = instances[chosen]
+        measurements.facts[f"{self.name}.sizes"] = (
+            f"{occurrences:,} occurrences of {words:,} words in {clusters:,} clusters"
+        )
         self._rows = {}
-
-
-@measures.register("retained")
-def retained(argument: str) -> Measure:
-    """retained.<frequent or sampled>"""
-    if argument not in WORDS:
-        raise CheckError(f"'retained.{argument}': expected .frequent or .sampled. {nearest(argument, WORDS)}")
-    return Retained(argument)

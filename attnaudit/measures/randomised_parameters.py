@@ -1,9 +1,11 @@
-"""Model-parameter randomisation: attention and importance of copies of the model with re-drawn parameters (Adebayo et
-al. 2018, "Sanity checks for saliency maps")."""
+"""Model-parameter randomisation: attention and importance of copies of the model with redrawn parameters.
+
+Source: Adebayo et al. 2018, "Sanity checks for saliency maps".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 
@@ -11,35 +13,42 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.protocol import ModelAdapter
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
-from attnaudit.engine.columns import Columns, Measure
 from attnaudit.engine.measurements import Measurements
+from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.measures.gradient import normalised
-from attnaudit.measures.prediction import no_argument
 from attnaudit.metrics import jensen_shannon, kendall_tau_b
-from attnaudit.registry import measures
 from attnaudit.seeding import keyed_integer
 
-#: Re-drawn copies.
+#: Number of redrawn copies.
 COPIES = 3
+#: The feature importance that is compared in addition to attention.
+IMPORTANCE = "gradient.meister.inputs"
 
 
 def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
-    """Every parameter once, by the number of its module and its name."""
-    found: dict[str, nn.Parameter] = {}
+    """Return every parameter once, by the number of its module and its name."""
+    parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for number, module in enumerate(adapter.modules):
         for name, parameter in module.named_parameters():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                found[f"{number}.{name}"] = parameter
-    return found
+                parameters[f"{number}.{name}"] = parameter
+    return parameters
 
 
 def drawn_again(name: str, parameter: Tensor, *, seed: int, copy: int) -> Tensor:
-    """Normal entries with the mean and the standard deviation of the parameter's own, so that scale is kept and
-    structure lost. Entries that are all equal stay as they are; a single entry gets a random sign."""
+    """Redraw a parameter from a normal distribution with its own mean and standard deviation.
+
+    This keeps its scale and destroys its structure. A parameter whose entries are all equal stays as it is; a single
+    entry gets a random sign.
+
+    Args:
+        name: name of the parameter, a key of the draw.
+        parameter: the trained parameter.
+        seed: seed of the audit.
+        copy: number of the copy.
+    """
     generator = torch.Generator().manual_seed(keyed_integer(seed, "randomised", str(copy), name))
     noise = torch.randn(parameter.shape, generator=generator).to(parameter)
     if parameter.numel() == 1:
@@ -49,10 +58,11 @@ def drawn_again(name: str, parameter: Tensor, *, seed: int, copy: int) -> Tensor
 
 @contextmanager
 def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
-    """The model with other parameter values; its own tensors are put back at the end, whatever happens.
+    """Give the model other parameter values, and restore its own tensors at the end, also after an error.
 
-    They are exchanged rather than copied with the model, since parts given as functions keep hold of the modules that
-    they were made with."""
+    The tensors of the model itself are exchanged, because functions that an adapter was built from may hold references
+    to its modules, so that a copy of the adapter would still run the original modules.
+    """
     parameters = parameters_of(adapter)
     own = {name: parameter.data for name, parameter in parameters.items()}
     try:
@@ -64,71 +74,56 @@ def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
             parameter.data = own[name]
 
 
-class Randomised:
-    """.attention.tau, .gradient.tau: Kendall's τ-b between the model's and a re-drawn copy's attention, and gradient
-    norm at the inputs (each of its own predicted class), mean over the copies. .jsd: Jensen-Shannon divergence (nats)
-    of the same. .tau.1, ...: of each copy. .tau.floor, .jsd.floor: the same between two copies, mean over pairs.
-    Undefined with one token; τ also where all are tied."""
+@measure("randomised", requires=(IMPORTANCE,), gradients=True)
+class Randomised(StatefulMeasure):
+    """Compares the model's attention and gradient importance with those of redrawn copies.
 
-    name = "randomised"
-    requires: tuple[str, ...] = ("gradient.meister.inputs",)
-    gradients = True
-    depends_on_reading = True
+    Columns, for `attention` and for `gradient` (the gradient norm at the inputs, each copy's for its own predicted
+    class): `.tau`, Kendall's τ-b to a redrawn copy, averaged over the copies; `.jsd`, the Jensen-Shannon divergence in
+    nats, likewise; `.tau.1` and so on, the value for each copy; `.tau.floor` and `.jsd.floor`, the same between two
+    copies, averaged over the pairs. Undefined with one token; τ also where all values are tied.
+    """
 
-    def __init__(self) -> None:
-        self._values: list[dict[str, Tensor]] = []
+    def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:
+        super().__init__(name, argument, lengths)
+        self._copies: list[dict[str, Tensor]] = []
 
-    def start(self, lengths: object) -> None:
-        self._values = []
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        if not self._values:
+    def compute(self, view: AttentionView, request: Request) -> Columns:
+        """Run every copy on the batch and compare."""
+        if not self._copies:
             parameters = parameters_of(view.adapter)
-            self._values = [
+            self._copies = [
                 {name: drawn_again(name, p, seed=view.seed, copy=copy) for name, p in parameters.items()}
                 for copy in range(COPIES)
             ]
         rows: dict[str, list[Tensor]] = {
             "attention": [view.attention],
-            "gradient": [columns.tokens["gradient.meister.inputs"]],
+            "gradient": [request.required.tokens[IMPORTANCE]],
         }
-        for values in self._values:
-            attention, gradient = self._copy(view, values)
+        for values in self._copies:
+            attention, gradient = self._run_copy(view, values)
             rows["attention"].append(attention)
             rows["gradient"].append(gradient)
         real, undefined = view.real, view.lengths < 2
         scalars: dict[str, Tensor] = {}
-        for what, (own, *copies) in rows.items():
-            for name, compare in (("tau", kendall_tau_b), ("jsd", jensen_shannon)):
-                each = torch.stack([compare(own, copy, real) for copy in copies])
+        for quantity, (own, *copies) in rows.items():
+            for statistic, compare in (("tau", kendall_tau_b), ("jsd", jensen_shannon)):
+                to_copy = torch.stack([compare(own, copy, real) for copy in copies])
                 between = torch.stack([compare(a, b, real) for a, b in combinations(copies, 2)]).nanmean(0)
-                scalars[f"{self.name}.{what}.{name}"] = each.nanmean(0).masked_fill(undefined, torch.nan)
-                for number, one in enumerate(each, start=1):
-                    scalars[f"{self.name}.{what}.{name}.{number}"] = one.masked_fill(undefined, torch.nan)
-                scalars[f"{self.name}.{what}.{name}.floor"] = between.masked_fill(undefined, torch.nan)
+                column = f"{self.name}.{quantity}.{statistic}"
+                scalars[column] = to_copy.nanmean(0).masked_fill(undefined, torch.nan)
+                for number, values_of_copy in enumerate(to_copy, start=1):
+                    scalars[f"{column}.{number}"] = values_of_copy.masked_fill(undefined, torch.nan)
+                scalars[f"{column}.floor"] = between.masked_fill(undefined, torch.nan)
         return Columns(scalars=scalars)
 
-    def _copy(self, view: AttentionView, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _run_copy(self, view: AttentionView, values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the attention and the gradient importance, each (B, T), under other parameter values."""
         with redrawn(view.adapter, values):
-            batch = Batch(
-                view.adapter,
-                view.instances,
-                view.positions,
-                seed=view.seed,
-                gradients=True,
-                budget=view.budget,
-                counts=view.counts,
-                unit=view.batch.unit,
-            )
-            copy = AttentionView(batch, view.reading_text)
-            gradient = normalised(copy.norms_of(copy.gradient[0]), copy.real)
+            copy = AttentionView(view.batch.read_by(view.adapter, keep_graph=True), view.reading)
+            gradient = normalised(copy.unit_norms(copy.gradient[0]), copy.real)
             return copy.attention, gradient
 
     def finish(self, measurements: Measurements) -> None:
-        self._values = []
-
-
-@measures.register("randomised")
-def randomised(argument: str) -> Measure:
-    no_argument("randomised", argument)
-    return Randomised()
+        """Free the redrawn parameters."""
+        self._copies = []

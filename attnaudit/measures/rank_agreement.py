@@ -1,4 +1,7 @@
-"""Agreement of the attention that is shown with a feature importance: Kendall's τ-b over the real tokens (JW, M)."""
+"""Rank agreement of the attention that is shown with a feature importance: Kendall's τ-b over the real tokens.
+
+Sources: Jain & Wallace 2019, §4.1; Meister et al. 2021.
+"""
 
 from __future__ import annotations
 
@@ -8,59 +11,72 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.columns import Columns, Measure, PerBatch
 from attnaudit.errors import CheckError, nearest
+from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.gradient import PLACES
 from attnaudit.metrics import kendall, kendall_tau_b, near_tied_pairs
-from attnaudit.registry import measures
 from attnaudit.seeding import keyed_generator
 
-#: Scores closer than this may be tied or not by rounding in float32 alone.
+#: Scores that differ by less than this may be tied, or not tied, by float32 rounding alone.
 NEAR_TIE = 1e-6
 
 
-def shuffled(view: AttentionView, values: Tensor, purpose: str) -> Tensor:
-    """(B, T) values with those at real tokens in an order drawn from the seed and the instance's id."""
-    index = np.tile(np.arange(values.shape[1]), (len(view.instances), 1))
-    for b, row in enumerate(view.real.cpu().numpy()):
-        where = row.nonzero()[0]
-        index[b, where] = keyed_generator(view.seed, purpose, view.instances[b].id).permutation(where)
-    return values.gather(1, torch.from_numpy(index).to(values.device))
+@dataclass(frozen=True)
+class AgreementArgument:
+    """The argument of `agreement`.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Agreement(PerBatch):
-    """tau, p_value: attention against the importance. floor: shuffled attention against it. ceiling: the importance
-    against a second one of another kind (gradient against leave-one-out) on the same instance. near_ties: the share of
-    pairs of importance scores within rounding of each other."""
+    Attributes:
+        importance: need of the feature importance that attention is compared with.
+        rival: need of a feature importance of another kind at the same place: leave-one-out for gradients, and the
+            reverse.
+    """
 
     importance: str
     rival: str
 
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        real = view.real
-        reading, scores, rival = view.attention, columns.tokens[self.importance], columns.tokens[self.rival]
-        observed = kendall(reading, scores, real)
-        return Columns(
-            scalars={
-                f"{self.name}.tau": observed.tau,
-                f"{self.name}.p_value": observed.p_value,
-                f"{self.name}.floor": kendall_tau_b(shuffled(view, reading, "floor"), scores, real),
-                f"{self.name}.ceiling": kendall_tau_b(scores, rival, real),
-                f"{self.name}.near_ties": near_tied_pairs(scores, real, tolerance=NEAR_TIE),
-            }
-        )
 
-
-@measures.register("agreement")
-def agreement(argument: str) -> Measure:
-    """agreement.<feature importance>"""
-    importance, _, place = argument.rpartition(".")
+def importance_and_rival(text: str) -> AgreementArgument:
+    """Parse the name of a feature importance, such as "gradient.meister.inputs"."""
+    importance, _, place = text.rpartition(".")
     if place not in PLACES or not importance:
         raise CheckError(
-            f"'agreement.{argument}': expected agreement.<feature importance>.<inputs or hidden>. "
-            f"{nearest(place, PLACES)}"
+            f"expected agreement.<feature importance>.<inputs or hidden>, but got '{text}'. {nearest(place, PLACES)}"
         )
     rival = f"gradient.meister.{place}" if importance == "leave_one_out" else f"leave_one_out.{place}"
-    return Agreement(name=f"agreement.{argument}", requires=(argument, rival), importance=argument, rival=rival)
+    return AgreementArgument(text, rival)
+
+
+def shuffled(view: AttentionView, values: Tensor, purpose: str) -> Tensor:
+    """Shuffle the values (B, T) of the real tokens, keyed by the seed, the purpose and the instance's id."""
+    index = np.tile(np.arange(values.shape[1]), (len(view.instances), 1))
+    for b, row in enumerate(view.real.cpu().numpy()):
+        positions = row.nonzero()[0]
+        index[b, positions] = keyed_generator(view.seed, purpose, view.instances[b].id).permutation(positions)
+    return values.gather(1, torch.from_numpy(index).to(values.device))
+
+
+@measure(
+    "agreement",
+    argument=importance_and_rival,
+    requires=lambda argument: (argument.importance, argument.rival),
+)
+def agreement(view: AttentionView, request: Request) -> Columns:
+    """Return the rank agreement of attention with a feature importance.
+
+    Columns: `.tau` and `.p_value` of attention with the importance; `.floor`, τ of shuffled attention with the
+    importance; `.ceiling`, τ of the importance with an importance of another kind on the same instance; `.near_ties`,
+    the share of pairs of importance scores that are equal within rounding.
+    """
+    argument: AgreementArgument = request.argument
+    real, attention = view.real, view.attention
+    scores, rival = request.required.tokens[argument.importance], request.required.tokens[argument.rival]
+    observed = kendall(attention, scores, real)
+    return Columns(
+        scalars={
+            f"{request.name}.tau": observed.tau,
+            f"{request.name}.p_value": observed.p_value,
+            f"{request.name}.floor": kendall_tau_b(shuffled(view, attention, "floor"), scores, real),
+            f"{request.name}.ceiling": kendall_tau_b(scores, rival, real),
+            f"{request.name}.near_ties": near_tied_pairs(scores, real, tolerance=NEAR_TIE),
+        }
+    )

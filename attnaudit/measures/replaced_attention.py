@@ -1,42 +1,56 @@
-"""Fragility: how far the output moves when the weights are permuted or made uniform (JW, T).
+"""Fragility: how far the output moves when the attention weights are permuted or made uniform.
 
-In the rows that the reading shows, the states being fixed; or in all rows of its layer, or of every layer of its stack,
-where what follows is computed again from the changed states.
+Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020. The weights are replaced in the rows that the reading shows,
+with fixed hidden states, or in all rows of its layer, or in every layer of its stack. In the last two cases, all that
+follows is recomputed from the changed states.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from attnaudit.arrays import Floats, Integers
 from attnaudit.engine import interventions
-from attnaudit.engine.attention_view import AttentionView, Where
-from attnaudit.engine.batch import probabilities
-from attnaudit.engine.columns import Columns, Measure, PerBatch
+from attnaudit.engine.attention_view import Extent
+from attnaudit.engine.clean_pass import probabilities
 from attnaudit.errors import CheckError, nearest
+from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.metrics import total_variation
-from attnaudit.registry import measures
 from attnaudit.seeding import keyed_generator
 
-#: JW: permutations per instance.
+#: Permutations per instance (Jain & Wallace 2019).
 PERMUTATIONS = 100
-#: The same where whole layers are permuted: each takes a pass through the model.
-WIDE_PERMUTATIONS = 10
-PLACES: tuple[Where, ...] = ("reading", "layer", "everywhere.live", "everywhere.frozen")
+#: Permutations per instance where whole layers are permuted, since each takes a pass through the model.
+LAYER_PERMUTATIONS = 10
+EXTENTS: tuple[Extent, ...] = ("reading", "layer", "everywhere.live", "everywhere.frozen")
 
 
-def ascending(draws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(R, n) whole multiples of 2^-53 in [0, 1), as generators draw them -> (R, n) places in the order of the draws.
+def extent_of(text: str) -> Extent:
+    """Parse the argument of `permutation` and `uniform`: "", "layer", "everywhere.live" or "everywhere.frozen"."""
+    extent = next((extent for extent in EXTENTS if extent == (text or "reading")), None)
+    if extent is None:
+        raise CheckError(f"unknown place '{text}'. {nearest(text, EXTENTS)}")
+    return extent
 
-    Few enough of them fit into one integer with their place, and integers are sorted faster than places."""
+
+def ascending(draws: Floats) -> Integers:
+    """Return the order that sorts each row of draws.
+
+    The draws must be whole multiples of 2^-53 in [0, 1), as numpy's generators produce them. For short rows, each draw
+    and its position are packed into one integer, because sorting integers is faster than an argsort.
+
+    Args:
+        draws: (R, n) random numbers.
+
+    Returns:
+        (R, n) positions of the draws from the smallest to the largest.
+    """
     bits = max(1, (draws.shape[1] - 1).bit_length())
     if bits > 63 - 53:
         return np.argsort(draws, axis=1)
-    keys: NDArray[np.int64] = (draws * 2.0**53).astype(np.int64) << bits
+    keys: Integers = (draws * 2.0**53).astype(np.int64) << bits
     keys |= np.arange(draws.shape[1])
     keys.sort(axis=1)
     keys &= (1 << bits) - 1
@@ -44,100 +58,88 @@ def ascending(draws: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def permutation_index(view: AttentionView, count: int) -> Tensor:
-    """(B, count, T) positions: real tokens in an order drawn from the seed and the instance's id, others in place."""
+    """Draw permutations of the real tokens, keyed by the seed and the instance's id.
+
+    Returns:
+        (B, count, T) positions; tokens that are not real stay in place.
+    """
     real = view.batch.real_tokens
     index = np.broadcast_to(np.arange(real.shape[1]), (len(real), count, real.shape[1])).copy()
     for b, row in enumerate(real.cpu().numpy()):
-        where = row.nonzero()[0]
-        draws = keyed_generator(view.seed, "permutation", view.instances[b].id).random((count, len(where)))
-        first, order = int(where[0]) if len(where) else 0, ascending(draws)
-        if row[first : first + len(where)].all():
-            np.add(order, first, out=index[b, :, first : first + len(where)])
+        positions = row.nonzero()[0]
+        draws = keyed_generator(view.seed, "permutation", view.instances[b].id).random((count, len(positions)))
+        first, order = int(positions[0]) if len(positions) else 0, ascending(draws)
+        if row[first : first + len(positions)].all():
+            np.add(order, first, out=index[b, :, first : first + len(positions)])
         else:
-            index[b][:, where] = where[order]
+            index[b][:, positions] = positions[order]
     return torch.from_numpy(index).to(view.device)
 
 
-def _undefined(view: AttentionView) -> Tensor:
-    """(B,) True where nothing is shown, so that nothing can be replaced."""
+def _nothing_shown(view: AttentionView) -> Tensor:
+    """Return (B,) True where the reading shows no attention on real tokens, so that nothing can be replaced."""
     return (view.attention.isnan() & view.real).any(1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Permutation(PerBatch):
-    """tvd: median over the permutations of the total variation to the original output. predicted: class under each.
-    Both are NaN where nothing is shown."""
+@measure("permutation", argument=extent_of)
+def permutation(view: AttentionView, request: Request) -> Columns:
+    """Return how far the output moves under random permutations of the weights.
 
-    where: Where
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        count = PERMUTATIONS if self.where == "reading" else WIDE_PERMUTATIONS
-        index = permutation_index(view, count)
-        clean = view.probabilities[:, None, :]
-        step = max(view.at_once, view.budget * count // max(1, index.shape[0] * index.shape[2]))
-        moved, predicted = [], []
-        for start in range(0, count, step):
-            found = probabilities(self._logits(view, index[:, start : start + step]))
-            moved.append(total_variation(found, clean.expand_as(found)))
-            predicted.append(found.argmax(-1))
-        # torch.median takes the lower of the two middle values; the quantile is the mean of them, as in JW.
-        median = torch.cat(moved, dim=1).quantile(0.5, dim=1)
-        nothing, classes = _undefined(view), torch.cat(predicted, dim=1).double()
-        return Columns(
-            scalars={f"{self.name}.tvd": median.masked_fill(nothing, torch.nan)},
-            vectors={f"{self.name}.predicted": classes.masked_fill(nothing[:, None], torch.nan)},
-        )
-
-    def _logits(self, view: AttentionView, index: Tensor) -> Tensor:
-        if self.where == "reading":
-            return view.permuted(index)
-
-        def change(weights: Tensor, free: Tensor, part: slice) -> Tensor:
-            return interventions.permuted(weights, index[:, part].reshape(-1, 1, 1, index.shape[2]), free)
-
-        return view.changed(self.where, index.shape[1], change)
+    Columns, NaN where nothing is shown: `.tvd`, the median over the permutations of the total variation to the original
+    output; `.predicted`, the predicted class under each permutation.
+    """
+    extent: Extent = request.argument
+    count = PERMUTATIONS if extent == "reading" else LAYER_PERMUTATIONS
+    index = permutation_index(view, count)
+    clean = view.probabilities[:, None, :]
+    step = max(view.variants_per_pass, view.budget * count // max(1, index.shape[0] * index.shape[2]))
+    distances, predicted = [], []
+    for start in range(0, count, step):
+        output = probabilities(_permuted_logits(view, extent, index[:, start : start + step]))
+        distances.append(total_variation(output, clean.expand_as(output)))
+        predicted.append(output.argmax(-1))
+    # torch.median returns the lower of the two middle values; the quantile is their mean, as in the published code.
+    median = torch.cat(distances, dim=1).quantile(0.5, dim=1)
+    undefined, classes = _nothing_shown(view), torch.cat(predicted, dim=1).double()
+    return Columns(
+        scalars={f"{request.name}.tvd": median.masked_fill(undefined, torch.nan)},
+        vectors={f"{request.name}.predicted": classes.masked_fill(undefined[:, None], torch.nan)},
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Uniform(PerBatch):
-    """tvd to the original output, and the predicted class, under α = 1/n. Both are NaN where nothing is shown."""
+def _permuted_logits(view: AttentionView, extent: Extent, index: Tensor) -> Tensor:
+    """Return the logits (B, V, C) under the permutations (B, V, T)."""
+    if extent == "reading":
+        return view.logits_permuted(index)
 
-    where: Where
+    def change(weights: Tensor, attendable: Tensor, part: slice) -> Tensor:
+        return interventions.permuted(weights, index[:, part].reshape(-1, 1, 1, index.shape[2]), attendable)
 
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        found, nothing = probabilities(self._logits(view))[:, 0, :], _undefined(view)
-        return Columns(
-            scalars={
-                f"{self.name}.tvd": total_variation(found, view.probabilities).masked_fill(nothing, torch.nan),
-                f"{self.name}.predicted": found.argmax(-1).double().masked_fill(nothing, torch.nan),
-            }
-        )
-
-    def _logits(self, view: AttentionView) -> Tensor:
-        even = view.batch.real_tokens.double()[:, None, :]
-        if self.where == "reading":
-            return view.put_on_tokens(even)
-        return view.changed(self.where, 1, lambda weights, free, _part: interventions.put(weights, free.double(), free))
+    return view.logits_with_changed_layers(extent, index.shape[1], change)
 
 
-def _where(family: str, argument: str) -> Where:
-    found = next((place for place in PLACES if place == (argument or "reading")), None)
-    if found is None:
-        raise CheckError(f"'{family}.{argument}': unknown place. {nearest(argument, PLACES)}")
-    return found
+@measure("uniform", argument=extent_of)
+def uniform(view: AttentionView, request: Request) -> Columns:
+    """Return how far the output moves under uniform weights 1/n.
+
+    Columns, NaN where nothing is shown: `.tvd`, the total variation to the original output; `.predicted`, the predicted
+    class under uniform weights.
+    """
+    output, undefined = probabilities(_uniform_logits(view, request.argument))[:, 0, :], _nothing_shown(view)
+    return Columns(
+        scalars={
+            f"{request.name}.tvd": total_variation(output, view.probabilities).masked_fill(undefined, torch.nan),
+            f"{request.name}.predicted": output.argmax(-1).double().masked_fill(undefined, torch.nan),
+        }
+    )
 
 
-def _name(family: str, argument: str) -> str:
-    return f"{family}.{argument}" if argument else family
+def _uniform_logits(view: AttentionView, extent: Extent) -> Tensor:
+    """Return the logits (B, 1, C) under uniform weights."""
+    if extent == "reading":
+        return view.logits_with_token_shares(view.batch.real_tokens.double()[:, None, :])
 
+    def change(weights: Tensor, attendable: Tensor, _part: slice) -> Tensor:
+        return interventions.redistributed(weights, attendable.double(), attendable)
 
-@measures.register("permutation")
-def permutation(argument: str) -> Measure:
-    """permutation, or permutation.<layer, everywhere.live or everywhere.frozen>"""
-    return Permutation(name=_name("permutation", argument), where=_where("permutation", argument))
-
-
-@measures.register("uniform")
-def uniform(argument: str) -> Measure:
-    """uniform, or uniform.<layer, everywhere.live or everywhere.frozen>"""
-    return Uniform(name=_name("uniform", argument), where=_where("uniform", argument))
+    return view.logits_with_changed_layers(extent, 1, change)

@@ -1,67 +1,58 @@
-"""What single hidden states tell: the prediction from one state alone, and how alike the states are."""
+"""Measures of single hidden states: the prediction from one state alone, and how similar the states are."""
 
 from __future__ import annotations
 
 import torch
 
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import probabilities
-from attnaudit.engine.columns import Columns, Measure, PerBatch
-from attnaudit.measures.prediction import no_argument
-from attnaudit.registry import measures
+from attnaudit.engine.clean_pass import probabilities
+from attnaudit.measures import AttentionView, Columns, Request, measure
 
 
-class TokenProbability(PerBatch):
-    """Mean over the real tokens of the probability of the predicted class when the decoder is applied to that token's
-    state alone (T §5). .alone: that probability, token by token (T figure 2). .whole: the probability of the predicted
-    class from the whole input. Also defined for one token."""
+@measure("token_probability")
+def token_probability(view: AttentionView, request: Request) -> Columns:
+    """Return the predicted class's probability when the decoder gets one token's hidden state alone.
 
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        rows, width = view.real.shape
-        found = torch.zeros((rows, width), dtype=torch.float64, device=view.device)
-        step = view.at_once
-        for start in range(0, width, step):
-            here = torch.arange(start, min(width, start + step), device=view.device)
-            alone = torch.zeros((rows, len(here), width), dtype=torch.float64, device=view.device)
-            alone[:, torch.arange(len(here), device=here.device), here] = 1.0
-            output = probabilities(view.alone(alone))
-            index = view.predicted[:, None, None].expand(*output.shape[:2], 1)
-            found[:, here] = output.gather(2, index)[..., 0]
-        whole = view.probabilities.gather(1, view.predicted[:, None])[:, 0]
-        mean = (found * view.real).sum(1) / view.lengths
-        return Columns(
-            scalars={self.name: mean, f"{self.name}.whole": whole},
-            tokens={f"{self.name}.alone": found},
-        )
-
-
-class Conicity(PerBatch):
-    """Mean cosine of the real tokens' states to their mean (Mohankumar et al. 2020), in [-1, 1]. .orthogonal: 1/√n,
-    what n orthogonal states of one length have. A zero state has no direction and counts 0. Undefined with one token,
-    and where the mean state is zero."""
-
-    def compute(self, view: AttentionView, columns: Columns) -> Columns:
-        states = view.hidden.detach().double() * view.real[..., None]
-        mean = states.sum(1) / view.lengths[:, None]
-        length = mean.norm(dim=-1)
-        norms = states.norm(dim=-1) * length[:, None]
-        cosine = torch.where(norms > 0, (states * mean[:, None, :]).sum(-1) / norms.clamp_min(1e-300), 0.0)
-        conicity = (cosine * view.real).sum(1) / view.lengths
-        undefined = (view.lengths < 2) | (length <= 0)
-        orthogonal = view.lengths.double().rsqrt()
-        return Columns(
-            scalars={
-                self.name: conicity.masked_fill(undefined, torch.nan),
-                f"{self.name}.orthogonal": orthogonal.masked_fill(undefined, torch.nan),
-            }
-        )
+    Source: Tutek & Šnajder 2020, §5. Columns: the name itself holds the mean over the real tokens; `.alone` holds the
+    probability for each token (figure 2 of the paper); `.whole` holds the probability for the whole input. All are also
+    defined with one token.
+    """
+    rows, width = view.real.shape
+    alone = torch.zeros((rows, width), dtype=torch.float64, device=view.device)
+    step = view.variants_per_pass
+    for start in range(0, width, step):
+        positions = torch.arange(start, min(width, start + step), device=view.device)
+        shares = torch.zeros((rows, len(positions), width), dtype=torch.float64, device=view.device)
+        shares[:, torch.arange(len(positions), device=view.device), positions] = 1.0
+        output = probabilities(view.logits_without_special_weights(shares))
+        index = view.predicted[:, None, None].expand(*output.shape[:2], 1)
+        alone[:, positions] = output.gather(2, index)[..., 0]
+    whole = view.probabilities.gather(1, view.predicted[:, None])[:, 0]
+    mean = (alone * view.real).sum(1) / view.lengths
+    return Columns(
+        scalars={request.name: mean, f"{request.name}.whole": whole},
+        tokens={f"{request.name}.alone": alone},
+    )
 
 
-@measures.register("token_probability")
-def token_probability(argument: str) -> Measure:
-    return TokenProbability(name=no_argument("token_probability", argument))
+@measure("conicity")
+def conicity(view: AttentionView, request: Request) -> Columns:
+    """Return the conicity of the hidden states: the mean cosine of the real tokens' states to their mean state.
 
-
-@measures.register("conicity")
-def conicity(argument: str) -> Measure:
-    return Conicity(name=no_argument("conicity", argument))
+    Source: Mohankumar et al. 2020. The value lies in [-1, 1]. A zero state has no direction and counts as cosine 0.
+    Undefined with one token, and where the mean state is zero. The column `.orthogonal` holds 1/√n, the conicity of n
+    orthogonal states of equal length.
+    """
+    states = view.hidden.detach().double() * view.real[..., None]
+    mean = states.sum(1) / view.lengths[:, None]
+    mean_norm = mean.norm(dim=-1)
+    norms = states.norm(dim=-1) * mean_norm[:, None]
+    cosine = torch.where(norms > 0, (states * mean[:, None, :]).sum(-1) / norms.clamp_min(1e-300), 0.0)
+    value = (cosine * view.real).sum(1) / view.lengths
+    undefined = (view.lengths < 2) | (mean_norm <= 0)
+    orthogonal = view.lengths.double().rsqrt()
+    return Columns(
+        scalars={
+            request.name: value.masked_fill(undefined, torch.nan),
+            f"{request.name}.orthogonal": orthogonal.masked_fill(undefined, torch.nan),
+        }
+    )

@@ -1,7 +1,7 @@
-"""Pure, batched metrics: tensors in, tensors out.
+"""Metrics: pure, batched functions of tensors.
 
-Rows are padded, (..., T), with a boolean mask that is True at real tokens; everything is computed in float64, and a row
-for which a metric is undefined is NaN, never 0. Divergences are in nats.
+Most take padded rows (..., T) with a boolean mask that is True at real tokens. Everything is computed in float64. A row
+for which a metric is undefined is NaN, never 0. Divergences and information are in nats.
 """
 
 from attnaudit.metrics.divergence import jensen_shannon, largest_jensen_shannon, total_variation

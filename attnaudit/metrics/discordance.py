@@ -1,6 +1,8 @@
-"""Discordant and tied pairs of many rows at once: pair by pair within blocks, and by a table of blocks across them.
+"""Discordant and tied pairs of many rows at once.
 
-Shapes: R rows, T positions; the real ones come first. b: positions of a block, K blocks of a row.
+Pairs within a block of positions are compared one by one; pairs across blocks are counted by a table of blocks.
+
+Shapes: R rows, T positions (the real ones first), b positions per block, K blocks per row.
 """
 
 from __future__ import annotations
@@ -11,17 +13,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: A row of at most so many positions is one block.
+#: A row of at most this many positions is one block.
 ONE_BLOCK = 32
-#: Positions of a block -> the longest row that is cut into such blocks.
+#: Positions per block -> the longest row that is divided into blocks of this size.
 BLOCKS = {8: 128, 16: 1024, 32: 4096}
-#: Blocks whose pairs are compared at once: they stay near the processor.
+#: Number of blocks whose pairs are compared at once; they fit into the processor's cache.
 BLOCKS_AT_ONCE = 2**13
 
 
 class Pairs(NamedTuple):
-    """Each (R,) float64: weight of all pairs, of those tied in x, in y and in both, and of the discordant ones. cubes_x
-    and cubes_y: Σ t(t-1)(t-2) over the groups of t tied values, for the variance of tau (not weighted)."""
+    """Counts of pairs, each (R,) float64. With weights, a pair counts with the product of its two weights.
+
+    Attributes:
+        every: all pairs.
+        tied_x: pairs tied in x.
+        tied_y: pairs tied in y.
+        tied_both: pairs tied in both.
+        discordant: pairs that x and y order differently.
+        cubes_x: Σ t(t-1)(t-2) over the groups of t values tied in x, for the variance of τ; not weighted.
+        cubes_y: the same for y.
+    """
 
     every: Tensor
     tied_x: Tensor
@@ -33,37 +44,43 @@ class Pairs(NamedTuple):
 
     @property
     def difference(self) -> Tensor:
-        """Concordant less discordant."""
+        """Number of concordant minus number of discordant pairs."""
         return self.every - self.tied_x - self.tied_y + self.tied_both - 2 * self.discordant
 
 
 def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Pairs:
-    """Pairs of the first `lengths` (R,) values of x and y (R, T), each counted once, or with the product of its two
-    weights (R, T), which must be 0 behind the real ones. Values must not be NaN.
+    """Count the pairs of every row.
 
-    >>> found = count_pairs(torch.tensor([[1.0, 2, 3]]), torch.tensor([[1.0, 3, 2]]), torch.tensor([3]))
-    >>> found.discordant.item(), found.difference.item()
+    Args:
+        x: (R, T) values without NaN.
+        y: (R, T) values without NaN.
+        lengths: (R,) number of real positions, which come first.
+        weights: (R, T) weights, 0 after the real positions; None if every pair counts once.
+
+    >>> pairs = count_pairs(torch.tensor([[1.0, 2, 3]]), torch.tensor([[1.0, 3, 2]]), torch.tensor([3]))
+    >>> pairs.discordant.item(), pairs.difference.item()
     (1.0, 1.0)
     """
-    place = torch.arange(x.shape[1], device=x.device)
-    real = place < lengths[:, None]
+    position = torch.arange(x.shape[1], device=x.device)
+    real = position < lengths[:, None]
     order_x, same_x = _ordered(x, real)
     order_y, same_y = _ordered(y, real)
     rank_x, rank_y = ((~same).cumsum(1) - 1 for same in (same_x, same_y))
     same_x, same_y = same_x & real, same_y & real
-    at_y = torch.empty_like(order_y).scatter_(1, order_y, place.expand_as(order_y))
-    # By x, equal values of x by y: then a tie in x is no inversion. The place in the order of y tells the token.
+    rank_in_y = torch.empty_like(order_y).scatter_(1, order_y, position.expand_as(order_y))
+    # Sort by x, and equal values of x by y, so that a tie in x is no inversion. The keys hold the position in the order
+    # of y, which identifies the token.
     bits = max(1, (x.shape[1] - 1).bit_length())
-    token = _sorted((rank_x << bits) + at_y.gather(1, order_x)) & ((1 << bits) - 1)
+    token = _sorted((rank_x << bits) + rank_in_y.gather(1, order_x)) & ((1 << bits) - 1)
     y_by_x = rank_y.gather(1, token)
     if weights is None:
         along_x = along_y = None
         every = lengths.double() * (lengths - 1) / 2
     else:
-        one = weights.double()
-        along_y = one.gather(1, order_y)
+        weights = weights.double()
+        along_y = weights.gather(1, order_y)
         along_x = along_y.gather(1, token)
-        every = (one.sum(1).square() - one.square().sum(1)) / 2
+        every = (weights.sum(1).square() - weights.square().sum(1)) / 2
     tied_x, cubes_x = _tied(same_x, along_x)
     tied_y, cubes_y = _tied(same_y, along_y)
     tied_both, _ = _tied(same_x & _repeats(y_by_x) if bool(same_x.any()) else same_x, along_x)
@@ -71,31 +88,42 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
 
 
 def _ordered(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """(R, T) which values come one after another in ascending order, padding last, and where one repeats the one
-    before it. numpy sorts many rows several times as fast as torch does on a CPU."""
+    """Sort every row in ascending order, padding last.
+
+    Returns:
+        (R, T) the order, and (R, T) True where a value equals the value before it in that order.
+    """
     values = torch.where(real, values.double(), torch.inf)
     if values.device.type == "cpu":
-        endless = bool(((values == torch.inf) & real).any())  # must not be mixed with the padding
-        order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind="stable" if endless else None))
+        # numpy sorts many rows several times as fast as torch does on a CPU. Infinite real values tie with the padding,
+        # so a stable sort must keep them in front of it.
+        infinite = bool(((values == torch.inf) & real).any())
+        order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind="stable" if infinite else None))
     else:
         order = values.argsort(dim=1, stable=True)
     return order, _repeats(values.gather(1, order))
 
 
 def _sorted(values: Tensor) -> Tensor:
+    """Sort every row; on a CPU by numpy, as in `_ordered`."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.sort(values.numpy(), axis=1))
     return values.sort(1).values
 
 
 def _repeats(ordered: Tensor) -> Tensor:
-    """(R, T) True where a value equals the one before it."""
+    """Return (R, T) True where a value equals the value before it."""
     first = torch.zeros_like(ordered[:, :1], dtype=torch.bool)
     return torch.cat([first, ordered[:, 1:] == ordered[:, :-1]], dim=1)
 
 
 def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Weight of the pairs within runs of repeats, and Σ t(t-1)(t-2) over the runs of t."""
+    """Return the weight (R,) of the pairs of equal values, and Σ t(t-1)(t-2) (R,) over the groups of t equal values.
+
+    Args:
+        repeats: (R, T) True where a value equals the value before it.
+        weight: (R, T) weights in the same order; None if every pair counts once.
+    """
     if not bool(repeats.any()):
         nothing = torch.zeros(len(repeats), dtype=torch.float64, device=repeats.device)
         return nothing, nothing
@@ -111,56 +139,61 @@ def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
-    """values (R, T) in 0..T-1 -> (R,) weight of the pairs of which the first is greater.
+    """Return the weight (R,) of the pairs whose first value is greater than the second.
 
-    Both within a block of b neighbouring positions: pair by pair. In different blocks of positions and of values (b
-    neighbours in their ascending order): by a table of K × K blocks. In one block of values, but different ones of
-    positions: pair by pair again, in the order of the values.
+    Pairs are counted in three groups. Pairs within a block of b neighbouring positions are compared one by one. Pairs
+    whose blocks differ both by position and by value (b neighbours in ascending order) are counted by a table of K × K
+    blocks. Pairs in the same block of values, but in different blocks of positions, are compared one by one in the
+    order of the values.
+
+    Args:
+        values: (R, T) ranks in 0..T-1.
+        weight: (R, T) weights; None if every pair counts once.
     """
     rows, width = values.shape
     if width <= ONE_BLOCK:
-        return _within(values, weight).double()
+        return _inversions_within(values, weight).double()
     size = next((size for size, most in BLOCKS.items() if width <= most), 64)
     blocks = -(-width // size)
-    behind = blocks * size - width
-    values = torch.nn.functional.pad(values, (0, behind), value=width)
+    padding = blocks * size - width
+    values = torch.nn.functional.pad(values, (0, padding), value=width)
     bits = (blocks * size - 1).bit_length()
-    place = torch.arange(blocks * size, device=values.device)
-    upwards = _sorted((values << bits) + place) & ((1 << bits) - 1)  # positions, by value
-    block = upwards // size
+    position = torch.arange(blocks * size, device=values.device)
+    by_value = _sorted((values << bits) + position) & ((1 << bits) - 1)  # positions in the order of their values
+    block = by_value // size
     pairs = torch.cat([values.view(-1, size), block.view(-1, size)])
-    cell = block * blocks + place // size
+    cell = block * blocks + position // size
     if weight is None:
-        found = _within(pairs, None)
+        near = _inversions_within(pairs, None)
         filled = torch.ones((), device=values.device).expand_as(cell)
     else:
-        weight = torch.nn.functional.pad(weight, (0, behind))
-        filled = weight.gather(1, upwards)
-        found = _within(pairs, torch.cat([weight.view(-1, size), filled.view(-1, size)]))
+        weight = torch.nn.functional.pad(weight, (0, padding))
+        filled = weight.gather(1, by_value)
+        near = _inversions_within(pairs, torch.cat([weight.view(-1, size), filled.view(-1, size)]))
     table = filled.new_zeros(rows, blocks * blocks).scatter_add_(1, cell, filled).view(rows, blocks, blocks)
-    before = table.cumsum(1) - table  # (R, K, K) in earlier blocks of positions
+    before = table.cumsum(1) - table  # (R, K, K) counts in earlier blocks of positions
     greater = before.sum(2, keepdim=True) - before.cumsum(2)
-    near = found.view(2, rows, blocks).sum((0, 2), dtype=torch.float64)
+    near = near.view(2, rows, blocks).sum((0, 2), dtype=torch.float64)
     return near + (table * greater).sum((1, 2), dtype=torch.float64)
 
 
-def _within(values: Tensor, weight: Tensor | None) -> Tensor:
-    """(N, b) -> (N,) weight of the pairs of which the first is greater, each pair compared."""
-    # Positions first, so that memory is read along the blocks. A difference of whole numbers, cut to 0 and 1, says
-    # which is greater.
+def _inversions_within(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the weight (N,) of the pairs of each row (N, b) whose first value is greater; compares every pair."""
+    # Positions are the first dimension, so that memory is read along the blocks. The difference of two whole numbers,
+    # clamped to 0 and 1, is 1 if the first is greater.
     count, size = values.shape
     across = values.T.to(torch.float32 if weight is None else torch.float64).contiguous()
     along = None if weight is None else weight.T.contiguous()
-    found = across.new_zeros(count)
-    room = across.new_empty(size - 1, min(count, BLOCKS_AT_ONCE))
+    total = across.new_zeros(count)
+    buffer = across.new_empty(size - 1, min(count, BLOCKS_AT_ONCE))
     for start in range(0, count, BLOCKS_AT_ONCE):
         part = slice(start, start + BLOCKS_AT_ONCE)
-        sums, some = found[part], across[:, part]
+        sums, ranks = total[part], across[:, part]
         for i in range(size - 1):
-            greater = room[: size - 1 - i, : len(sums)]
-            torch.sub(some[i], some[i + 1 :], out=greater).clamp_(0, 1)
+            greater = buffer[: size - 1 - i, : len(sums)]
+            torch.sub(ranks[i], ranks[i + 1 :], out=greater).clamp_(0, 1)
             if along is None:
                 sums += greater.sum(0)
             else:
                 sums.addcmul_(along[i, part], greater.mul_(along[i + 1 :, part]).sum(0))
-    return found
+    return total

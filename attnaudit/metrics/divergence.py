@@ -1,4 +1,4 @@
-"""Distances between distributions: Jensen-Shannon divergence (nats) and total variation."""
+"""Distances between distributions: Jensen-Shannon divergence (in nats) and total variation."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from attnaudit.metrics.padded_rows import distributions, padded_rows
 
 
 def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Jensen-Shannon divergence of each row's two distributions, in nats.
+    """Return the Jensen-Shannon divergence (JSD) of each row's two distributions, in nats.
 
-    JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q)/2; symmetric, at most ln 2 = 0.693. This is the divergence:
-    `scipy.spatial.distance.jensenshannon` returns its square root. Weights are normalised over the mask first.
+    JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q)/2. It is symmetric and at most ln 2 = 0.693. This is the
+    divergence; `scipy.spatial.distance.jensenshannon` returns its square root. The function is differentiable, also
+    where weights are 0. Source: Lin 1991; Jain & Wallace 2019, §4.2.
 
-    Shapes: p, q (..., T) of weights at least 0; mask (..., T) boolean, True at real tokens, every position if None;
-    result (...). NaN (undefined) for rows without real tokens or mass and for a real NaN. Differentiable, also at
-    zeros.
-    Raises ValueError for shapes that differ, a negative weight or a mask that is not boolean.
-    Source: Lin 1991; Jain & Wallace 2019, §4.2.
+    Args:
+        p: (..., T) weights of at least 0; they are normalised over the mask.
+        q: (..., T) weights of at least 0; they are normalised over the mask.
+        mask: (..., T) True at real tokens; None if every position is real.
+
+    Returns:
+        (...) divergences; NaN in rows without real tokens or mass, or with a NaN at a real token.
+
+    Raises:
+        ValueError: shapes differ, a weight is negative, or the mask is not boolean.
 
     >>> p, q = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])
     >>> [round(value, 4) for value in jensen_shannon(p, q).tolist()]
@@ -33,10 +39,13 @@ def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def divergence_of_distributions(p: Tensor, q: Tensor) -> Tensor:
-    """JSD in nats over the last dimension of tensors that are already distributions; no check, made for inner loops."""
+    """Return the JSD in nats over the last dimension of two tensors that are distributions already.
+
+    For inner loops: nothing is checked or normalised.
+    """
     middle = (p + q) / 2
     log_middle = torch.where(middle > 0, middle, 1.0).log()
-    # A weight of 0 adds nothing; taking its logarithm at 1 keeps the gradient finite.
+    # A weight of 0 adds nothing to the sum. Its logarithm is taken at 1, which keeps the gradient finite.
     from_p = p * (torch.where(p > 0, p, 1.0).log() - log_middle)
     from_q = q * (torch.where(q > 0, q, 1.0).log() - log_middle)
     divergence: Tensor = (from_p + from_q).sum(-1) / 2
@@ -44,11 +53,19 @@ def divergence_of_distributions(p: Tensor, q: Tensor) -> Tensor:
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:
-    """Total variation distance over the last dimension, ½ sum_c |p_c - q_c|, in [0, 1] for probabilities.
+    """Return the total variation ½ Σ_c |p_c - q_c| over the last dimension, in [0, 1] for probabilities.
 
-    Shapes: p, q (..., C), broadcast against each other, the *whole* class vector (one sigmoid output p is (1-p, p));
-    result (...). Nothing is normalised; NaN stays NaN. Raises ValueError for shapes that do not broadcast.
-    Source: Jain & Wallace 2019, §4.2.
+    Nothing is normalised, and NaN stays NaN. Source: Jain & Wallace 2019, §4.2.
+
+    Args:
+        p: (..., C) probabilities of all classes; a single sigmoid output p must be given as (1 - p, p).
+        q: (..., C) probabilities that broadcast with p.
+
+    Returns:
+        (...) distances.
+
+    Raises:
+        ValueError: the shapes do not broadcast, or the numbers of classes differ.
 
     >>> round(total_variation(torch.tensor([[0.7, 0.3]]), torch.tensor([[0.5, 0.5]])).item(), 6)
     0.2
@@ -63,14 +80,21 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
 
 
 def largest_jensen_shannon(attention: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The largest JSD (nats) that any distribution over the same real tokens can have to `attention`.
+    """Return the largest JSD, in nats, that any distribution over the same real tokens has to `attention`.
 
-    JSD is convex, so its maximum over the simplex is at a one-hot, and the one-hot at the least weight a is the
-    furthest: JSD = ln 2 + ½ (a ln a - (1 + a) ln(1 + a)). 0 for one token; ln 2 as soon as one weight is 0 (and another
-    is not).
+    JSD is convex, so its maximum over the simplex is at a one-hot distribution, and the furthest is the one-hot at the
+    smallest weight a: JSD = ln 2 + ½ (a ln a - (1 + a) ln(1 + a)). It is 0 for one token, and ln 2 if some but not all
+    weights are 0. It is the denominator of an adversary's share.
 
-    Shapes: attention (..., T) of weights at least 0; mask (..., T) boolean; result (...). Undefined rows and errors as
-    in `jensen_shannon`. The denominator of an adversary's share.
+    Args:
+        attention: (..., T) weights of at least 0; they are normalised over the mask.
+        mask: (..., T) True at real tokens; None if every position is real.
+
+    Returns:
+        (...) divergences; NaN in the rows in which `jensen_shannon` is NaN.
+
+    Raises:
+        ValueError: a weight is negative, or the mask is not boolean.
 
     >>> round(largest_jensen_shannon(torch.tensor([[0.5, 0.5]])).item(), 4)
     0.2158

@@ -1,7 +1,8 @@
-"""Adversarial attention on the vertices and edges of the simplex, for decoders of two classes that can only be run.
+"""Adversarial attention on the vertices and edges of the simplex, for two-class decoders that can only be run.
 
-Where the decoder is linear the optimum lies there (exact_adversary.py). Where it is not, the same points are good
-candidates: all weight on one token, or on two tokens that move the output to opposite sides, in the shares that cancel.
+If the decoder is linear, the optimum lies there (see `attnaudit.metrics.exact_adversary`). If it is not, the same
+points are good candidates: all weight on one token, or weight on two tokens that move the output in opposite
+directions, in shares whose effects cancel.
 """
 
 from __future__ import annotations
@@ -15,21 +16,26 @@ from torch import Tensor
 from attnaudit.metrics.divergence import divergence_of_distributions, total_variation
 from attnaudit.metrics.padded_rows import distributions
 
-#: Pairs of tokens per instance, and halvings of the interval that holds the shares that cancel.
+#: Pairs of tokens per instance, and bisection steps for the shares whose effects cancel.
 PAIRS, HALVINGS = 16, 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """points (B, M, T) distributions; jsd (B, M) in nats to the attention and tvd (B, M) of their outputs to the
-    original, both NaN where there is no such point."""
+    """Candidate adversaries of B instances.
+
+    Attributes:
+        points: (B, M, T) distributions.
+        jsd: (B, M) Jensen-Shannon divergence to the attention, in nats; NaN where there is no candidate.
+        tvd: (B, M) total variation of the candidate's output to the original output; NaN where there is no candidate.
+    """
 
     points: Tensor
     jsd: Tensor
     tvd: Tensor
 
     def best(self, tvd: float) -> tuple[Tensor, Tensor]:
-        """(B, T) the feasible point that is furthest in JSD, and (B,) whether there is one."""
+        """Return the candidate (B, T) with the largest JSD among those within `tvd`, and (B,) whether there is one."""
         value = torch.where(self.tvd <= tvd, self.jsd, -torch.inf).nan_to_num(nan=-torch.inf)
         most, which = value.max(1)
         rows = torch.arange(len(which), device=which.device)
@@ -45,63 +51,78 @@ def vertices_and_edges(
     pairs: int = PAIRS,
     halvings: int = HALVINGS,
 ) -> Candidates:
-    """Every vertex, and the points on promising edges where the output is nearest to the original one.
+    """Return every vertex, and points on promising edges where the output is close to the original one.
 
-    Pairs are ranked by the JSD of the point where the two vertices' outputs, mixed in its shares, equal the original;
-    the point itself is found by halving, each step being a run of the decoder. No point is claimed to be the optimum.
+    Pairs of tokens are ranked by the JSD of the point at which the outputs of the two vertices, mixed in its shares,
+    equal the original output. The actual point is then found by bisection, with one run of the decoder per step. No
+    candidate is claimed to be the optimum.
 
-    attention (B, T) and mask (B, T), T tokens; output (B, 2) class probabilities of the original; decode takes (B, V,
-    T) and returns (B, V, 2). Raises ValueError for another number of classes.
+    Args:
+        attention: (B, T) weights.
+        output: (B, 2) original class probabilities.
+        decode: maps distributions (B, V, T) to class probabilities (B, V, 2).
+        mask: (B, T) True at real tokens.
+        pairs: number of pairs of tokens per instance.
+        halvings: number of bisection steps.
+
+    Raises:
+        ValueError: there are not two classes.
 
     >>> weights = torch.tensor([[0.6, 0.3, 0.1]])
     >>> def decode(rows):
     ...     p = torch.sigmoid((rows * torch.tensor([2.0, -1.0, 0.0], dtype=rows.dtype)).sum(-1))
     ...     return torch.stack([1 - p, p], -1)
     >>> real = torch.ones(1, 3, dtype=torch.bool)
-    >>> found = vertices_and_edges(weights, decode(weights[:, None].double())[:, 0], decode, real)
-    >>> point, feasible = found.best(0.05)
-    >>> bool(feasible), (point > 0).sum().item()  # two tokens that cancel
+    >>> candidates = vertices_and_edges(weights, decode(weights[:, None].double())[:, 0], decode, real)
+    >>> point, feasible = candidates.best(0.05)
+    >>> bool(feasible), (point > 0).sum().item()  # two tokens whose effects cancel
     (True, 2)
     """
     if output.shape[-1] != 2:
         raise ValueError(f"output: expected two classes but got {output.shape[-1]}")
-    shown = distributions(attention.detach().double(), mask, "attention").nan_to_num(0.0)
+    alpha = distributions(attention.detach().double(), mask, "attention").nan_to_num(0.0)
     reference = output.detach().double()[:, None]
-    count, width = shown.shape
-    corners = torch.eye(width, dtype=torch.float64, device=shown.device).expand(count, -1, -1)
+    count, width = alpha.shape
+    corners = torch.eye(width, dtype=torch.float64, device=alpha.device).expand(count, -1, -1)
     at_corners = decode(corners).double()
     side = (at_corners - reference)[..., 1]
 
-    first, second, exists = _pairs(shown, side, mask, pairs)
-    low = torch.zeros_like(exists, dtype=torch.float64)  # share of the first token at which the output is on its side
+    first, second, exists = _pairs(alpha, side, mask, pairs)
+    # Bounds of the first token's share; at `high` the output is on the first token's side of the original.
+    low = torch.zeros_like(exists, dtype=torch.float64)
     high = torch.ones_like(low)
     above = side.gather(1, first) > 0
-    points, outputs, there = [corners], [at_corners], [mask]
+    points, outputs, validity = [corners], [at_corners], [mask]
     for _ in range(halvings):
         share = (low + high) / 2
-        point = torch.zeros((count, share.shape[1], width), dtype=torch.float64, device=shown.device)
+        point = torch.zeros((count, share.shape[1], width), dtype=torch.float64, device=alpha.device)
         point.scatter_(2, first[..., None], share[..., None]).scatter_add_(2, second[..., None], 1 - share[..., None])
-        found = decode(point).double()
-        points, outputs, there = [*points, point], [*outputs, found], [*there, exists]
-        too_far = ((found - reference)[..., 1] > 0) == above
+        decoded = decode(point).double()
+        points, outputs, validity = [*points, point], [*outputs, decoded], [*validity, exists]
+        too_far = ((decoded - reference)[..., 1] > 0) == above
         low, high = torch.where(too_far, low, share), torch.where(too_far, share, high)
-    every = torch.cat(points, 1)
-    known = torch.cat(there, 1)
-    divergence = divergence_of_distributions(every, shown[:, None].expand_as(every))
-    moved = total_variation(torch.cat(outputs, 1), reference)
+    candidates = torch.cat(points, 1)
+    valid = torch.cat(validity, 1)
+    divergence = divergence_of_distributions(candidates, alpha[:, None].expand_as(candidates))
+    tvd = total_variation(torch.cat(outputs, 1), reference)
     return Candidates(
-        points=every, jsd=divergence.masked_fill(~known, torch.nan), tvd=moved.masked_fill(~known, torch.nan)
+        points=candidates, jsd=divergence.masked_fill(~valid, torch.nan), tvd=tvd.masked_fill(~valid, torch.nan)
     )
 
 
-def _pairs(shown: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, P) first tokens, above the original output; (B, P) second ones, below it; (B, P) whether there is a pair."""
-    width = shown.shape[1]
+def _pairs(alpha: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Choose the most promising pairs of tokens on opposite sides of the original output.
+
+    Returns:
+        (B, P) first tokens, whose output is above the original; (B, P) second tokens, whose output is below it; and (B,
+        P) whether there is such a pair.
+    """
+    width = alpha.shape[1]
     opposite = (side > 0)[:, :, None] & (side < 0)[:, None, :] & mask[:, :, None] & mask[:, None, :]
     up, down = side[:, :, None].clamp_min(0.0), -side[:, None, :].clamp_max(0.0)
     share = torch.where(opposite, down / (up + down).clamp_min(1e-300), 0.5)
-    a, b = shown[:, :, None], shown[:, None, :]
-    # JSD of the point (share, 1 - share) on the edge: only the two tokens' terms differ from α's own.
+    a, b = alpha[:, :, None], alpha[:, None, :]
+    # Twice the JSD of the point (share, 1 - share) on the edge: only the terms of the two tokens depend on the point.
     value = _term(share, a) + _term(1 - share, b) + (1 - a - b) * torch.log(torch.tensor(2.0, dtype=torch.float64))
     ranked = torch.where(opposite, value, -torch.inf).flatten(1)
     top = ranked.topk(min(pairs, ranked.shape[1]), dim=1)
@@ -109,6 +130,6 @@ def _pairs(shown: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tenso
 
 
 def _term(q: Tensor, p: Tensor) -> Tensor:
-    """q·ln(q/m) + p·ln(p/m) with m the mean of both: twice a token's share of the JSD."""
+    """Return q·ln(q/m) + p·ln(p/m) with m = (p + q)/2: twice the contribution of a token to the JSD."""
     middle = (p + q) / 2
     return torch.xlogy(q, q) + torch.xlogy(p, p) - 2 * torch.xlogy(middle, middle)

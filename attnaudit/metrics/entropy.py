@@ -9,14 +9,20 @@ from attnaudit.metrics.padded_rows import distributions, padded_rows
 
 
 def normalized_entropy(p: Tensor, mask: Tensor | None = None) -> Tensor:
-    """H(p) / log n of each row over its n real tokens: 0 for one token alone, 1 for the uniform distribution.
+    """Return the entropy of each row's distribution, divided by the entropy of the uniform distribution.
 
-    H~(p) = -sum_i p_i log p_i / log n, with 0 log 0 = 0. Weights are normalised over the mask first.
+    H(p) / ln n = -Σ_i p_i ln p_i / ln n over the n real tokens, with 0 ln 0 = 0. It is 0 if one token has all weight
+    and 1 for the uniform distribution. Source: Meister et al. 2021, §4.1 and table 1.
 
-    Shapes: p (..., T) of weights at least 0; mask (..., T) boolean, True at real tokens, every position if None;
-    result (...), without unit, in [0, 1]. NaN (undefined) for n < 2 and for rows without mass or with a real NaN.
-    Raises ValueError for a negative weight or a mask that is not boolean. Source: Meister et al. 2021, §4.1 and table
-    1.
+    Args:
+        p: (..., T) weights of at least 0; they are normalised over the mask.
+        mask: (..., T) True at real tokens; None if every position is real.
+
+    Returns:
+        (...) values in [0, 1]; NaN for n < 2, and in rows without mass or with a NaN at a real token.
+
+    Raises:
+        ValueError: a weight is negative, or the mask is not boolean.
 
     >>> normalized_entropy(torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2]])).tolist()
     [0.5, 1.0]

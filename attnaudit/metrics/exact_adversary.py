@@ -1,9 +1,9 @@
-"""The true optimum of the adversarial attention problem for linear decoders over pooled hidden states.
+"""The exact optimum of the adversarial attention problem, for linear decoders over pooled hidden states.
 
-With the hidden states h fixed, a linear decoder's logit is w·α̃ + b with w_i = W h_i. Attention weights that keep the
-output within a total variation distance ε form a polytope, {α̃ in the simplex : lower <= w·α̃ + b <= upper}. JSD(·, α)
-is convex, so its maximum is at a vertex: a one-hot inside the slab, or the point of an edge (i, j) where the logit
-meets a bound. All O(n²) vertices have closed forms, which makes the result a certificate that no search can beat.
+With fixed hidden states h, the logit of a linear decoder is w·α̃ + b with w_i = W h_i. The attention weights that keep
+the output within a total variation ε form a polytope: {α̃ in the simplex, lower <= w·α̃ + b <= upper}. JSD(·, α) is
+convex, so its maximum is at a vertex: a one-hot distribution inside the slab, or the point of an edge (i, j) at which
+the logit meets a bound. All O(n²) vertices have closed forms, so no search can find anything further away.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 from attnaudit.metrics.divergence import jensen_shannon
 from attnaudit.metrics.padded_rows import ELEMENTS_PER_CHUNK, compact, distributions, length_chunks, padded_rows
 
-# A vertex may miss its bound by rounding. A logit moves a probability by at most a quarter of its own change, so this
-# keeps the total variation within tvd + 1e-10.
+#: By how much a vertex may miss its bound through rounding. A change of a logit changes a probability by at most a
+#: quarter as much, so the total variation stays within tvd + 1e-10.
 LOGIT_SLACK = 4e-10
 
 
@@ -29,21 +29,27 @@ def exact_adversarial_attention(
     tvd: Tensor | float,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The attention furthest from `attention` in JSD whose two-class output stays within `tvd`, exactly.
+    """Return the attention furthest from `attention` in JSD that keeps a two-class output within `tvd`.
 
-    Maximises JSD(α̃, α) over the simplex of the real tokens subject to |σ(w·α̃ + b) - σ(w·α + b)| <= tvd, which is the
-    total variation of the two-class vector. A two-logit softmax is the same case with w = (W₁ - W₀)h and b = b₁ - b₀.
-    Where p ± tvd leaves (0, 1) the slab is open on that side. α is always feasible; float64 throughout; memory is
-    bounded by chunks.
+    It maximises JSD(α̃, α) over the simplex of the real tokens, subject to |σ(w·α̃ + b) - σ(w·α + b)| <= tvd, the total
+    variation of the two-class output. A softmax over two logits is the same problem with w = (W₁ - W₀)h and b = b₁ -
+    b₀. Where p ± tvd leaves (0, 1), the slab is open on that side. α itself is always feasible. Memory is bounded by
+    chunks. Source: Jain & Wallace 2019, §4.2.2, state the problem and search; here it is solved at the vertices.
 
-    Shapes: attention (..., T), normalised over the mask first; token_logits (..., T), w_i without the bias; bias a
-    number or (...); tvd a number or (...), in [0, 1]; mask (..., T) boolean, True at real tokens, every position if
-    None.
-    Returns (adversarial attention (..., T), zero at padding, at most two weights unless it is α itself; JSD (...),
-    nats). The result's TVD, evaluated again in float64, is at most tvd + 1e-9. Rows without real tokens or mass, or
-    with a real value that is not finite, are NaN in both.
-    Raises ValueError for shapes that differ, a negative weight, a mask that is not boolean, or tvd outside [0, 1].
-    Source: the problem of Jain & Wallace 2019, §4.2.2; solved at the vertices instead of searched.
+    Args:
+        attention: (..., T) weights of at least 0; they are normalised over the mask.
+        token_logits: (..., T) logit w_i of each token, without the bias.
+        bias: a number, or (...).
+        tvd: largest total variation, in [0, 1]; a number, or (...).
+        mask: (..., T) True at real tokens; None if every position is real.
+
+    Returns:
+        The adversarial attention (..., T), float64, 0 at padding, with at most two weights unless it is α itself; and
+        its JSD (...), in nats. Its total variation, recomputed in float64, is at most tvd + 1e-9. Both are NaN in rows
+        without real tokens or mass, or with a value that is not finite at a real token.
+
+    Raises:
+        ValueError: shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
 
     >>> attention, token_logits = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[2.0, -1.0, 0.0]])
     >>> adversary, divergence = exact_adversarial_attention(attention, token_logits, 0.0, 0.05)
@@ -69,15 +75,25 @@ def adversarial_upper_bound(
     tvd: Tensor | float,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """An upper bound (nats) on the JSD of any attention whose multi-class output stays within `tvd`.
+    """Return an upper bound, in nats, on the JSD of any attention that keeps a multi-class output within `tvd`.
 
-    TVD <= ε bounds every class, |Δp_c| <= ε, and so the log-odds of every pair of classes from both sides. Each pair is
-    a slab like that of `exact_adversarial_attention`; the true optimum satisfies them all, so the least of the exact
-    maxima under one slab alone is above it. With two classes the bound is the exact value.
+    TVD <= ε bounds the change of every class, |Δp_c| <= ε, and therefore the log-odds of every pair of classes from
+    both sides. Each pair of classes gives a slab as in `exact_adversarial_attention`. The optimum satisfies all of
+    them, so the smallest of the maxima under one slab alone is an upper bound. With two classes the bound is exact. A
+    search (`searched_adversarial_attention`) gives a lower bound.
 
-    Shapes: attention (..., T); token_logits (..., T, C), W_c h_i without the bias, softmax over C; bias (C,) or (...,
-    C); tvd a number or (...), in [0, 1]; mask (..., T) boolean; result (...). Undefined rows and errors as in
-    `exact_adversarial_attention`. A search (`searched_adversarial_attention`) gives the bracket's lower end.
+    Args:
+        attention: (..., T) weights of at least 0; they are normalised over the mask.
+        token_logits: (..., T, C) logits W_c h_i without the bias, for a softmax over C >= 2 classes.
+        bias: (C,) or (..., C).
+        tvd: largest total variation, in [0, 1]; a number, or (...).
+        mask: (..., T) True at real tokens; None if every position is real.
+
+    Returns:
+        (...) bounds; NaN in the rows in which `exact_adversarial_attention` is NaN.
+
+    Raises:
+        ValueError: as in `exact_adversarial_attention`.
 
     >>> attention = torch.tensor([[0.6, 0.3, 0.1]])
     >>> token_logits = torch.tensor([[[0.0, 2.0, 1.0], [0.0, -1.0, 1.0], [0.0, 0.0, 0.5]]])
@@ -116,6 +132,7 @@ def adversarial_upper_bound(
 
 
 def _per_row(value: Tensor | float, name: str, leading: torch.Size, like: Tensor) -> Tensor:
+    """Expand a number, or a tensor of the leading shape, to one value per flattened row."""
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if tensor.numel() == 1:
         tensor = tensor.reshape(())
@@ -125,6 +142,7 @@ def _per_row(value: Tensor | float, name: str, leading: torch.Size, like: Tensor
 
 
 def _tolerance(tvd: Tensor | float, leading: torch.Size, like: Tensor) -> Tensor:
+    """Return the largest total variation of every flattened row; raises ValueError if one is outside [0, 1]."""
     epsilon = _per_row(tvd, "tvd", leading, like)
     outside = epsilon[~((epsilon >= 0) & (epsilon <= 1))]
     if len(outside):
@@ -133,16 +151,27 @@ def _tolerance(tvd: Tensor | float, leading: torch.Size, like: Tensor) -> Tensor
 
 
 def _slab(p: Tensor, q: Tensor, epsilon: Tensor, offset: Tensor, logit: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds on w·α̃ (bias not included) from log-odds log(p/q) with p and q each within epsilon; inf where open."""
+    """Return the bounds on w·α̃, without the bias, within which the output stays.
+
+    They follow from the log-odds log(p/q), where p and q may each change by at most epsilon. A bound is infinite where
+    the slab is open.
+
+    Args:
+        p: (B,) probability of one class.
+        q: (B,) probability of the other class.
+        epsilon: (B,) largest change of each.
+        offset: (B,) difference of the two biases.
+        logit: (B,) w·α, the original logit difference without the bias.
+    """
     lower = torch.where(p > epsilon, ((p - epsilon) / (q + epsilon)).log() - offset, -torch.inf)
     upper = torch.where(q > epsilon, ((p + epsilon) / (q - epsilon)).log() - offset, torch.inf)
-    # Rounding must not exclude the original attention, also where p or q has rounded to 0; NaN stays NaN.
+    # Rounding must not exclude the original attention, even where p or q was rounded to 0. NaN must stay NaN.
     logit = torch.where(p.isnan() | q.isnan(), torch.nan, logit)
     return torch.minimum(lower, logit), torch.maximum(upper, logit)
 
 
 def _furthest_vertex(alpha: Tensor, logits: Tensor, lower: Tensor, upper: Tensor, mask: Tensor) -> Tensor:
-    """The vertex (B, T) of {simplex over mask, lower <= logits·α̃ <= upper} with the largest JSD to alpha (B, T)."""
+    """Return the vertex (B, T) of {simplex, lower <= logits·α̃ <= upper} with the largest JSD to alpha (B, T)."""
     defined = mask.any(-1) & alpha.isfinite().all(-1) & logits.isfinite().all(-1) & ~lower.isnan() & ~upper.isnan()
     positions, lengths, (weights, scores) = compact(mask, alpha, logits)
     adversary = torch.where(defined[:, None], alpha, torch.nan)
@@ -163,10 +192,14 @@ def _furthest_vertex(alpha: Tensor, logits: Tensor, lower: Tensor, upper: Tensor
 def _search_vertices(
     alpha: Tensor, logits: Tensor, lower: Tensor, upper: Tensor, real: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(found, first token, second token, weight of the first), each (B,), of the furthest vertex of each row.
+    """Find the vertex furthest from alpha in each row.
 
-    Twice the JSD to a vertex with weights t on i and u = 1 - t on j is, up to 2 ln 2,
-    f(t) + f(u) + f(α_i) + f(α_j) - f(t + α_i) - f(u + α_j) with f(x) = x ln x: only the terms of i and j change.
+    Up to the constant 2 ln 2, twice the JSD to a vertex with weight t on token i and u = 1 - t on token j is
+    f(t) + f(u) + f(α_i) + f(α_j) - f(t + α_i) - f(u + α_j) with f(x) = x ln x: only the terms of i and j depend on it.
+
+    Returns:
+        Whether a vertex is further away than alpha itself, its first token, its second token, and the weight of the
+        first token; each (B,).
     """
     inside = real & (logits >= lower[:, None] - LOGIT_SLACK) & (logits <= upper[:, None] + LOGIT_SLACK)
     least, first = torch.where(inside, alpha, torch.inf).min(-1)
@@ -202,11 +235,12 @@ def _search_vertices(
             first[chosen] = low_places[better].gather(-1, low_index[:, None]).squeeze(-1)
             second[chosen] = high_places[better].gather(-1, high_index[:, None]).squeeze(-1)
             share[chosen] = t[better].flatten(1).gather(-1, flat[:, None]).squeeze(-1)
-    # A vertex no further away than α itself (-2 ln 2 on this scale) is rounding: α stays.
+    # On this scale, α itself has the value -2 ln 2. A vertex that is not further away than that is rejected.
     found = best > -2 * math.log(2)
     return found, first, second, share
 
 
 def _f(x: Tensor) -> Tensor:
+    """Return x ln x, with 0 ln 0 = 0."""
     value: Tensor = torch.special.xlogy(x, x)
     return value

@@ -1,4 +1,4 @@
-"""Padded rows: how every metric reads its tensors, (..., T) values with a boolean mask of real tokens."""
+"""Padded rows: how every metric reads its tensors, as values (..., T) with a boolean mask of the real tokens."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ELEMENTS_PER_CHUNK = 2**21  # float64 elements of one temporary: 16 MiB
+#: Largest number of float64 elements of a temporary tensor: 16 MiB.
+ELEMENTS_PER_CHUNK = 2**21
 
 
 class Rows(NamedTuple):
-    """Float64 values, each (B, T), the mask (B, T) and the leading shape that results go back to."""
+    """Rows of one metric call.
+
+    Attributes:
+        values: float64 tensors, each (B, T).
+        mask: (B, T) True at real tokens.
+        leading: the leading shape that results are reshaped to.
+    """
 
     values: tuple[Tensor, ...]
     mask: Tensor
@@ -20,9 +27,14 @@ class Rows(NamedTuple):
 
 
 def padded_rows(mask: Tensor | None, **values: Tensor) -> Rows:
-    """Flatten (..., T) tensors of one shape to float64 (B, T); `mask` may be any shape that broadcasts to theirs.
+    """Flatten tensors of one shape (..., T) to float64 tensors (B, T).
 
-    ValueError when shapes differ, a tensor has no dimension, or the mask is not boolean.
+    Args:
+        mask: boolean tensor that broadcasts to the shape of the values; None if every position is real.
+        values: the tensors by name, for messages.
+
+    Raises:
+        ValueError: shapes differ, a tensor has no dimension, or the mask is not boolean.
     """
     named = list(values.items())
     first_name, first = named[0]
@@ -39,7 +51,11 @@ def padded_rows(mask: Tensor | None, **values: Tensor) -> Rows:
 
 
 def broadcast_mask(mask: Tensor | None, like: Tensor) -> Tensor:
-    """The mask expanded to the shape of `like`; every position is real where there is none."""
+    """Expand a mask to the shape of `like`; without a mask, every position is real.
+
+    Raises:
+        ValueError: the mask is not boolean, or does not broadcast.
+    """
     if mask is None:
         return torch.ones(like.shape, dtype=torch.bool, device=like.device)
     if mask.dtype != torch.bool:
@@ -53,7 +69,19 @@ def broadcast_mask(mask: Tensor | None, like: Tensor) -> Tensor:
 
 
 def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
-    """Zero outside the mask and normalise over it; rows without mass become NaN. ValueError for negative weights."""
+    """Normalise rows of weights over the mask.
+
+    Args:
+        values: (B, T) weights of at least 0.
+        mask: (B, T) True at real tokens.
+        name: name of the weights, for the message.
+
+    Returns:
+        (B, T) distributions, 0 outside the mask; NaN in rows without mass.
+
+    Raises:
+        ValueError: a weight is negative.
+    """
     inside = torch.where(mask, values, 0.0)
     if bool((inside < 0).any()):
         raise ValueError(f"{name}: expected weights of at least 0 but got {float(inside.min())}")
@@ -62,7 +90,15 @@ def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
 
 
 def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Real tokens moved to the front, in their order: (positions (B, T), lengths (B,), moved values)."""
+    """Move the real tokens of every row to the front and keep their order.
+
+    Args:
+        mask: (B, T) True at real tokens.
+        values: tensors (B, T) to move.
+
+    Returns:
+        (B, T) positions that the tokens come from, (B,) number of real tokens, and the moved values.
+    """
     lengths = mask.sum(-1)
     place = torch.arange(mask.shape[-1], device=mask.device)
     if torch.equal(mask, place < lengths[..., None]):
@@ -74,9 +110,17 @@ def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor
 
 
 def length_chunks(lengths: Tensor, cost: Callable[[int], int]) -> Iterator[tuple[Tensor, int]]:
-    """Row indices in order of length, in chunks of at most ELEMENTS_PER_CHUNK by `cost(longest)`, with that length.
+    """Split rows into chunks of similar length whose temporary tensors stay small.
 
-    Rows of length 0 are left out: nothing is defined for them.
+    Rows of length 0 are left out, because nothing is defined for them.
+
+    Args:
+        lengths: (B,) number of real tokens.
+        cost: number of elements that a row of some length needs.
+
+    Yields:
+        Row indices of a chunk, and the length of its longest row. A chunk costs at most ELEMENTS_PER_CHUNK, or is a
+        single row.
     """
     order = torch.argsort(lengths, stable=True)
     ordered: list[int] = lengths[order].tolist()

@@ -1,7 +1,7 @@
-"""Does attention rank hidden states by what they tell of the output? The mutual-information ranking.
+"""The mutual-information ranking: does attention rank hidden states by their information about the output?
 
-Source: Wen, Subbalakshmi & Yang 2022, §3.2, with a null correction and a rule for the number of clusters. Instances are
-compared rank by rank: the hidden state with the largest attention of every instance, then the second, ...
+Instances are compared rank by rank: the most attended hidden state of every instance, then the second, and so on.
+Source: Wen, Subbalakshmi & Yang 2022, §3.2, with a null correction and a rule for the number of clusters added.
 """
 
 from __future__ import annotations
@@ -13,47 +13,65 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnaudit.arrays import Floats, Integers
 from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
 
+#: Weights up to this count as no attention when the number of ranks is chosen.
 FLOOR_WEIGHT = 1e-5
+#: Clusters of the outputs of a model with two classes.
 OUTPUT_CLUSTERS = 5
+#: Numbers of clusters that Wen, Subbalakshmi & Yang 2022 try.
 WEN_CLUSTERS = range(50, 201)
 
-Floats = NDArray[np.floating]
-Labels = NDArray[np.int64]
+#: Numbers of any precision.
+RealArray = NDArray[np.floating]
 
 
 @dataclass(frozen=True, kw_only=True)
 class InformationRanking:
-    """The ranking of k hidden-state groups by information and by attention.
+    """The ranking of k groups of hidden states by information and by attention.
 
-    information, null, corrected: (k,) plug-in MI in nats, the mean of its label-shuffle null, and their difference m_r.
-    attention: (k,) mean attention by rank, the weights. weighted_tau, tau_b: agreement of `corrected` with `attention`.
-    clusters: N, or None where the preset's rule failed and everything else is undefined. n: instances.
-    labels: (k, n) and outputs: (n,) the clusters of the states and of the outputs, for subsamples of the instances.
+    Attributes:
+        information: (k,) plug-in mutual information, in nats.
+        null: (k,) its mean over label shuffles.
+        corrected: (k,) m_r, their difference.
+        attention: (k,) mean attention by rank, which also weights the agreement.
+        weighted_tau: Shieh's weighted τ of `corrected` with `attention`.
+        tau_b: τ-b of `corrected` with `attention`.
+        clusters: N, the number of clusters; None if the preset's rule found none, and all else is then undefined.
+        n: number of instances.
+        labels: (k, n) clusters of the hidden states, for subsamples of the instances.
+        outputs: (n,) clusters of the outputs.
     """
 
-    information: NDArray[np.float64]
-    null: NDArray[np.float64]
-    corrected: NDArray[np.float64]
-    attention: NDArray[np.float64]
+    information: Floats
+    null: Floats
+    corrected: Floats
+    attention: Floats
     weighted_tau: float
     tau_b: float
     clusters: int | None
     n: int
-    labels: Labels
-    outputs: Labels
+    labels: Integers
+    outputs: Integers
 
 
 def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
-    """The number of ranks k, and which of its two rules decided, in words.
+    """Choose k, the number of ranks.
 
-    k = min(10th percentile of length, the largest k for which at least 80% of the k-th largest weights exceed 1e-5),
-    and at least 1. Instances shorter than k are to be dropped and counted by the caller.
+    k is the 10th percentile of the lengths, or the largest k for which at least 80% of the k-th largest weights exceed
+    1e-5, whichever is smaller, and at least 1. The caller must leave out instances shorter than k, and count them.
 
-    Shapes: lengths (n,) real tokens; weights (n, K) each row's attention from the largest to the smallest, anything
-    beyond its length is ignored. K need not exceed the 10th percentile of length.
-    Raises ValueError for no instance or shapes that do not fit.
+    Args:
+        lengths: (n,) number of real tokens.
+        weights: (n, K) attention of each instance from the largest to the smallest; entries beyond its length are
+            ignored. K need not exceed the 10th percentile of the lengths.
+
+    Returns:
+        k, and a short text that tells which rule decided.
+
+    Raises:
+        ValueError: there is no instance, or the shapes do not fit.
 
     >>> choose_ranks([3, 3, 4], [[0.8, 0.2, 0.0], [0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])
     (2, 'weights: at rank 3 only 33% exceed 1e-05')
@@ -72,7 +90,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
 
 
 def default_clusters(instances: int) -> int:
-    """N = min(200, max(5, floor(instances / 20))), one for all ranks.
+    """Return the default number of clusters of every rank: ⌊instances / 20⌋, at least 5 and at most 200.
 
     >>> [default_clusters(n) for n in (40, 300, 10_000)]
     [5, 15, 200]
@@ -80,11 +98,22 @@ def default_clusters(instances: int) -> int:
     return min(200, max(5, instances // 20))
 
 
-def wen_clusters(states: Floats, *, seed: int, candidates: Sequence[int] = WEN_CLUSTERS) -> int | None:
-    """Preset `wen`: the least N of 50..200 at which every cluster of every rank has two members; None if there is none.
+def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WEN_CLUSTERS) -> int | None:
+    """Return the number of clusters by the rule of Wen, Subbalakshmi & Yang 2022.
 
-    Shapes: states (n, k, m). It is often None: a cluster of one is the rule rather than the exception at N = 50.
-    Raises ValueError for another shape.
+    It is the smallest N of 50 to 200 for which every cluster of every rank has at least two members. Often there is
+    none, since clusters with one member are common at N = 50.
+
+    Args:
+        states: (n, k, m) hidden states by rank.
+        seed: seed of k-means.
+        candidates: the numbers to try, in order.
+
+    Returns:
+        N, or None if there is none.
+
+    Raises:
+        ValueError: the states have another shape.
 
     >>> states = np.repeat(np.arange(4.0), 3).reshape(12, 1, 1)
     >>> wen_clusters(states, seed=0, candidates=range(3, 5))
@@ -102,11 +131,19 @@ def wen_clusters(states: Floats, *, seed: int, candidates: Sequence[int] = WEN_C
     return None
 
 
-def quantise(points: Floats, clusters: int, *, seed: int) -> Labels:
-    """k-means labels of points (n, m); clusters with fewer than two members are merged into the nearest other centroid.
+def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
+    """Cluster points by k-means, and merge clusters with fewer than two members into the nearest other cluster.
 
-    `clusters` is cut to the number of distinct points. Returns (n,) labels from 0 without gaps.
-    Raises ValueError for another shape, no point or fewer than one cluster.
+    Args:
+        points: (n, m) points, n >= 1.
+        clusters: number of clusters, at least 1; reduced to the number of distinct points.
+        seed: seed of k-means.
+
+    Returns:
+        (n,) labels from 0 without gaps.
+
+    Raises:
+        ValueError: the shape or the number of clusters is invalid.
 
     >>> labels = quantise(np.array([[0.0], [0.1], [5.0], [5.1], [99.0]]), 3, seed=0)
     >>> bool(labels[0] == labels[1] and labels[2] == labels[3] == labels[4] and labels[0] != labels[2])
@@ -118,20 +155,27 @@ def quantise(points: Floats, clusters: int, *, seed: int) -> Labels:
         raise ValueError(f"clusters: expected at least 1 but got {clusters}")
     labels, centres = _k_means(points, clusters, seed)
     sizes = np.bincount(labels, minlength=len(centres))
-    kept = np.flatnonzero(sizes >= 2)
-    if len(kept):
+    large = np.flatnonzero(sizes >= 2)
+    if len(large):
         for small in np.flatnonzero((sizes > 0) & (sizes < 2)):
-            nearest = kept[((centres[kept] - centres[small]) ** 2).sum(1).argmin()]
+            nearest = large[((centres[large] - centres[small]) ** 2).sum(1).argmin()]
             labels[labels == small] = nearest
-    codes: Labels = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    codes: Integers = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     return codes
 
 
-def quantise_outputs(logits: Floats, *, seed: int) -> Labels:
-    """Labels of the outputs: k-means of the logit into 5 for two classes, the predicted class otherwise.
+def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
+    """Cluster the outputs: by k-means of the logit into 5 clusters for two classes, by the predicted class otherwise.
 
-    Shapes: logits (n, C), C = 1 (one sigmoid) or the number of classes; two classes use the difference of their logits.
-    Returns (n,). Raises ValueError for another shape.
+    Args:
+        logits: (n, C); C = 1 for a sigmoid output. For C = 2, the difference of the logits is clustered.
+        seed: seed of k-means.
+
+    Returns:
+        (n,) labels.
+
+    Raises:
+        ValueError: the logits have another shape.
 
     >>> quantise_outputs(np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), seed=0).tolist()
     [2, 0]
@@ -139,37 +183,48 @@ def quantise_outputs(logits: Floats, *, seed: int) -> Labels:
     if logits.ndim != 2 or logits.shape[1] == 0:
         raise ValueError(f"logits: expected shape (n, C) but got {logits.shape}")
     if logits.shape[1] > 2:
-        predicted: Labels = logits.argmax(1).astype(np.int64)
+        predicted: Integers = logits.argmax(1).astype(np.int64)
         return predicted
     logit = logits[:, -1:] - logits[:, :1] if logits.shape[1] == 2 else logits
     return _k_means(logit, OUTPUT_CLUSTERS, seed)[0]
 
 
 def information_ranking(
-    states: Floats,
-    weights: Floats,
-    logits: Floats,
+    states: RealArray,
+    weights: RealArray,
+    logits: RealArray,
     *,
     seed: int,
     clusters: int | None = None,
     preset: str | None = None,
     shuffles: int = 100,
 ) -> InformationRanking:
-    """Agreement of attention with the information that hidden states of each attention rank hold about the output.
+    """Compare the attention of each rank with the information that its hidden states hold about the output.
 
-    m_r = MI(cluster of the rank-r state; cluster of the output) - mean over label shuffles of the same, in nats. The
-    statistic is Shieh's weighted tau between m and the mean attention by rank, weighted by that attention; since the
-    first rank often carries nearly all the weight, tau-b is given beside it. k-means depends on the order of the rows.
+    The information is m_r = MI(cluster of the rank-r state; cluster of the output) minus its mean over label shuffles,
+    in nats. The statistic is Shieh's weighted τ of m with the mean attention by rank, weighted by that attention. Since
+    the first rank often has nearly all the weight, τ-b is reported as well. k-means depends on the order of the rows.
 
-    Shapes: states (n, k, m) by rank of attention, weights (n, k) from the largest, logits (n, C). `clusters` is N;
-    by default `default_clusters(n)`, or `wen_clusters` with preset="wen".
-    Undefined (NaN) with fewer than two ranks, no two ranks of different information, or no N under the preset.
-    Raises ValueError for shapes that differ, or another preset.
+    Args:
+        states: (n, k, m) hidden states by rank of attention.
+        weights: (n, k) attention, from the largest to the smallest.
+        logits: (n, C) logits.
+        seed: seed of k-means and of the shuffles.
+        clusters: N, the number of clusters; by default `default_clusters(n)`, or `wen_clusters` with preset="wen".
+        preset: None or "wen".
+        shuffles: number of label shuffles.
+
+    Returns:
+        The ranking. Its agreement is NaN with fewer than two ranks, if all ranks have the same information, or if the
+        preset finds no N.
+
+    Raises:
+        ValueError: shapes differ, or the preset is unknown.
 
     >>> rng = np.random.default_rng(0)
     >>> output = rng.integers(0, 3, 300)
-    >>> told, noise = output + 0.01 * rng.normal(size=300), rng.normal(size=300)
-    >>> states, weights = np.stack([told, noise], 1)[:, :, None], np.tile([0.8, 0.2], (300, 1))
+    >>> informative, noise = output + 0.01 * rng.normal(size=300), rng.normal(size=300)
+    >>> states, weights = np.stack([informative, noise], 1)[:, :, None], np.tile([0.8, 0.2], (300, 1))
     >>> information_ranking(states, weights, np.eye(3)[output], seed=0).weighted_tau
     1.0
     """
@@ -205,22 +260,30 @@ def information_ranking(
     )
 
 
-def information_by_rank(
-    labels: Labels, outputs: Labels, shuffled: Labels
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(k,) plug-in MI (nats) of each row of labels (k, n) with outputs (n,), and its mean over shuffled (S, n).
+def information_by_rank(labels: Integers, outputs: Integers, shuffled: Integers) -> tuple[Floats, Floats]:
+    """Return the mutual information of each rank with the outputs, in nats, and its mean over shuffles.
+
+    Args:
+        labels: (k, n) clusters of the hidden states.
+        outputs: (n,) clusters of the outputs.
+        shuffled: (S, n) shuffled outputs.
+
+    Returns:
+        (k,) information, and (k,) its mean over the shuffles.
 
     >>> labels = outputs = np.array([0, 0, 1, 1])
     >>> information, null = information_by_rank(labels[None], outputs, np.array([[0, 1, 0, 1]]))
     >>> information.round(4).tolist(), null.tolist()
     ([0.6931], [0.0])
     """
-    found = pairwise_information(labels, np.concatenate([outputs[None], shuffled]))
-    return found[:, 0], found[:, 1:].mean(1)
+    information = pairwise_information(labels, np.concatenate([outputs[None], shuffled]))
+    return information[:, 0], information[:, 1:].mean(1)
 
 
-def ranking_agreement(corrected: NDArray[np.float64], attention: NDArray[np.float64]) -> tuple[float, float]:
-    """Shieh's weighted tau, weighted by attention, and tau-b of information (k,) with attention (k,); NaN if undefined.
+def ranking_agreement(corrected: Floats, attention: Floats) -> tuple[float, float]:
+    """Return Shieh's weighted τ, weighted by attention, and τ-b of the information (k,) with attention (k,).
+
+    Both are NaN if undefined.
 
     >>> round(ranking_agreement(np.array([0.3, 0.1, 0.2]), np.array([0.5, 0.3, 0.2]))[0], 4)
     0.6129
@@ -233,12 +296,14 @@ def ranking_agreement(corrected: NDArray[np.float64], attention: NDArray[np.floa
     return float(weighted_kendall_tau(m, a, a)), float(kendall_tau_b(m, a))
 
 
-def _require_states(states: Floats) -> None:
+def _require_states(states: RealArray) -> None:
+    """Raise ValueError unless the states have shape (n, k, m)."""
     if states.ndim != 3 or 0 in states.shape:
         raise ValueError(f"states: expected shape (n, k, m), none of them 0, but got {states.shape}")
 
 
-def _k_means(points: Floats, clusters: int, seed: int) -> tuple[Labels, NDArray[np.float64]]:
+def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Floats]:
+    """Return the labels (n,) and the centres of k-means, with at most as many clusters as distinct points."""
     from sklearn.cluster import KMeans
 
     values = np.ascontiguousarray(points, dtype=np.float64)
@@ -250,7 +315,10 @@ def _k_means(points: Floats, clusters: int, seed: int) -> tuple[Labels, NDArray[
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """k-means of a few thousand points on one thread: several, on busy cores, take up to eight times as long."""
+    """Limit k-means to one thread.
+
+    On busy CPUs, several threads take up to eight times as long for a few thousand points.
+    """
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):

@@ -1,4 +1,4 @@
-"""Adversarial attention by gradient search, for decoders that have no exact form: a feasible lower bound."""
+"""Adversarial attention by gradient search, for decoders without an exact form; it gives a feasible lower bound."""
 
 from __future__ import annotations
 
@@ -12,17 +12,27 @@ from torch import Tensor
 from attnaudit.metrics.divergence import divergence_of_distributions, jensen_shannon, total_variation
 from attnaudit.metrics.padded_rows import broadcast_mask, distributions
 
+#: Attention (B, V, T) or (B, V, H, T) -> class probabilities (B, V, C).
 Decode = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How to search: Adam (amsgrad) over free logits under a masked softmax.
+    """Settings of a search by Adam (amsgrad) over free logits under a masked softmax.
 
-    Loss per instance: sum over restarts of (-JSD + penalty · relu(TVD - tvd)) - diversity · mean pairwise JSD of the
-    restarts. Restarts start at N(0, spread²); with `from_attention`, the first starts at log α instead, nudged by a
-    hundredth of its noise since JSD has no gradient at α. `pull_back`: at the end an infeasible restart is moved
-    towards α until it is feasible.
+    The loss of an instance is the sum over its restarts of -JSD + penalty · relu(TVD - tvd), minus diversity times the
+    mean pairwise JSD of the restarts.
+
+    Attributes:
+        restarts: number of restarts, which are optimised together.
+        steps: number of steps.
+        learning_rate: learning rate of Adam.
+        penalty: weight of the amount by which the total variation exceeds its limit.
+        spread: standard deviation of the normal distribution of the starting logits.
+        diversity: weight of the pairwise JSD of the restarts.
+        from_attention: start the first restart at log α instead, plus a hundredth of its noise, because the JSD has no
+            gradient at α itself.
+        pull_back: move restarts that end infeasible towards α until they are feasible.
     """
 
     restarts: int = 5
@@ -37,9 +47,9 @@ class SearchSettings:
 
 PRESETS = {
     "default": SearchSettings(),
-    # For models that take a pass through their layers at every step.
+    # For models that need a pass through their layers at every step.
     "brief": SearchSettings(restarts=2, steps=60, learning_rate=0.5),
-    # Jain & Wallace 2019, published code.
+    # The published code of Jain & Wallace 2019.
     "jain_wallace": SearchSettings(
         steps=500, learning_rate=0.01, penalty=500.0, diversity=1.0, from_attention=False, pull_back=False
     ),
@@ -48,8 +58,15 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """attention (B, T), jsd (B,), tvd (B,) of the best feasible point; heads (B, H, T): what it is the mean of; last
-    (B, K, T), (B, K, H, T) with heads: where each restart ended."""
+    """The best feasible attention that a search found.
+
+    Attributes:
+        attention: (B, T) the attention shown: the weighted mean over the heads.
+        jsd: (B,) its Jensen-Shannon divergence to α, in nats.
+        tvd: (B,) total variation of its output to the original output.
+        heads: (B, H, T) the attention of each head.
+        last: (B, K, T) where each of the K restarts ended; (B, K, H, T) if the search was given heads.
+    """
 
     attention: Tensor
     jsd: Tensor
@@ -59,10 +76,20 @@ class SearchResult:
 
 
 def keyed_noise(seeds: Sequence[int], mask: Tensor, restarts: int) -> Tensor:
-    """Standard normal noise (B, restarts, T), drawn from each instance's own seed over its real tokens only.
+    """Draw standard normal noise for the real tokens of each instance, from the instance's own seed.
 
-    An instance gets the same numbers in any batch, order and padding. Zero at padding.
-    Raises ValueError unless there is one seed for each of the B rows of mask (B, T).
+    An instance gets the same numbers in any batch, order and padding.
+
+    Args:
+        seeds: one seed for each row of the mask.
+        mask: (B, T) True at real tokens.
+        restarts: number of restarts.
+
+    Returns:
+        (B, restarts, T) noise, float64; 0 at padding.
+
+    Raises:
+        ValueError: the number of seeds differs from the number of rows.
 
     >>> keyed_noise([7], torch.tensor([[True, True, False]]), restarts=2).shape
     torch.Size([1, 2, 3])
@@ -89,29 +116,38 @@ def searched_adversarial_attention(
     steps: int | None = None,
     lr: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The furthest attention in JSD that a search finds with the output within `tvd`; all instances and restarts at
-    once.
+    """Search for the attention furthest from `attention` in JSD that keeps the output within `tvd`.
 
-    `decode` takes attention (B, V, T), V alternatives for each instance in the dtype of `attention`, and returns class
-    probabilities (B, V, C); it must be differentiable, and rows must not influence each other. Every iterate is held
-    against the same `tvd` that the penalty uses, in float64; the best feasible one is kept. α itself is feasible, so
-    there always is one. The result does not depend on the rest of the batch, up to the rounding of `decode`.
+    All instances and restarts are optimised together. Every iterate is checked, in float64, against the same limit that
+    the penalty uses, and the best feasible one is kept. α itself is feasible, so there always is one. The result does
+    not depend on the rest of the batch, up to the rounding of `decode`. Source: Jain & Wallace 2019, §4.2.2.
 
-    Give either `noise` (B, restarts, T), standard normal and keyed by instance, or `seeds`, one integer per instance
-    (`keyed_noise`). Presets: "default", and "jain_wallace" with K = 5, Adam amsgrad, learning rate .01, 500 steps, N(0,
-    3²) starts, penalty 500 and the mean pairwise JSD; `restarts`, `steps` and `lr` override them.
+    Args:
+        attention: (B, T) weights; they are normalised over the mask.
+        decode: maps V attentions per instance (B, V, T), in the dtype of `attention`, to class probabilities (B, V, C).
+            It must be differentiable, and rows must not influence each other.
+        tvd: largest total variation, in [0, 1].
+        mask: (B, T) True at real tokens; None if every position is real.
+        noise: (B, restarts, T) standard normal noise, keyed by instance; give either noise or seeds.
+        seeds: one integer for each instance, from which `keyed_noise` draws the noise.
+        preset: "default", "brief", or "jain_wallace" for the published settings: 5 restarts from N(0, 3²), 500 steps at
+            learning rate .01, penalty 500, and the mean pairwise JSD.
+        restarts: replaces the preset's number of restarts.
+        steps: replaces the preset's number of steps.
+        lr: replaces the preset's learning rate.
 
-    Shapes: attention (B, T), normalised over the mask; mask (B, T) boolean, every position if None.
-    Returns (attention (B, T), JSD (B,) in nats, TVD (B,)), float64; rows without real tokens, or whose output is NaN,
-    are NaN.
-    Raises ValueError for tvd outside [0, 1], another preset, noise or seeds that do not fit, or probabilities of
-    another shape. Source: Jain & Wallace 2019, §4.2.2.
+    Returns:
+        The attention (B, T), its JSD (B,) in nats, and its total variation (B,), all float64. NaN in rows without real
+        tokens, or whose output is NaN.
+
+    Raises:
+        ValueError: tvd is outside [0, 1], the preset is unknown, or noise, seeds or probabilities have the wrong shape.
 
     >>> token_logits = torch.tensor([[2.0, -1.0, 0.0]])
     >>> def decode(attention):
     ...     p = torch.sigmoid((attention * token_logits[:, None]).sum(-1))
     ...     return torch.stack([1 - p, p], -1)
-    >>> found, jsd, tvd = searched_adversarial_attention(torch.tensor([[0.6, 0.3, 0.1]]), decode, 0.05, seeds=[0])
+    >>> adversary, jsd, tvd = searched_adversarial_attention(torch.tensor([[0.6, 0.3, 0.1]]), decode, 0.05, seeds=[0])
     >>> 0.23 < jsd.item() < 0.2405, tvd.item() <= 0.05  # the exact optimum is 0.2404
     (True, True)
     """
@@ -132,33 +168,42 @@ def search(
     seeds: Sequence[int] | None = None,
     shares: Tensor | None = None,
 ) -> SearchResult:
-    """`searched_adversarial_attention` with free settings, and with where every restart ended.
+    """Search as `searched_adversarial_attention` does, with any settings, and optionally with several heads.
 
-    attention (B, H, T) has every head free: `decode` then takes (B, V, H, T), and the divergence is that of their mean
-    with the given shares (B, H), equal ones if None.
+    Args:
+        attention: (B, T), or (B, H, T) to let every head vary; `decode` then takes (B, V, H, T), and the divergence is
+            that of the heads' weighted mean.
+        decode: as in `searched_adversarial_attention`.
+        tvd: largest total variation, in [0, 1].
+        mask: (B, T) True at real tokens; None if every position is real.
+        settings: the settings of the search.
+        noise: as in `searched_adversarial_attention`; only without heads.
+        seeds: as in `searched_adversarial_attention`.
+        shares: (B, H) weights of the heads in their mean; equal if None.
     """
     if attention.dim() not in (2, 3):
         raise ValueError(f"attention: expected shape (B, T) or (B, H, T) but got {tuple(attention.shape)}")
     if not 0 <= tvd <= 1:
         raise ValueError(f"tvd: expected a number in [0, 1] but got {tvd}")
-    own, many = (attention, True) if attention.dim() == 3 else (attention[:, None], False)
-    real = broadcast_mask(mask, own[:, 0])
-    heads = own.shape[1]
+    has_heads = attention.dim() == 3
+    patterns = attention if has_heads else attention[:, None]
+    real = broadcast_mask(mask, patterns[:, 0])
+    heads = patterns.shape[1]
     noise = _noise(noise, seeds, real, settings.restarts, heads)
-    each = distributions(own.detach().double(), real[:, None].expand_as(own), "attention")
+    each = distributions(patterns.detach().double(), real[:, None].expand_as(patterns), "attention")
     shares = each.new_ones(each.shape[:2]) if shares is None else shares.double()
     shares = (shares / shares.sum(1, keepdim=True))[..., None]
     exact = (each * shares).sum(1)
 
     def decoded(weights: Tensor) -> Tensor:
-        return _decoded(decode, weights if many else weights[:, :, 0])
+        return _decoded(decode, weights if has_heads else weights[:, :, 0])
 
-    # The search runs in the dtype of `attention`, which the decoder understands; measures are in float64.
+    # The search runs in the dtype of `attention`, which the decoder expects; distances are computed in float64.
     alpha = each.nan_to_num(0.0).to(attention.dtype)
     reference = decoded(alpha[:, None]).detach()
     defined = real.any(-1) & ~exact.isnan().any(-1) & ~reference.isnan().flatten(1).any(-1)
     real_or_first = real.clone()
-    real_or_first[~real.any(-1), 0] = True  # a softmax over nothing would be NaN and spoil the shared optimiser
+    real_or_first[~real.any(-1), 0] = True  # a softmax over nothing is NaN and would spread through the optimiser
 
     start = settings.spread * noise
     if settings.from_attention:
@@ -169,44 +214,45 @@ def search(
     best_jsd = torch.zeros(len(exact), dtype=torch.float64, device=exact.device)
     best_tvd = best_jsd.clone()
 
-    def weights_now() -> Tensor:
+    def current_weights() -> Tensor:
         return torch.softmax(logits.masked_fill(~real_or_first[:, None, None], -torch.inf), -1)
 
-    def measures(weights: Tensor) -> tuple[Tensor, Tensor]:
-        """JSD (B, K) of the weights' mean to α's and TVD (B, K) of their outputs to the reference."""
-        shown = (weights.double() * shares[:, None]).sum(2)
-        divergence = divergence_of_distributions(shown, exact[:, None].expand_as(shown))
+    def distances(weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the JSD (B, K) of the heads' mean to α's, and the TVD (B, K) of the output to the original."""
+        mean = (weights.double() * shares[:, None]).sum(2)
+        divergence = divergence_of_distributions(mean, exact[:, None].expand_as(mean))
         return divergence, total_variation(decoded(weights), reference)
 
-    def keep(weights: Tensor, divergence: Tensor, moved: Tensor) -> None:
-        feasible = torch.where((moved <= tvd) & ~divergence.isnan(), divergence, -torch.inf)
+    def keep_best(weights: Tensor, divergence: Tensor, variation: Tensor) -> None:
+        """Keep, for each instance, the feasible restart with the largest JSD if it is the best so far."""
+        feasible = torch.where((variation <= tvd) & ~divergence.isnan(), divergence, -torch.inf)
         value, which = feasible.max(-1)
         better = value > best_jsd
         rows, chosen = torch.nonzero(better).flatten(), which[better]
         best_jsd[better] = value[better]
-        best_tvd[better] = moved[rows, chosen]
+        best_tvd[better] = variation[rows, chosen]
         best_heads[better] = weights[rows, chosen].double()
 
     with torch.enable_grad():
         for _ in range(settings.steps):
-            weights = weights_now()
-            divergence, moved = measures(weights)
-            keep(weights.detach(), divergence.detach(), moved.detach())
-            per_instance = (settings.penalty * torch.relu(moved - tvd) - divergence).sum(-1)
+            weights = current_weights()
+            divergence, variation = distances(weights)
+            keep_best(weights.detach(), divergence.detach(), variation.detach())
+            per_instance = (settings.penalty * torch.relu(variation - tvd) - divergence).sum(-1)
             if settings.diversity:
                 per_instance = per_instance - settings.diversity * _pairwise((weights * shares[:, None]).sum(2))
             (logits.grad,) = torch.autograd.grad(per_instance[defined].sum(), [logits])
             logits.grad.nan_to_num_(0.0)
             optimiser.step()
     with torch.no_grad():
-        last = weights_now()
-        divergence, moved = measures(last)
-        keep(last, divergence, moved)
+        last = current_weights()
+        divergence, variation = distances(last)
+        keep_best(last, divergence, variation)
         if settings.pull_back:
             pulled = _pull_back(last, alpha, reference, decoded, tvd)
-            keep(pulled, *measures(pulled))
+            keep_best(pulled, *distances(pulled))
 
-    # The kept point is measured once more, by itself, as a caller would.
+    # The best point is measured once more without the other restarts, as a caller would measure it.
     final = best_heads.nan_to_num(0.0).to(attention.dtype)
     with torch.no_grad():
         best_tvd = total_variation(decoded(final[:, None]), reference)[:, 0]
@@ -217,11 +263,12 @@ def search(
         heads=torch.where(defined[:, None, None], best_heads, torch.nan),
         jsd=torch.where(defined, best_jsd, torch.nan),
         tvd=torch.where(defined, best_tvd, torch.nan),
-        last=last if many else last[:, :, 0],
+        last=last if has_heads else last[:, :, 0],
     )
 
 
 def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | None) -> SearchSettings:
+    """Return the settings of a preset with some of them replaced."""
     if preset not in PRESETS:
         raise ValueError(f"preset: expected one of {', '.join(PRESETS)} but got {preset!r}")
     settings = PRESETS[preset]
@@ -233,7 +280,7 @@ def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | 
 
 
 def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, restarts: int, heads: int) -> Tensor:
-    """(B, K, H, T) standard normal noise."""
+    """Return standard normal noise (B, K, H, T), given or drawn from the seeds."""
     if (noise is None) == (seeds is None):
         raise ValueError("noise: expected either noise or seeds but got " + ("neither" if noise is None else "both"))
     if seeds is not None:
@@ -246,6 +293,7 @@ def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, rest
 
 
 def _decoded(decode: Decode, weights: Tensor) -> Tensor:
+    """Decode in float64 and check the shape of the probabilities."""
     probabilities = decode(weights)
     if probabilities.shape[:-1] != weights.shape[:2]:
         raise ValueError(
@@ -255,7 +303,10 @@ def _decoded(decode: Decode, weights: Tensor) -> Tensor:
 
 
 def _pairwise(weights: Tensor) -> Tensor:
-    """Mean JSD (B,) over all K² ordered pairs of restarts, each with itself included, as the published code has it."""
+    """Return the mean JSD (B,) over all K² ordered pairs of restarts.
+
+    Pairs of a restart with itself are included, as in the published code.
+    """
     double = weights.double()
     count = weights.shape[1]
     first, second = double[:, :, None], double[:, None]
@@ -264,7 +315,7 @@ def _pairwise(weights: Tensor) -> Tensor:
 
 
 def _pull_back(weights: Tensor, alpha: Tensor, reference: Tensor, decoded: Decode, tvd: float) -> Tensor:
-    """Each restart moved towards α as little as bisection finds to make it feasible."""
+    """Move each restart towards α by bisection, as little as is needed to make it feasible."""
     low = torch.zeros(weights.shape[:2], dtype=weights.dtype, device=weights.device)
     high = torch.ones_like(low)
     origin = alpha[:, None]

@@ -16,7 +16,7 @@ MEASURED_ELSEWHERE = " (measured on other model families)"
 FIRST_REMEDIES = 3
 
 
-def notes(run: RunRecord) -> list[str]:
+def policy_notes(run: RunRecord) -> list[str]:
     """Return a sentence for each question that a gate did not answer with yes, and for each model of a family on which
     the policy was not validated."""
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.report.questions import notes as policy_notes
-from attnaudit.report.questions import remedies
+from attnaudit.report.questions import policy_notes, remedies
 from attnaudit.verdict_text import shown_verdict
 
 VERDICT_NAMES = {

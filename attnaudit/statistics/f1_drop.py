@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnaudit.engine.measurements import Floats, Measurements
+from attnaudit.arrays import Floats
+from attnaudit.engine.measurements import Measurements
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import linearised_interval

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.engine.measurements import Floats
+from attnaudit.arrays import Floats
 from attnaudit.instances import Instance, sources_of
 
 FEW_GROUPS = 10

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.engine.measurements import Floats
+from attnaudit.arrays import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate, clip

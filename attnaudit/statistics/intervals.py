@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from attnaudit.engine.measurements import Floats
+from attnaudit.arrays import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources, jackknife_error, leverage, share_error
 from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_reach, point

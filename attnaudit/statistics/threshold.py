@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnaudit.engine.measurements import Floats
+from attnaudit.arrays import Floats
 from attnaudit.errors import CheckError, nearest
 
 LONGEST = 200

@@ -1,4 +1,4 @@
-"""Work that is shared out, and a process that dies of it."""
+"""Tests of the process pool."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from attnaudit.errors import AuditError
 from attnaudit.processes import spread
 
 
-def killed(_task: int) -> int:
+def kill_this_process(_task: int) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
-def test_a_process_that_is_killed_is_told_with_the_mend() -> None:
-    with pytest.raises(AuditError, match=r"A process was killed.*fewer --jobs.*what is finished is kept"):
-        list(spread(killed, [1, 2], 2))
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
+def test_a_killed_process_raises_an_error_that_names_the_remedy() -> None:
+    with pytest.raises(AuditError, match=r"A process was killed.*fewer --jobs.*it keeps the finished results"):
+        list(spread(kill_this_process, [1, 2], 2))

@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Site, Trace
-from attnaudit.engine import batch
+from attnaudit.engine import batch, clean_pass
 from attnaudit.engine.measurements import Measurements
-from attnaudit.engine.measuring import measure, resolve
+from attnaudit.engine.measuring import measure
+from attnaudit.engine.planning import resolve
 from attnaudit.errors import AdapterError, AuditError, CheckError, DataError
 from attnaudit.instances import Dataset, Instance
 from tests.small_models import TEXTS, adapter, dataset, parts, tokenize, tokenize_with_ends
@@ -163,9 +164,7 @@ def test_an_error_that_is_not_about_memory_is_not_swallowed() -> None:
     def decoder(context: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    with pytest.raises(
-        AuditError, match=r"films\.csv:\d+: RuntimeError while it was measured: mat1 and mat2"
-    ) as raised:
+    with pytest.raises(AuditError, match=r"films\.csv:\d+: measuring raised RuntimeError: mat1 and mat2") as raised:
         measured(adapter(decoder=decoder))
     assert isinstance(raised.value.__cause__, RuntimeError)
 
@@ -184,7 +183,7 @@ def test_a_row_that_makes_the_model_raise_is_named(part: str) -> None:
 
     model = adapter(tokenize=spoilt) if part == "tokenize" else adapter(encoder=encoder)
     row = next(i for i, text in enumerate(TEXTS) if "bright film" in text)
-    with pytest.raises(AuditError, match=rf"^films\.csv:{row + 2}: ValueError while it was measured: no such word"):
+    with pytest.raises(AuditError, match=rf"^films\.csv:{row + 2}: measuring raised ValueError: no such word"):
         measured(model)
 
 
@@ -212,8 +211,8 @@ def test_a_long_text_is_erased_in_parts_that_say_how_far_they_are(
     needs = ["agreement.leave_one_out.inputs", "influence.hidden"]
     model = adapter(encoder=lambda embedded, mask: torch.tanh(torch.cat([embedded] * 2, -1)[..., :10]), **reach)
     whole = measured(model, long, needs)
-    monkeypatch.setattr(batch, "LAID_OUT", 3 * len(words))
-    monkeypatch.setattr(batch, "PATIENCE", -1.0)
+    monkeypatch.setattr(batch, "LEAVE_ONE_OUT_TOKENS", 3 * len(words))
+    monkeypatch.setattr(clean_pass, "PROGRESS_AFTER_SECONDS", -1.0)
     seen: list[tuple[int, int, str]] = []
     parts_ = measured(model, long, needs, batch_tokens=len(words), progress=lambda *told: seen.append(told))
     assert_same(whole, parts_, but=RANKS)
@@ -305,8 +304,8 @@ class Declares(PooledAttentionAdapter):
     [
         ({"task": "multi_label"}, ["uniform"], "Multi-label and regression models are not audited"),
         ({"task": "regression"}, ["uniform"], "task is 'regression'"),
-        ({"differentiable": False}, ["gradient.meister.inputs"], "gradient.meister.inputs need gradients"),
-        ({"deletion": False}, ["leave_one_out.inputs"], "leave_one_out.inputs deletes tokens"),
+        ({"differentiable": False}, ["gradient.meister.inputs"], "gradient.meister.inputs needs gradients"),
+        ({"deletion": False}, ["leave_one_out.inputs"], "leave_one_out.inputs needs token deletion"),
     ],
 )
 def test_what_a_model_cannot_do_is_said(declared: dict[str, Any], needs: list[str], message: str) -> None:
@@ -343,7 +342,7 @@ def test_the_slow_route_of_an_adapter_without_fast_decoding_gives_the_same_numbe
         ("permutation.tvd", "unknown place"),
         ("flip.tvd", "takes no argument"),
         ("agreement.gradient.meister", "expected agreement"),
-        ("influence.inputs", "expected influence.hidden"),
+        ("influence.inputs", r"expected \.hidden, but got .\.inputs"),
     ],
 )
 def test_a_need_that_no_measure_answers_is_named(need: str, message: str) -> None:

@@ -28,7 +28,7 @@ DRAWS = 6
 @pytest.fixture(autouse=True)
 def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnaudit.measures.replaced_attention.PERMUTATIONS", DRAWS)
-    monkeypatch.setattr("attnaudit.measures.replaced_attention.WIDE_PERMUTATIONS", DRAWS)
+    monkeypatch.setattr("attnaudit.measures.replaced_attention.LAYER_PERMUTATIONS", DRAWS)
 
 
 def rows_of(model: SmallTransformer) -> Dataset:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnaudit.checks import AdversarialDivergence
-from attnaudit.engine.measuring import measure, resolve
+from attnaudit.engine.measuring import measure
+from attnaudit.engine.planning import resolve
 from attnaudit.errors import CheckError
 from tests.small_models import TEXTS, adapter, dataset
 

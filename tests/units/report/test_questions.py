@@ -8,7 +8,7 @@ import msgspec
 
 from attnaudit.records import PolicyQuestion, PolicyRecord, RunRecord
 from attnaudit.report import build, wording
-from attnaudit.report.questions import FIRST_REMEDIES, notes, remedies, remedies_in_short
+from attnaudit.report.questions import FIRST_REMEDIES, policy_notes, remedies, remedies_in_short
 from tests.units.report.example_runs import run_record, seven_checks, write_run
 
 USED, POINTS = (
@@ -28,15 +28,15 @@ def run(*, blocks: bool, family: str = "bilstm", name: str = "default") -> RunRe
 
 
 def test_a_question_answered_with_no_has_its_reason_and_remedy() -> None:
-    assert notes(run(blocks=True)) == ["“Is attention used?” No: first is 0.213, but at least 0.30 is required."]
+    assert policy_notes(run(blocks=True)) == ["“Is attention used?” No: first is 0.213, but at least 0.30 is required."]
     assert remedies(run(blocks=True)) == ["What may help: tying: .02 became .25"]
     outcome = wording.outcome(run(blocks=True))
-    assert notes(run(blocks=True))[0] in outcome.notes
+    assert policy_notes(run(blocks=True))[0] in outcome.notes
     assert list(outcome.remedies) == remedies(run(blocks=True))
 
 
 def test_questions_whose_gates_pass_have_no_note_and_no_remedy() -> None:
-    assert notes(run(blocks=False)) == []
+    assert policy_notes(run(blocks=False)) == []
     assert remedies(run(blocks=False)) == []
 
 
@@ -59,15 +59,15 @@ def test_questions_take_turns_with_their_remedies_and_the_first_are_shown(tmp_pa
 
 
 def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
-    (note,) = notes(run(blocks=False, family="pooled attention, gru encoder"))
+    (note,) = policy_notes(run(blocks=False, family="pooled attention, gru encoder"))
     assert "not validated for this family (pooled attention, gru encoder)" in note
     assert note.endswith("It was validated only on: bilstm.")
-    assert "not validated for this family (not stated)" in notes(run(blocks=False, family=""))[0]
+    assert "not validated for this family (not stated)" in policy_notes(run(blocks=False, family=""))[0]
 
 
 def test_a_policy_without_a_name_has_no_note() -> None:
-    assert notes(run(blocks=False, family="other", name="")) == []
-    assert notes(msgspec.structs.replace(run(blocks=True), declared_policy=None)) == []
+    assert policy_notes(run(blocks=False, family="other", name="")) == []
+    assert policy_notes(msgspec.structs.replace(run(blocks=True), declared_policy=None)) == []
 
 
 def test_remedies_for_another_family_say_that_they_were_measured_elsewhere() -> None:
@@ -79,14 +79,14 @@ def test_a_question_is_unclear_where_no_gate_failed_and_one_did_not_pass() -> No
     undecided = run(blocks=True)
     gates = [msgspec.structs.replace(check, verdict="inconclusive") for check in undecided.checks]
     undecided = msgspec.structs.replace(undecided, checks=gates)
-    assert notes(undecided) == ["“Is attention used?” Unclear: first is inconclusive."]
+    assert policy_notes(undecided) == ["“Is attention used?” Unclear: first is inconclusive."]
 
 
 def test_an_answer_names_model_and_data_where_the_run_has_several() -> None:
     two_models = run(blocks=True)
     other = msgspec.structs.replace(two_models.checks[0], model="other", verdict="undefined", value=None)
     two_models = msgspec.structs.replace(two_models, checks=[*two_models.checks, other])
-    assert notes(two_models) == [
+    assert policy_notes(two_models) == [
         "“Is attention used?” No: first for demo on movie-reviews is 0.213, but at least 0.30 is required; "
         "first for other on movie-reviews is undefined."
     ]

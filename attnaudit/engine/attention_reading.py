@@ -1,0 +1,233 @@
+"""What one reading shows of one batch: attention, hidden states, gradients, and input influence.
+
+Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters import protocol
+from attnaudit.adapters.protocol import TEXT, SharingAdapter, Site
+from attnaudit.engine.batch import Batch
+from attnaudit.engine.clean_pass import differentiable
+from attnaudit.engine.explanations import explanation_scores
+from attnaudit.engine.scopes import Scope, scope_of
+from attnaudit.readings import Reading
+
+#: Largest number of influences (of a token on a hidden state) that are held at once, as a multiple of the token budget.
+INFLUENCES_PER_BUDGET_TOKEN = 64
+
+
+class AttentionReading:
+    """One batch under one reading of the model's attention.
+
+    The attributes `adapter`, `instances`, `positions`, `seed`, `budget`, `pass_counts`, `inputs`, `device`, `real`,
+    `lengths` and `embeddings` are those of the batch.
+
+    Args:
+        batch: the batch.
+        reading: a single reading, as `scopes.expanded` returns it; None for a model with one pooled attention.
+    """
+
+    def __init__(self, batch: Batch, reading: Reading | None = None) -> None:
+        self.batch = batch
+        self.adapter = batch.adapter
+        self.instances, self.positions = batch.instances, batch.positions
+        self.seed, self.budget, self.pass_counts = batch.seed, batch.budget, batch.pass_counts
+        self.inputs = batch.inputs
+        self.device = batch.device
+        self.real, self.lengths = batch.real, batch.lengths
+        self.embeddings = batch.embeddings
+        self.reading = reading
+        self.scope: Scope = scope_of(batch.adapter, reading)
+        self.site: Site = self.scope.site
+        self._influences = (0, torch.empty(0, 0))
+
+    @property
+    def logits(self) -> Tensor:
+        """(B, C) logits of the clean pass, float64, detached."""
+        return self.batch.logits
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(B, C) class probabilities of the clean pass, float64; a sigmoid output is expanded to two classes."""
+        return self.batch.probabilities
+
+    @property
+    def predicted(self) -> Tensor:
+        """(B,) index of the predicted class."""
+        return self.batch.predicted
+
+    @property
+    def hidden(self) -> Tensor:
+        """(B, T, m) hidden states that the site's values are made of, with their graph if the batch keeps it."""
+        return self.batch.trace.hidden[self.site.key]
+
+    # -- what is shown --------------------------------------------------------------------------------------------
+
+    @property
+    def plain_attention(self) -> bool:
+        """Whether the reading shows attention weights as they are, not scores computed from them."""
+        return self.reading is None or self.reading.kind == "attention"
+
+    @cached_property
+    def head_patterns(self) -> Tensor:
+        """(B, H, T) attention row of each head in scope, float64, detached, special tokens included.
+
+        The row is that of the reading's query, or the mean over queries if the reading averages them.
+        """
+        weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)].double()
+        if self.scope.query == "mean":
+            rows = self.scope.row_mask(self.site, self.inputs, weights.shape[2])[:, :1]
+            return (weights * rows).sum(2) / rows.sum(2).clamp_min(1)
+        return weights.gather(2, self._query_index(weights.shape))[:, :, 0]
+
+    def _query_index(self, shape: torch.Size) -> Tensor:
+        """Return the index that gathers the reading's query from a (B, H, Q, K) tensor of this shape."""
+        index = self.scope.query_positions(self.inputs)[:, None, None, None]
+        return index.expand(shape[0], shape[1], 1, shape[3])
+
+    @cached_property
+    def token_scores(self) -> Tensor:
+        """(B, T) scores of the reading over all tokens, float64, special ones included, not renormalised.
+
+        For plain attention, the scores are the mean of `head_patterns` over the heads.
+        """
+        if self.reading is None or self.plain_attention:
+            return self.head_patterns.mean(1)
+        return explanation_scores(self.batch, self.scope, self.reading)
+
+    @cached_property
+    def head_real_mass(self) -> Tensor:
+        """(B, H) sum of each head's weights on real tokens."""
+        return (self.head_patterns * self.batch.real_tokens[:, None]).sum(-1)
+
+    @cached_property
+    def head_attention(self) -> Tensor:
+        """(B, H, T) distribution of each head over real tokens; `token_attention` for heads without weight on them."""
+        on_real, mass = self.head_patterns * self.batch.real_tokens[:, None], self.head_real_mass[..., None]
+        return torch.where(mass > 0, on_real / mass, self.token_attention[:, None])
+
+    @cached_property
+    def token_attention(self) -> Tensor:
+        """(B, T) the heads' summed weights on real tokens, renormalised; NaN in rows without weight on real tokens.
+
+        Where the units are tokens and the reading is plain attention, this equals `attention`.
+        """
+        return _normalised(self.head_patterns.sum(1) * self.batch.real_tokens)
+
+    @cached_property
+    def special_mass(self) -> Tensor:
+        """(B,) share of the scores that is on special tokens and sinks."""
+        total = torch.ones_like(self.token_scores[:, 0]) if self.plain_attention else self.token_scores.sum(1)
+        on_real = (self.token_scores * self.batch.real_tokens).sum(1)
+        return torch.where(total > 0, (total - on_real) / total, torch.nan)
+
+    @cached_property
+    def attention(self) -> Tensor:
+        """(B, T) distribution over the units that is shown as the explanation, float64.
+
+        The scores on real tokens are summed by unit and renormalised; rows without any are NaN.
+        """
+        return _normalised(self.batch.sum_by_unit(self.token_scores))
+
+    def to_attention(self, head_patterns: Tensor) -> Tensor:
+        """Return the (B, T) distribution over the units that would be shown for these (B, H, T) attention rows."""
+        return _normalised(self.batch.sum_by_unit(head_patterns.mean(1)))
+
+    def to_head_patterns(self, distributions: Tensor) -> Tensor:
+        """Return attention rows whose weights on real tokens follow the distributions; special tokens keep theirs.
+
+        Args:
+            distributions: (B, ..., H, T) distributions over real tokens, or (B, ..., 1, T) for all heads alike.
+
+        Returns:
+            (B, ..., H, T) attention rows of the heads in scope.
+        """
+        count = len(self.head_patterns)
+        between = (1,) * (distributions.dim() - 3)
+        heads = self.head_patterns.reshape(count, *between, *self.head_patterns.shape[1:])
+        mass = self.head_real_mass.reshape(count, *between, -1, 1)
+        real = self.batch.real_tokens.reshape(count, *between, 1, -1)
+        return distributions * mass + heads * ~real
+
+    # -- gradients ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        """Gradients of the predicted class's probability, float64, with attention as part of the graph.
+
+        ∂f/∂E, shape (B, T, d), at the embeddings, and ∂f/∂h, shape (B, T, m), at the hidden states.
+        """
+        return self.batch.gradients[""], self.batch.gradients[self.site.key]
+
+    @cached_property
+    def gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
+        """The same two gradients as `gradient`, with the attention weights held constant."""
+        if not self.adapter.capabilities.decodes:
+            gradients = self.batch.gradients_attention_detached
+            return gradients[""], gradients[self.site.key]
+        with differentiable(self.device):
+            self.pass_counts["decode"] += 1
+            self.pass_counts["backward"] += 1
+            weights = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
+            condition = self.batch.trace.decoder_condition
+            logits = protocol.decoded(self.adapter, self.hidden, weights[:, None, :], condition)[:, 0, :]
+            leaves = (self.embeddings[TEXT], self.hidden)
+            at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), leaves, retain_graph=True)
+        return at_inputs.double(), at_hidden.double()
+
+    def unit_norms(self, gradient: Tensor) -> Tensor:
+        """Return the Euclidean norm (B, T) of each unit's gradient, given gradients of tokens (B, T, d).
+
+        The gradient of a word is that of all of its tokens together.
+        """
+        return self.batch.sum_by_unit(gradient.double().square().sum(-1)).sqrt()
+
+    def influence(self, position: int) -> Tensor:
+        """Return the influence of every input unit on the hidden state at one position (Meister et al. 2021, eq. 5).
+
+        All instances take one backward pass together.
+
+        Args:
+            position: position p of the hidden state in the padded batch.
+
+        Returns:
+            (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂ of each unit i.
+        """
+        if self.adapter.capabilities.influences:
+            return self._influence_from_adapter(position)
+        self.pass_counts["backward"] += 1
+        with differentiable(self.device):
+            # norm() has gradient 0 at 0, where the square root of a sum of squares would give NaN.
+            norms = self.hidden[:, position, :].norm(dim=-1)
+            (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
+        return self.unit_norms(gradient)
+
+    def _influence_from_adapter(self, position: int) -> Tensor:
+        """Return what `influence` returns, from an adapter that computes many positions together.
+
+        One block of positions is kept. Its size bounds both the states and the influences by the token budget.
+        """
+        start, block = self._influences
+        if not start <= position < start + block.shape[1]:
+            rows, width = self.real.shape
+            count = max(1, min(self.budget // rows, INFLUENCES_PER_BUDGET_TOKEN * self.budget // (rows * width)))
+            self.pass_counts["influence"] += 1
+            adapter = cast(SharingAdapter, self.adapter)
+            positions = slice(position, min(width, position + count))
+            with torch.no_grad():
+                block = adapter.influence(self.inputs, self.batch.shared_states, positions)
+            start, self._influences = position, (position, block)
+        return self.batch.sum_by_unit(block[:, position - start].double().square()).sqrt()
+
+
+def _normalised(weights: Tensor) -> Tensor:
+    """Divide each row by its sum; rows that sum to 0 become NaN."""
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total > 0, weights / total, torch.full_like(weights, torch.nan))

@@ -1,0 +1,252 @@
+"""The clean forward pass of one batch, its tokens and units, and the gradients through it; each computed at most once.
+
+Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Trace
+from attnaudit.instances import Instance
+from attnaudit.progress import ProgressCallback
+
+#: What statistics are taken over.
+Unit = Literal["tokens", "words"]
+#: Progress within a batch is reported only if the batch takes longer than this.
+PROGRESS_AFTER_SECONDS = 5.0
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Convert logits to class probabilities in float64.
+
+    Args:
+        logits: (..., C); a single logit is the sigmoid logit of class 1.
+
+    Returns:
+        (..., max(C, 2)) probabilities.
+    """
+    wide = logits.double()
+    if wide.shape[-1] == 1:
+        return torch.cat([torch.sigmoid(-wide), torch.sigmoid(wide)], dim=-1)
+    return torch.softmax(wide, dim=-1)
+
+
+@contextmanager
+def differentiable(device: torch.device) -> Iterator[None]:
+    """Enable gradients, without cuDNN: it refuses the backward pass of a recurrent network in evaluation mode."""
+    if device.type == "cuda":
+        with torch.backends.cudnn.flags(enabled=False, allow_tf32=False), torch.enable_grad():
+            yield
+    else:
+        with torch.enable_grad():
+            yield
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Disable TF32 and autocast, whatever the process has set, and restore its settings afterwards."""
+    before, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
+    flags = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with cudnn.flags(**flags, allow_tf32=False), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class CleanPass:
+    """One batch as the model reads it, and what can be computed from its clean pass.
+
+    Args:
+        adapter: the model.
+        instances: the B instances of the batch.
+        positions: position of each instance in the whole data set.
+        seed: seed of the audit.
+        keep_graph: keep the graph of the clean pass, for measures that differentiate through it.
+        budget: largest number of tokens (rows × length) in one forward pass of variants.
+        pass_counts: counts the passes that are run, by kind; shared by all batches of an audit.
+        unit: "words" joins the tokens of a word into one unit, which stands at the position of its first token.
+        progress: called by batches that take long, and by measures that do long work besides.
+    """
+
+    def __init__(
+        self,
+        adapter: ModelAdapter,
+        instances: Sequence[Instance],
+        positions: Sequence[int],
+        *,
+        seed: int,
+        keep_graph: bool,
+        budget: int,
+        pass_counts: Counter[str],
+        unit: Unit = "tokens",
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        self.adapter = adapter
+        self.instances = instances
+        self.positions = positions
+        self.seed = seed
+        self.keep_graph = keep_graph
+        self.budget = budget
+        self.pass_counts = pass_counts
+        self.unit: Unit = unit
+        self.progress = progress
+        self.started = time.monotonic()
+        self.inputs: Inputs = adapter.collate(instances)
+
+    def report_progress(self, done: int, total: int, note: str) -> None:
+        """Report the progress of work within the batch, if the batch takes long."""
+        if self.progress is not None and time.monotonic() - self.started > PROGRESS_AFTER_SECONDS:
+            self.progress(done, total, note)
+
+    # -- tokens and units -----------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the inputs are on."""
+        return self.inputs.ids[TEXT].device
+
+    @cached_property
+    def real_tokens(self) -> Tensor:
+        """(B, T) True on tokens that are neither padding nor special."""
+        return self.inputs.real()
+
+    @cached_property
+    def real(self) -> Tensor:
+        """(B, T) True at the first token of each unit; where the units are tokens, at every real token."""
+        if self.unit == "tokens" or TEXT not in self.inputs.words:
+            return self.real_tokens
+        words = self.inputs.words[TEXT]
+        before = torch.cat([torch.full_like(words[:, :1], -2), words[:, :-1]], dim=1)
+        return self.real_tokens & (words != before)
+
+    @cached_property
+    def unit_positions(self) -> Tensor:
+        """(B, T) position of the first token of each real token's unit; other tokens have their own position."""
+        position = torch.arange(self.real.shape[1], device=self.device).expand_as(self.real)
+        first = torch.where(self.real, position, -1).cummax(1).values
+        return torch.where(self.real_tokens, first, position)
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """(B,) number of units."""
+        return self.real.sum(1)
+
+    def sum_by_unit(self, values: Tensor) -> Tensor:
+        """Sum values of tokens (B, T) over each unit; the result (B, T) is 0 except at the first token of a unit."""
+        if self.real is self.real_tokens:
+            return values * self.real
+        return torch.zeros_like(values).scatter_add(1, self.unit_positions, values * self.real_tokens) * self.real
+
+    def tokens_of_units(self, units: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Mark the tokens of the marked units.
+
+        Args:
+            units: (V, T) True at the first token of each unit.
+            rows: (V,) row of the batch that each variant belongs to; variant v belongs to row v if None.
+
+        Returns:
+            (V, T) True at every token of those units.
+        """
+        if rows is None:
+            return units.gather(1, self.unit_positions) & self.real_tokens
+        return units.gather(1, self.unit_positions[rows]) & self.real_tokens[rows]
+
+    # -- the clean pass -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def embeddings(self) -> dict[str, Tensor]:
+        """Stream -> (B, T, d) embeddings, the leaves of the graph."""
+        with torch.no_grad():
+            embedded = self.adapter.embed(self.inputs)
+        return {name: value.detach().requires_grad_(self.keep_graph) for name, value in embedded.items()}
+
+    def count_forward(self, rows: int) -> None:
+        """Count one forward pass of this many rows."""
+        self.pass_counts["forward"] += 1
+        self.pass_counts["forward_rows"] += rows
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The clean pass, with its graph if `keep_graph` is set."""
+        self.count_forward(len(self.instances))
+        if not self.keep_graph:
+            with torch.no_grad():
+                return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
+        with differentiable(self.device):
+            return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
+
+    @property
+    def decoder_condition(self) -> Tensor | None:
+        """(B, q) what the decoder of a pooled model reads in addition to the context, detached; None if nothing."""
+        return None if self.trace.decoder_condition is None else self.trace.decoder_condition.detach()
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """(B, C) logits, float64, detached."""
+        return self.trace.logits.detach().double()
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """(B, C) class probabilities, float64; a sigmoid output is expanded to two classes."""
+        return probabilities(self.logits)
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """(B,) index of the predicted class."""
+        return self.probabilities.argmax(-1)
+
+    # -- gradients of f, the probability of the predicted class -----------------------------------------------------
+
+    def target(self, logits: Tensor) -> Tensor:
+        """Return f summed over the batch, given logits (B, C)."""
+        total: Tensor = probabilities(logits).gather(1, self.predicted[:, None]).sum()
+        return total
+
+    def gradients_of(self, trace: Trace) -> dict[str, Tensor]:
+        """Return ∂f/∂x in float64 for the text embeddings (under "") and the hidden states of each site (its key)."""
+        return self._gradients(trace.logits, {"": self.embeddings[TEXT], **trace.hidden})
+
+    def _gradients(self, logits: Tensor, at: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return ∂f/∂x in float64 for each x; 0 where f does not depend on x."""
+        self.pass_counts["backward"] += 1
+        gradients = torch.autograd.grad(self.target(logits), list(at.values()), retain_graph=True, allow_unused=True)
+        return {
+            name: torch.zeros_like(x, dtype=torch.float64) if gradient is None else gradient.double()
+            for (name, x), gradient in zip(at.items(), gradients, strict=True)
+        }
+
+    @cached_property
+    def gradients(self) -> dict[str, Tensor]:
+        """`gradients_of` the clean pass, with attention as part of the graph."""
+        with differentiable(self.device):
+            return self.gradients_of(self.trace)
+
+    @cached_property
+    def gradients_attention_detached(self) -> dict[str, Tensor]:
+        """`gradients_of` a pass in which the attention weights are constants."""
+        with differentiable(self.device):
+            self.count_forward(len(self.instances))
+            trace = self.adapter.run(
+                self.inputs,
+                embeddings=self.embeddings,
+                intervene=lambda _site, weights, _allowed: weights.detach(),
+                hidden=True,
+            )
+            return self.gradients_of(trace)
+
+    @cached_property
+    def attention_gradients(self) -> dict[str, Tensor]:
+        """Site key -> (B, H, Q, K) ∂f/∂α of the clean pass, float64."""
+        with differentiable(self.device):
+            return self._gradients(self.trace.logits, dict(self.trace.attention))

@@ -1,0 +1,58 @@
+"""Collects the columns of all batches into arrays over the whole data set, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnaudit.arrays import Floats, Integers
+from attnaudit.engine.batch import Batch
+from attnaudit.engine.columns import Columns
+from attnaudit.engine.planning import PlannedMeasure
+from attnaudit.readings import named
+
+
+class ColumnStore:
+    """Columns of n instances, filled batch by batch.
+
+    The attributes `predicted`, `scalars`, `vectors`, `per_token`, `facts` and `shared` become those of `Measurements`.
+
+    Args:
+        n: number of instances of the whole data set.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.predicted: Integers = np.zeros(n, dtype=np.int64)
+        self.scalars: dict[str, Floats] = {}
+        self.vectors: dict[str, list[Floats]] = {}
+        self.per_token: set[str] = set()
+        self.facts: dict[str, str] = {}
+        self.shared: set[str] = set()
+
+    def add(self, batch: Batch, columns: Columns, planned: PlannedMeasure) -> None:
+        """Store the columns that a measure returned for a batch, under names that include the reading."""
+        positions = list(batch.positions)
+        self.predicted[positions] = batch.predicted.cpu().numpy()
+        plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
+        if not planned.measure.depends_on_reading:
+            self.shared.update(plain)
+        full_name = {name: named(name, planned.reading) for name in plain}
+        for name, scalar in columns.scalars.items():
+            column = self.scalars.setdefault(full_name[name], np.full(self.n, np.nan))
+            column[positions] = scalar.double().cpu().numpy()
+        real = batch.real.cpu().numpy()
+        ends = real.sum(1).cumsum()[:-1]
+        for name, per_token in columns.tokens.items():
+            self.per_token.add(full_name[name])
+            # The rows are views of one array per batch: thousands of small arrays would fragment the memory.
+            self._add_vectors(full_name[name], positions, np.split(per_token.double().cpu().numpy()[real], ends))
+        for name, vector in columns.vectors.items():
+            self._add_vectors(full_name[name], positions, list(vector.double().cpu().numpy()))
+        self.facts.update({full_name[name]: fact for name, fact in columns.facts.items()})
+
+    def _add_vectors(self, name: str, positions: Sequence[int], rows: list[Floats]) -> None:
+        column = self.vectors.setdefault(name, [np.empty(0)] * self.n)
+        for position, row in zip(positions, rows, strict=True):
+            column[position] = row

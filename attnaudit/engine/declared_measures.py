@@ -1,0 +1,264 @@
+"""How measures are declared: a decorated function, or a decorated class for a measure that keeps state.
+
+    @measure("gradient", argument=preset_and_place, gradients=True)
+    def gradient(view: AttentionView, request: Request) -> Columns:
+        ...
+
+The decorator states everything that the engine must know before it measures: which other measures are needed, which
+adapter capabilities, and whether the columns depend on the reading. The engine never tests the name of a measure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attnaudit.adapters.protocol import Capabilities
+from attnaudit.engine.attention_view import AttentionView
+from attnaudit.engine.columns import Columns
+from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import CheckError, nearest
+from attnaudit.registry import measures
+
+#: The capabilities that a measure can name: the boolean fields of `Capabilities`.
+CAPABILITIES = tuple(field.name for field in dataclasses.fields(Capabilities) if field.type in (bool, "bool"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the engine asks of a measure in one batch.
+
+    Attributes:
+        name: the need as a check names it, without its reading, such as "gradient.meister.inputs". Columns are named
+            after it: the name itself, or the name with a suffix such as ".tau".
+        argument: the part of the name after the first dot, as the measure's parser returns it; None without a parser.
+        required: the columns of the measures listed in `requires`.
+        lacking: the optional capabilities that the adapter does not have.
+    """
+
+    name: str
+    argument: Any
+    required: Columns
+    lacking: frozenset[str] = frozenset()
+
+
+class StatefulMeasure:
+    """Base class of measures that keep state during an audit, such as those over the whole data set.
+
+    The engine creates one object per audit and reading, calls `compute` for every batch, and `finish` once at the end.
+
+    Args:
+        name: the need, as in `Request.name`.
+        argument: the parsed argument, as in `Request.argument`.
+        lengths: (n,) number of real units of every instance, in the order of `Measurements.instances`.
+    """
+
+    def __init__(self, name: str, argument: Any, lengths: Sequence[int]) -> None:
+        self.name = name
+        self.argument = argument
+        self.lengths = lengths
+
+    def compute(self, view: AttentionView, request: Request) -> Columns:
+        """Return the columns of one batch.
+
+        The engine calls this again, with smaller batches, if it runs out of memory.
+        """
+        raise NotImplementedError
+
+    def finish(self, measurements: Measurements) -> None:
+        """Add tables or facts to the measurements after the last batch. Does nothing unless overridden."""
+
+
+#: Computes the columns of one batch.
+BatchFunction = Callable[[AttentionView, Request], Columns]
+
+
+class _FunctionMeasure(StatefulMeasure):
+    """Runs a decorated function, which keeps no state."""
+
+    def __init__(self, function: BatchFunction, name: str, argument: Any, lengths: Sequence[int]) -> None:
+        super().__init__(name, argument, lengths)
+        self.function = function
+
+    def compute(self, view: AttentionView, request: Request) -> Columns:
+        return self.function(view, request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A declared measure together with its argument: what one need stands for.
+
+    Attributes:
+        name: the need, with the argument in its canonical form.
+        argument: the parsed argument.
+        requires: needs of the measures whose columns this one reads.
+        capabilities: adapter capabilities without which the measure is refused.
+        optional_capabilities: adapter capabilities without which some or all of its columns are undefined.
+        gradients: whether it differentiates through the clean pass.
+        depends_on_reading: whether its columns differ between readings; if not, it is measured once for all of them.
+        create: creates the object that measures one audit, given (name, argument, lengths).
+    """
+
+    name: str
+    argument: Any
+    requires: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    optional_capabilities: tuple[str, ...]
+    gradients: bool
+    depends_on_reading: bool
+    create: Callable[[str, Any, Sequence[int]], StatefulMeasure]
+
+    def lacking(self, capabilities: Capabilities) -> list[str]:
+        """Return the required capabilities that an adapter does not have."""
+        return [name for name in self.capabilities if not getattr(capabilities, name)]
+
+    def request(self, required: Columns, capabilities: Capabilities) -> Request:
+        """Return the request for one batch of a model with these capabilities."""
+        lacking = frozenset(name for name in self.optional_capabilities if not getattr(capabilities, name))
+        return Request(name=self.name, argument=self.argument, required=required, lacking=lacking)
+
+    def start(self, lengths: Sequence[int]) -> StatefulMeasure:
+        """Return the object that measures one audit whose instances have these numbers of real units."""
+        return self.create(self.name, self.argument, lengths)
+
+
+#: A value, or a function of the parsed argument that returns it.
+Names = Sequence[str] | Callable[[Any], Sequence[str]]
+Flag = bool | Callable[[Any], bool]
+
+
+class MeasureDeclaration:
+    """What `measure` registers: call it with the text after the first dot of a need to get the `Measure`."""
+
+    def __init__(
+        self,
+        family: str,
+        body: BatchFunction | type[StatefulMeasure],
+        *,
+        argument: Callable[[str], Any] | None,
+        canonical: Callable[[Any], str] | None,
+        requires: Names,
+        capabilities: Names,
+        optional_capabilities: Names,
+        gradients: bool,
+        depends_on_reading: Flag,
+    ) -> None:
+        self.family = family
+        self.body = body
+        self.parse_argument = argument
+        self.canonical = canonical
+        self.requires = requires
+        self.capabilities = capabilities
+        self.optional_capabilities = optional_capabilities
+        self.gradients = gradients
+        self.depends_on_reading = depends_on_reading
+        functools.update_wrapper(self, body, updated=())
+
+    def __call__(self, text: str) -> Measure:
+        """Parse the argument of a need.
+
+        Raises:
+            CheckError: the argument is invalid; the message says what was expected.
+        """
+        argument = None
+        if self.parse_argument is not None:
+            argument = self.parse_argument(text)
+        elif text:
+            raise CheckError(f"'{self.family}' takes no argument, but got '.{text}'.")
+        canonical = self.canonical(argument) if self.canonical else text
+        capabilities = _resolved(self.capabilities, argument)
+        if self.gradients and "differentiable" not in capabilities:
+            capabilities = ("differentiable", *capabilities)
+        optional = _resolved(self.optional_capabilities, argument)
+        for capability in (*capabilities, *optional):
+            if capability not in CAPABILITIES:
+                raise CheckError(
+                    f"measure '{self.family}' names an unknown capability '{capability}'. "
+                    f"{nearest(capability, CAPABILITIES)}"
+                )
+        body = self.body
+        depends = self.depends_on_reading
+        return Measure(
+            name=f"{self.family}.{canonical}" if canonical else self.family,
+            argument=argument,
+            requires=_resolved(self.requires, argument),
+            capabilities=capabilities,
+            optional_capabilities=optional,
+            gradients=self.gradients,
+            depends_on_reading=depends if isinstance(depends, bool) else depends(argument),
+            create=body if isinstance(body, type) else functools.partial(_FunctionMeasure, body),
+        )
+
+
+def _resolved(names: Names, argument: Any) -> tuple[str, ...]:
+    """Return names that are given directly or as a function of the argument."""
+    return tuple(names(argument) if callable(names) else names)
+
+
+def measure(
+    name: str,
+    *,
+    argument: Callable[[str], Any] | None = None,
+    canonical: Callable[[Any], str] | None = None,
+    requires: Names = (),
+    capabilities: Names = (),
+    optional_capabilities: Names = (),
+    gradients: bool = False,
+    depends_on_reading: Flag = True,
+) -> Callable[[BatchFunction | type[StatefulMeasure]], MeasureDeclaration]:
+    """Register a function `(view, request) -> Columns`, or a subclass of `StatefulMeasure`, as a measure.
+
+    `requires`, `capabilities`, `optional_capabilities` and `depends_on_reading` are given as values, or as functions of
+    the parsed argument.
+
+    Args:
+        name: the first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
+        argument: parses the rest of the need, "meister.inputs" in the example ("" if there is none), and raises
+            CheckError if it is invalid. If None, the measure takes no argument.
+        canonical: writes the parsed argument in one form, for arguments that can be written in several.
+        requires: needs of the measures whose columns the measure reads.
+        capabilities: adapter capabilities without which the measure is refused, such as ("deletion",).
+        optional_capabilities: adapter capabilities without which the measure leaves columns undefined; it finds those
+            that the adapter lacks in `request.lacking`.
+        gradients: whether the measure differentiates through the clean pass; needs the capability "differentiable".
+        depends_on_reading: whether the columns differ between readings of the model's attention.
+
+    Returns:
+        A decorator, which replaces the function or class by its declaration.
+    """
+
+    def declare(body: BatchFunction | type[StatefulMeasure]) -> MeasureDeclaration:
+        declaration = MeasureDeclaration(
+            name,
+            body,
+            argument=argument,
+            canonical=canonical,
+            requires=requires,
+            capabilities=capabilities,
+            optional_capabilities=optional_capabilities,
+            gradients=gradients,
+            depends_on_reading=depends_on_reading,
+        )
+        measures.register(name)(declaration)
+        return declaration
+
+    return declare
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return an argument parser that accepts the given texts and nothing else.
+
+    >>> one_of("inputs", "hidden")("inputs")
+    'inputs'
+    """
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            expected = " or ".join(f".{choice}" for choice in choices)
+            raise CheckError(f"expected {expected}, but got '{'.' if text else ''}{text}'. {nearest(text, choices)}")
+        return text
+
+    return parse

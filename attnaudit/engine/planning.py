@@ -1,0 +1,156 @@
+"""Which measures an audit runs: needs are resolved to measures, and a model that lacks a capability is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.engine.declared_measures import Measure
+from attnaudit.engine.scopes import expanded, own_reading
+from attnaudit.errors import AdapterError, AuditError, CheckError
+from attnaudit.readings import Reading, named, split
+from attnaudit.registry import measures
+
+#: Capability -> what it provides, and what the author of an adapter can do to have it.
+REMEDIES = {
+    "differentiable": ("gradients", "Let gradients reach the embeddings and the replaced weights"),
+    "deletion": ("token deletion", "Implement delete() and keep(), or use checks with at='hidden'"),
+    "mask": ("token masking", "Implement substitute()"),
+    "retrains": ("retraining", "Implement retrain()"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMeasure:
+    """A measure under a single reading.
+
+    Attributes:
+        measure: the measure.
+        reading: the text form of the reading; "" for the model's own, and for measures that depend on no reading.
+    """
+
+    measure: Measure
+    reading: str
+
+    @property
+    def name(self) -> str:
+        """The need with its reading."""
+        return named(self.measure.name, self.reading)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The measures of an audit.
+
+    Attributes:
+        measures: every measure once under each reading, after the measures that it requires.
+        readings: each reading that a need names -> the texts of the single readings that it stands for in the model;
+            "" is the model's own.
+        own_reading: the model's own reading; None for a model with one pooled attention.
+        parsed: text form -> reading, for every single reading that is measured; "" -> the model's own.
+    """
+
+    measures: list[PlannedMeasure]
+    readings: dict[str, list[str]]
+    own_reading: Reading | None
+    parsed: dict[str, Reading | None]
+
+    @property
+    def keep_graph(self) -> bool:
+        """Whether a measure or a reading differentiates through the clean pass."""
+        return any(planned.measure.gradients for planned in self.measures) or any(
+            reading is not None and reading.differentiates for reading in self.parsed.values()
+        )
+
+
+def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
+    """Resolve needs to measures, together with the measures that those require.
+
+    Args:
+        needs: the names of measures, with or without a reading, such as "uniform/cls@layer=0,heads=mean".
+        adapter: the model; None if no need names a reading.
+
+    Raises:
+        CheckError: a need names no measure, or gives it an invalid argument.
+        AdapterError: the model does not have a reading.
+    """
+    ordered: dict[str, PlannedMeasure] = {}
+    own = own_reading(adapter) if adapter else None
+    own_text = own.text if own else ""
+    readings: dict[str, list[str]] = {}
+    parsed: dict[str, Reading | None] = {"": own}
+
+    def add(name: str, reading: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            raise CheckError(f"Measure '{name}' requires itself through {' -> '.join(path)}.")
+        family, _, argument = name.partition(".")
+        try:
+            measure: Measure = measures.get(family)(argument)
+        except AuditError as error:
+            raise CheckError(f"Need '{name}': {error}") from error
+        planned = PlannedMeasure(measure, reading if measure.depends_on_reading else "")
+        if planned.name in ordered:
+            return
+        for required in measure.requires:
+            add(required, planned.reading, (*path, name))
+        ordered[planned.name] = planned
+
+    for need in ("prediction", "attention", *needs):
+        name, reading_text = split(need)
+        if reading_text and reading_text not in readings:
+            if adapter is None:
+                raise CheckError(f"Need '{need}': a reading can be resolved only with a model.")
+            single = {reading.text: reading for reading in expanded(adapter, reading_text)}
+            readings[reading_text] = ["" if text == own_text else text for text in single]
+            parsed |= {text: reading for text, reading in single.items() if text != own_text}
+        for reading in readings[reading_text] if reading_text else [""]:
+            for each in ("attention", name) if reading_text else (name,):
+                add(each, reading, ())
+    return Plan(measures=list(ordered.values()), readings=readings, own_reading=own, parsed=parsed)
+
+
+def refuse_unauditable(adapter: ModelAdapter) -> None:
+    """Refuse a model that this version cannot audit.
+
+    Raises:
+        AdapterError: the model is not a classifier with one label per input, or has several attention sites and names
+            no reading.
+    """
+    capabilities = adapter.capabilities
+    if capabilities.task != "classification":
+        raise AdapterError(
+            f"The model's task is '{capabilities.task}'. Expected 'classification' with one label per input. "
+            "Multi-label and regression models are not audited by this version: wrap one output as a two-class model."
+        )
+    own_reading(adapter)
+
+
+def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
+    """Refuse measures that need a capability which the adapter does not have.
+
+    Raises:
+        AdapterError: an adapter lacks a capability; the message names the measures and the remedy.
+    """
+    refused: dict[str, list[str]] = {}
+    for planned in plan.measures:
+        for capability in planned.measure.lacking(adapter.capabilities):
+            refused.setdefault(capability, []).append(planned.measure.name)
+    for capability in (name for name in (*REMEDIES, *refused) if name in refused):
+        names = list(dict.fromkeys(refused[capability]))
+        provided, remedy = REMEDIES.get(capability, (f"the capability '{capability}'", "Implement it"))
+        raise AdapterError(
+            f"{', '.join(names)} {'needs' if len(names) == 1 else 'need'} {provided}, but the adapter declares "
+            f"{capability}=False. {remedy}; or leave these checks out."
+        )
+
+
+def refusals(adapter: ModelAdapter, needs: Sequence[str]) -> dict[str, AuditError]:
+    """Return why the model cannot serve a need, for those needs that it cannot serve."""
+    errors: dict[str, AuditError] = {}
+    for need in needs:
+        try:
+            refuse_unable(adapter, resolve([need], adapter))
+        except AuditError as error:
+            errors[need] = error
+    return errors

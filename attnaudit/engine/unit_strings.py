@@ -1,0 +1,78 @@
+"""The real units of every text, as strings, and the encoded lengths that batches are planned with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+
+from attnaudit.adapters.protocol import TEXT, ModelAdapter
+from attnaudit.engine.clean_pass import Unit
+from attnaudit.engine.failures import with_its_row
+from attnaudit.errors import AuditError, DataError
+from attnaudit.instances import Instance
+
+#: Number of instances that are encoded at once.
+ENCODE_AT_ONCE = 512
+
+
+def units_and_widths(
+    adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit
+) -> tuple[list[list[str]], list[int]]:
+    """Encode every instance and return its real units and its length.
+
+    Args:
+        adapter: the model.
+        instances: the instances.
+        unit: what a unit is.
+
+    Returns:
+        The real units of each instance as strings, and its encoded length in tokens, special tokens included.
+
+    Raises:
+        DataError: an instance has no real tokens, or a query that the model does not read.
+        AuditError: the adapter raised for an instance.
+    """
+    units: list[list[str]] = []
+    widths: list[int] = []
+    reads_query = adapter.capabilities.query
+    interned: dict[str, str] = {}  # one string object per distinct token
+    for chunk in _chunks(instances, ENCODE_AT_ONCE):
+        for instance in chunk:
+            if instance.query is not None and not reads_query:
+                raise DataError(
+                    f"{instance.where or instance.id}: the row has a query, but the model reads a single text. "
+                    "Remove the query column, or audit a model that declares query=True."
+                )
+        try:
+            inputs = adapter.collate(chunk)
+        except AuditError:
+            raise
+        except Exception as error:
+            raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
+        real = inputs.real().cpu()
+        words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
+        for b, instance in enumerate(chunk):
+            strings = inputs.tokens[TEXT][b]
+            offset = int(inputs.mask[TEXT][b].int().argmax())
+            flags = real[b, offset : offset + len(strings)].tolist()
+            positions = [position for position, is_real in enumerate(flags) if is_real]
+            row = [interned.setdefault(strings[position], strings[position]) for position in positions]
+            if not row:
+                raise DataError(
+                    f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "
+                    "tokenisation, so there is nothing to attend to. Remove the row or give it text."
+                )
+            if unit == "words" and words is not None:
+                numbers = [int(words[b, offset + position]) for position in positions]
+                grouped = groupby(zip(numbers, row), key=itemgetter(0))
+                row = ["".join(string for _, string in members) for _, members in grouped]
+            units.append(row)
+            widths.append(int(inputs.mask[TEXT][b].sum()))
+    return units, widths
+
+
+def _chunks(items: Sequence[Instance], size: int) -> Iterator[Sequence[Instance]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
