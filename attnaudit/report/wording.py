@@ -19,6 +19,15 @@ VERDICT_NAMES = {
     "undefined": "Undefined",
     "measured": "Measured",
 }
+#: The verdicts after a number of cases, and "missing" for cases without one.
+COUNTED = {
+    "pass": "passed",
+    "fail": "failed",
+    "inconclusive": "inconclusive",
+    "undefined": "undefined",
+    "measured": "measured",
+    "missing": "without a verdict",
+}
 VERDICT_SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "measured": "•"}
 
 IMPORTANCE_NAMES = {
@@ -80,14 +89,14 @@ class Outcome:
         state: "pass", "fail", "inconclusive" (the run is incomplete) or "undefined" (nothing was decided).
         notes: sentences that explain or qualify the decision.
         remedies: what is known to help where a gate did not pass.
-        counts: (verdict, number of cases), without the verdicts that no case has.
+        counts: (verdict, the verdict in a count, number of cases), without the verdicts that no case has.
     """
 
     headline: str
     state: str
     notes: tuple[str, ...]
     remedies: tuple[str, ...]
-    counts: tuple[tuple[str, int], ...]
+    counts: tuple[tuple[str, str, int], ...]
 
 
 def outcome(run: RunRecord) -> Outcome:
@@ -122,19 +131,17 @@ def outcome(run: RunRecord) -> Outcome:
         headline = _clear_gates_sentence(gates)
     if run.exit_status and not blocking and not run.missing:
         notes.append(
-            f"pytest ended with exit status {run.exit_status} for another reason than a gate. See the output of pytest."
+            f"pytest ended with exit status {run.exit_status} for a reason other than a gate. See the output of pytest."
         )
     notes += [*policy_notes(run), *measuring_notes(run)]
     counts = Counter(shown_verdict(check) for check in run.checks)
-    shown_counts = [(verdict, counts[verdict]) for verdict in VERDICT_NAMES if counts[verdict]]
-    if run.missing:
-        shown_counts.append(("missing", len(run.missing)))
+    counts["missing"] = len(run.missing)
     return Outcome(
         headline=headline,
         state=state,
         notes=tuple(notes),
         remedies=tuple(remedies(run)),
-        counts=tuple(shown_counts),
+        counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
 
 

@@ -89,7 +89,7 @@ def test_an_expected_failure_does_not_block_the_release() -> None:
 
 
 def test_a_run_that_failed_for_another_reason_than_a_gate_says_so() -> None:
-    note = "pytest ended with exit status 1 for another reason than a gate. See the output of pytest."
+    note = "pytest ended with exit status 1 for a reason other than a gate. See the output of pytest."
     assert wording.outcome(run_record([PASSED], exit_status=1)).notes == (note,)
     assert not wording.outcome(run_record([PASSED], exit_status=0)).notes
 
