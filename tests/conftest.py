@@ -1,4 +1,4 @@
-"""What tests of every room share."""
+"""The Hypothesis profile, and the example project that the tests of the plugin run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No deadline: the time of an example depends on what else runs on the machine. Only a test whose examples are slow, or
+# that needs many of them, sets its own number.
+settings.register_profile("attnaudit", max_examples=50, deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("attnaudit")
 
 # Small tensors gain nothing from threads and lose much where several processes share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -104,7 +110,7 @@ def newest_run(root: Path, reports: str = "reports") -> Path:
     return folder / (folder / "latest.txt").read_text(encoding="utf-8").strip()
 
 
-def newest_audit(root: Path) -> dict[str, Any]:
-    """audit.json of the newest run."""
-    audit: dict[str, Any] = json.loads((newest_run(root) / "audit.json").read_text(encoding="utf-8"))
+def newest_audit(root: Path, reports: str = "reports") -> dict[str, Any]:
+    """Read audit.json of the newest run."""
+    audit: dict[str, Any] = json.loads((newest_run(root, reports) / "audit.json").read_text(encoding="utf-8"))
     return audit

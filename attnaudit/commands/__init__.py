@@ -1,1 +1,1 @@
-"""The subcommands of `attnaudit` that belong to no other folder; `attnaudit.cli` lists them all."""
+"""The commands of `attnaudit` that belong to no other folder. The table of all commands is in `attnaudit.cli`."""

@@ -1,4 +1,4 @@
-"""Studies made with attnaudit: planted models, validation of the checks, reproductions of papers.
+"""Studies made with attnaudit: planted models, the validation of the checks, and reproductions of papers.
 
-The core never imports them.
+The core of the package never imports this folder.
 """

@@ -1,4 +1,4 @@
-"""What the user asked for, checked as far as that goes without loading anything."""
+"""The options of one audit, validated as far as possible without loading a model or data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnaudit.devices import require_name
 from attnaudit.errors import AuditError, ModelError, ReportError, require_seed
-from attnaudit.run.targets import Named, resolve_datasets, resolve_models
+from attnaudit.run.targets import Target, resolve_datasets, resolve_models
 
 if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
@@ -17,12 +17,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
-    """models_near, data_near: the folders that relative paths start from. reports: where runs are written to."""
+    """The options of one audit.
+
+    Attributes:
+        models: The values of --model, as given.
+        data: The values of --data, as given.
+        models_base: The folder that relative paths in `models` start from.
+        data_base: The folder that relative paths in `data` start from.
+        reports: The folder in which each run gets a folder of its own.
+        policy: The TOML file whose checks replace the declared ones, or None.
+        device: "cpu", "cuda" or "cuda:N".
+        max_instances: The size of the sample that is audited, or None for every instance.
+        unit: "tokens" or "words": what the statistics are computed over.
+        seed: Seed of samples, permutations and intervals.
+    """
 
     models: tuple[str, ...]
     data: tuple[str, ...]
-    models_near: Path
-    data_near: Path
+    models_base: Path
+    data_base: Path
     reports: Path
     policy: Path | None = None
     device: str = "cpu"
@@ -31,62 +44,60 @@ class AuditOptions:
     seed: int = 0
     _resolved: dict[str, Any] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Raises AuditError that names the option with a value that cannot be meant."""
+    def validate(self) -> None:
+        """Raise AuditError, which names the option, for an invalid device, sample size, unit or seed."""
         require_name("--audit-device", self.device)
         if self.max_instances is not None and self.max_instances < 1:
             raise AuditError(
-                f"--audit-max-instances {self.max_instances}: expected 1 or more; leave it out to audit every instance."
+                f"--audit-max-instances {self.max_instances}: expected 1 or more. Leave it out to audit every instance."
             )
         if self.unit not in ("tokens", "words"):
             raise AuditError(f"--audit-unit {self.unit}: expected tokens or words.")
         require_seed("--audit-seed", self.seed)
 
-    def named_models(self) -> tuple[Named, ...]:
-        """The models of the run. Raises ModelError when there is none, or an unknown one."""
+    def model_targets(self) -> tuple[Target, ...]:
+        """Return the models to audit. Raises ModelError when none is given or one is unknown."""
         if not self.models:
             raise ModelError(
                 "No model to audit. Name one: --model demo (shipped), --model CHECKPOINT_FOLDER or "
                 "--model package.module:factory; or set audit_model in pytest.ini."
             )
         if "models" not in self._resolved:
-            self._resolved["models"] = resolve_models(self.models, base=self.models_near)
-        resolved: tuple[Named, ...] = self._resolved["models"]
+            self._resolved["models"] = resolve_models(self.models, base=self.models_base)
+        resolved: tuple[Target, ...] = self._resolved["models"]
         return resolved
 
-    def named_data(self) -> tuple[Named, ...]:
-        """The data sets of the run. Raises DataError for an unknown one."""
+    def data_targets(self) -> tuple[Target, ...]:
+        """Return the data sets to audit on. Raises DataError when one is unknown."""
         if "data" not in self._resolved:
-            self._resolved["data"] = resolve_datasets(self.data, base=self.data_near)
-        resolved: tuple[Named, ...] = self._resolved["data"]
+            self._resolved["data"] = resolve_datasets(self.data, base=self.data_base)
+        resolved: tuple[Target, ...] = self._resolved["data"]
         return resolved
 
-    def policy_checks(self) -> Policy | None:
-        """The checks of --policy, or None without one. Raises CheckError that names the file and the table."""
+    def load_policy(self) -> Policy | None:
+        """Return the checks of --policy, or None without one. Raises CheckError that names the file and the table."""
         if self.policy is None:
             return None
         if "policy" not in self._resolved:
             from attnaudit.checks import load_policy
 
             self._resolved["policy"] = load_policy(self.policy)
-        checks: Policy = self._resolved["policy"]
-        return checks
+        policy: Policy = self._resolved["policy"]
+        return policy
 
-    def policy_words(self) -> str:
-        """Where the thresholds come from, for audit.json."""
-        if self.policy is None:
-            return "declared in Python"
-        checks = self.policy_checks()
-        return f"{self.policy.name} (sha256 {checks.record.sha256 if checks else ''})"
+    def policy_description(self) -> str:
+        """Describe where the thresholds come from, as audit.json records it."""
+        policy = self.load_policy()
+        return "declared in Python" if policy is None else f"{policy.record.file} (sha256 {policy.record.sha256})"
 
     def require_writable_reports(self) -> None:
-        """Raises ReportError when no run can be written. Creates the folder."""
+        """Create the folder of the reports. Raises ReportError when it cannot be written to."""
         try:
             self.reports.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.reports):  # a name of its own: workers try at the same moment
+            with tempfile.TemporaryFile(dir=self.reports):  # a unique name: several workers may try at once
                 pass
         except OSError as error:
             raise ReportError(
-                f"--audit-reports {self.reports}: cannot be written ({error.strerror or error}). Expected a folder "
-                "that you may write to, or a name where one can be made."
+                f"--audit-reports {self.reports}: cannot be written to ({error.strerror or error}). Give a folder that "
+                "you may write to, or a path where one can be created."
             ) from error

@@ -1,4 +1,4 @@
-"""One case: a check on a model and a data set. What a test function gets as its argument `check`."""
+"""One case of an audit: a check on one model and one data set. Test functions get it as the argument `check`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ if TYPE_CHECKING:
 
 
 class Case:
-    """A check on one model and one data set. Nothing is loaded or measured before `judge` or `enforce`.
+    """A check on one model and one data set. Nothing is loaded or measured until it is judged.
 
-    check: the declared check. test: the name of the pytest case. again: the command that runs it again.
-    record: the verdict, once there is one.
+    Attributes:
+        check: The declared check.
+        model: The id of the model.
+        data: The id of the data set.
+        session: The session that measures and judges.
+        test: The node id of the pytest test.
+        rerun_command: The command that runs this case again.
+        record: The verdict and its evidence; None until the case is judged.
     """
 
     def __init__(self, check: Any, *, model: str, data: str, session: AuditSession) -> None:
@@ -23,7 +29,7 @@ class Case:
         self.data = data
         self.session = session
         self.test = ""
-        self.again = ""
+        self.rerun_command = ""
         self.record: CheckRecord | None = None
 
     def __repr__(self) -> str:
@@ -31,15 +37,31 @@ class Case:
 
     @property
     def id(self) -> str:
+        """model-data-check, which pytest shows in brackets."""
         return f"{self.model}-{self.data}-{self.check.id}"
 
     def judge(self) -> CheckRecord:
-        """The verdict, kept for the report. Raises AuditError when the model or the data cannot be audited."""
+        """Measure if needed, and reach the verdict. A verdict that blocks raises nothing here.
+
+        Returns:
+            The verdict and its evidence, which the report shows too.
+
+        Raises:
+            AuditError: The model or the data cannot be audited.
+        """
         self.record = self.session.judge(self.check, self.model, self.data, test=self.test)
         return self.record
 
     def enforce(self) -> CheckRecord:
-        """The verdict. Raises CheckFailed when it blocks: a gated check that did not pass."""
+        """Reach the verdict, and fail the test if it blocks.
+
+        Returns:
+            The verdict and its evidence.
+
+        Raises:
+            CheckFailed: The check is a gate and did not pass.
+            AuditError: The model or the data cannot be audited.
+        """
         __tracebackhide__ = True
         from attnaudit.checks import CheckFailed, enforce
 
@@ -47,6 +69,6 @@ class Case:
         try:
             enforce(record)
         except CheckFailed as failed:
-            failed.args = (f"{failed}\nrun again: {self.again}",)
+            failed.args = (f"{failed}\nrun again: {self.rerun_command}",)
             raise
         return record

@@ -1,4 +1,4 @@
-"""What a run was made with, for audit.json. Reads installed versions without importing the packages."""
+"""Describe the machine and the software of a run, for audit.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ PACKAGES = (
 
 
 def describe_environment(*, device: str, threads: int) -> Environment:
-    """Python, platform, processor and the versions of the packages that numbers depend on."""
+    """Describe Python, the platform, the processor and the installed packages that the numbers depend on.
+
+    The versions are read from the metadata of the installed packages; no package is imported.
+
+    Args:
+        device: The device that the run measures on.
+        threads: The number of threads that torch uses.
+    """
     packages: dict[str, str] = {}
     for name in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""The end of a run: parts and verdicts become one audit.json, one measurements.parquet and a report."""
+"""The end of a run: merge the parts and the verdicts into audit.json, measurements.parquet and the report."""
 
 from __future__ import annotations
 
@@ -7,47 +7,64 @@ from datetime import UTC, datetime
 
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.outcomes import Ledger
-from attnaudit.run.run_folder import Part, PlannedCase, RunFolder
+from attnaudit.run.outcomes import Outcomes
+from attnaudit.run.run_folder import MeasuredPart, RunFolder, SelectedCase
 
 
-def now() -> str:
-    """The time in UTC, to the second, as audit.json has it."""
+def current_time() -> str:
+    """Return the time in UTC, to the second, in the format of audit.json."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def finish(
+def finish_run(
     folder: RunFolder,
-    ledger: Ledger,
+    outcomes: Outcomes,
     options: AuditOptions,
-    planned: Sequence[PlannedCase],
+    selected: Sequence[SelectedCase],
     *,
     version: str,
     created: str,
     command: Sequence[str],
     exit_status: int,
 ) -> RunRecord:
-    """Write the run and its report. Raises ReportError when a file cannot be written."""
+    """Write the files of a run and its report.
+
+    Args:
+        folder: The folder of the run, with the parts of all processes.
+        outcomes: What became of the cases.
+        options: The options of the run.
+        selected: The cases that were selected, in the order of collection.
+        version: The version of attnaudit.
+        created: The time when the run began, as `current_time` writes it.
+        command: The command line, word by word.
+        exit_status: The exit status of pytest.
+
+    Returns:
+        The content of audit.json.
+
+    Raises:
+        ReportError: A file cannot be written.
+    """
     from attnaudit.report import build
 
-    parts = folder.parts()
-    policy = folder.declared_policy()
+    parts = _in_collection_order(folder.read_parts(), selected)
+    policy = folder.read_policy()
     run = RunRecord(
         schema_version=SCHEMA_VERSION,
         run=folder.name,
         created=created,
-        finished=now(),
+        finished=current_time(),
         command=list(command),
         seed=options.seed,
         exit_status=exit_status,
         attnaudit=version,
-        policy=f"{policy.file} (sha256 {policy.sha256})" if policy else options.policy_words(),
+        policy=f"{policy.file} (sha256 {policy.sha256})" if policy else options.policy_description(),
         environment=parts[0].environment if parts else None,
-        models=list({p.model.name: p.model for p in _ordered(parts, planned)}.values()),
-        data=list({p.data.name: p.data for p in _ordered(parts, planned)}.values()),
-        measured=[p.measured for p in _ordered(parts, planned)],
-        checks=ledger.sorted_records(planned),
-        missing=ledger.missing(planned),
+        models=list({part.model.name: part.model for part in parts}.values()),
+        data=list({part.data.name: part.data for part in parts}.values()),
+        measured=[part.measured for part in parts],
+        checks=outcomes.sorted_records(selected),
+        missing=outcomes.missing(selected),
         declared_policy=policy,
     )
     folder.finish(run, parts)
@@ -55,9 +72,9 @@ def finish(
     return run
 
 
-def _ordered(parts: Sequence[Part], planned: Sequence[PlannedCase]) -> list[Part]:
-    """Parts in the order of the cases, whatever worker was first."""
+def _in_collection_order(parts: Sequence[MeasuredPart], selected: Sequence[SelectedCase]) -> list[MeasuredPart]:
+    """Sort the parts as their cases were collected and then by worker, whichever worker was first."""
     order: dict[tuple[str, str], int] = {}
-    for case in planned:
+    for case in selected:
         order.setdefault((case.model, case.data), len(order))
-    return sorted(parts, key=lambda p: (order.get((p.model.name, p.data.name), len(order)), p.measured.worker))
+    return sorted(parts, key=lambda part: (order.get(part.pair, len(order)), part.measured.worker))

@@ -1,9 +1,13 @@
-"""Checks judged on one measurement, and what decides their numbers: shared by all that audit many models."""
+"""Judge several checks on one model with as few passes as possible, and fingerprint what decides their numbers.
+
+The commands that audit many models and keep the results use this module.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,61 +24,94 @@ if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
     from attnaudit.engine.measurements import Measurements
 
-#: Folders and files whose code decides the numbers: a change in them makes what was kept stale.
-DECIDING = ("adapters", "checks", "engine", "measures", "metrics", "models", "statistics")
-DECIDING_FILES = ("instances.py", "readings.py", "retraining.py", "seeding.py")
+#: Folders of the package whose code decides the numbers of a check. A change in them makes every kept result outdated.
+NUMERIC_FOLDERS = ("adapters", "checks", "data", "engine", "measures", "metrics", "models", "statistics")
+#: Modules of the package root that decide numbers as well.
+NUMERIC_MODULES = ("instances.py", "readings.py", "retraining.py", "seeding.py")
 
 
-def judge_together(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedChecks:
+    """The verdicts on one model.
+
+    Attributes:
+        records: One record per check that could be judged.
+        skipped: Check id -> why the check could not be judged.
+        measurements: What was measured: one entry if all checks shared a measurement, else one per judged check.
+    """
+
+    records: list[CheckRecord]
+    skipped: dict[str, str]
+    measurements: list[Measurements]
+
+
+def judge_model(
     loaded: LoadedModel, dataset: Dataset, checks: Sequence[Check], *, name: str, seed: int, device: str = "cpu"
-) -> tuple[list[CheckRecord], dict[str, str], list[Measurements]]:
-    """Records, why a check has none, and what was measured. One measurement serves all; only where a need cannot be met
-    is each check measured alone, to learn which."""
+) -> JudgedChecks:
+    """Measure a model once and judge every check on that measurement.
+
+    If the shared measurement fails, each check is measured on its own, so that only the checks that really cannot be
+    judged on this model are skipped.
+
+    Args:
+        loaded: The model, as `load_model` returns it.
+        dataset: The instances, with labels that the model knows.
+        checks: The checks to judge.
+        name: The name of the model in the records.
+        seed: The seed of permutations and intervals.
+        device: Where torch computes: "cpu", "cuda" or "cuda:N".
+    """
     from attnaudit.data import label_indices
     from attnaudit.engine.measuring import measure
 
     labels = label_indices(dataset, loaded.adapter.capabilities.classes)
 
-    def judged(some: Sequence[Check]) -> tuple[list[CheckRecord], Measurements]:
-        needs = sorted({need for one in some for need in one.needs()})
+    def judge(some_checks: Sequence[Check]) -> tuple[list[CheckRecord], Measurements]:
+        needs = sorted({need for check in some_checks for need in check.needs()})
         measurements, _ = measure(loaded.adapter, dataset, needs, model=name, seed=seed, labels=labels, device=device)
-        return [one.judge(measurements) for one in some], measurements
+        return [check.judge(measurements) for check in some_checks], measurements
 
     try:
-        records, measurements = judged(checks)
-        return records, {}, [measurements]
+        records, measurements = judge(checks)
     except AuditError:
-        found: list[CheckRecord] = []
-        skipped: dict[str, str] = {}
-        taken: list[Measurements] = []
-        for one in checks:
-            try:
-                records, measurements = judged([one])
-            except AuditError as error:
-                skipped[one.id] = str(error)
-            else:
-                found += records
-                taken.append(measurements)
-        return found, skipped, taken
+        return _judge_one_by_one(checks, judge)
+    return JudgedChecks(records=records, skipped={}, measurements=[measurements])
 
 
-def without_charts(record: CheckRecord) -> CheckRecord:
-    """The record without its charts and instances."""
+def compact_record(record: CheckRecord) -> CheckRecord:
+    """Return the record without its charts and instances."""
     return msgspec.structs.replace(record, distribution=None, charts=[], worst=[], token_columns=[])
 
 
-def words_of(check: Check) -> str:
-    """The check and its arguments as JSON: equal words, equal check."""
+def check_fingerprint(check: Check) -> str:
+    """Return the check and all its arguments as JSON. Two checks are the same if their fingerprints are equal."""
     return msgspec.json.encode(to_table(check), order="sorted").decode()
 
 
 @lru_cache(maxsize=1)
-def code_sha256() -> str:
-    """Of the code that decides the numbers."""
+def code_fingerprint() -> str:
+    """Return the SHA-256 of the code that decides the numbers: `NUMERIC_FOLDERS` and `NUMERIC_MODULES`."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    rooms = [path for room in DECIDING for path in (package / room).rglob("*.py")]
-    for path in sorted([*rooms, *(package / name for name in DECIDING_FILES)]):
+    in_folders = [path for folder in NUMERIC_FOLDERS for path in (package / folder).rglob("*.py")]
+    for path in sorted([*in_folders, *(package / name for name in NUMERIC_MODULES)]):
         digest.update(path.relative_to(package).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _judge_one_by_one(
+    checks: Sequence[Check], judge: Callable[[Sequence[Check]], tuple[list[CheckRecord], Measurements]]
+) -> JudgedChecks:
+    records: list[CheckRecord] = []
+    skipped: dict[str, str] = {}
+    all_measurements: list[Measurements] = []
+    for check in checks:
+        try:
+            judged, measurements = judge([check])
+        except AuditError as error:
+            skipped[check.id] = str(error)
+        else:
+            records += judged
+            all_measurements.append(measurements)
+    return JudgedChecks(records=records, skipped=skipped, measurements=all_measurements)

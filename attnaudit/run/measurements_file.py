@@ -1,4 +1,4 @@
-"""measurements.parquet: one row per instance and measured column."""
+"""Write measurements.parquet, which has one row per instance and measured column."""
 
 from __future__ import annotations
 
@@ -28,15 +28,23 @@ SCHEMA = pa.schema(
 
 
 def write_measurements(measurements: Measurements, path: Path) -> None:
-    """Every scalar and vector of every instance. NaN is written as null: undefined. tokens: with per-token columns."""
+    """Write every scalar and vector of every instance.
+
+    NaN, which stands for undefined, is written as null. The column `tokens` is filled only in rows whose values are one
+    per token.
+
+    Args:
+        measurements: The numbers of one model on one data set.
+        path: The Parquet file to write.
+    """
     n = len(measurements)
-    tokens = pa.array([list(words) for words in measurements.tokens], type=pa.list_(pa.string()))
-    fixed = {
+    tokens = pa.array([list(row) for row in measurements.tokens], type=pa.list_(pa.string()))
+    shared = {
         "model": pa.array([measurements.model] * n, type=pa.string()),
         "data": pa.array([measurements.data] * n, type=pa.string()),
         "seed": pa.array([measurements.seed] * n, type=pa.int64()),
         "instance": pa.array(measurements.ids, type=pa.string()),
-        "label": pa.array([one.label for one in measurements.instances], type=pa.string()),
+        "label": pa.array([instance.label for instance in measurements.instances], type=pa.string()),
         "predicted": pa.array([measurements.classes[i] for i in measurements.predicted], type=pa.string()),
     }
     with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
@@ -44,7 +52,7 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
             scalar = measurements.scalars.get(name)
             vector = measurements.vectors.get(name)
             columns = {
-                **fixed,
+                **shared,
                 "measure": pa.array([name] * n, type=pa.string()),
                 "value": pa.nulls(n, pa.float64()) if scalar is None else pa.array(scalar, from_pandas=True),
                 "values": pa.nulls(n, pa.list_(pa.float64())) if vector is None else _lists(vector),
@@ -54,13 +62,19 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
 
 
 def _lists(rows: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> pa.Array:
+    """Convert rows of different lengths to an Arrow array of lists."""
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int32)
     flat = np.concatenate([np.asarray(row, dtype=np.float64).ravel() for row in rows]) if rows else np.empty(0)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, type=pa.float64(), from_pandas=True))
 
 
 def merge_measurements(parts: Sequence[Path], path: Path) -> None:
-    """One file of all parts, a row group at a time; a single part becomes the file."""
+    """Concatenate Parquet files, one row group at a time to save memory. A single part is moved, not copied.
+
+    Args:
+        parts: The files, in the order of the result.
+        path: The file to write.
+    """
     if len(parts) == 1:
         parts[0].replace(path)
         return

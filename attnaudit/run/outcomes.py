@@ -1,4 +1,4 @@
-"""What became of every case: built from the test reports, so that it survives workers and their crashes."""
+"""Collect the outcome of every case from pytest's reports, which survive workers and their crashes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,40 @@ from typing import Any
 import msgspec
 
 from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.run.run_folder import PlannedCase
+from attnaudit.run.run_folder import SelectedCase
 
 
 @dataclass(slots=True)
-class Ledger:
-    """records: one per (model, data, check, seed), the latest. reasons: test -> why it gave no verdict. ran: tests that
-    were not skipped. unheeded: tests that passed with a verdict that blocks."""
+class Outcomes:
+    """The outcomes of the cases so far.
+
+    Attributes:
+        records: The latest record of each (model, data, check, seed).
+        reasons: test -> why it may have no verdict.
+        ran: The tests whose body ran, that is, which were not skipped before they judged anything.
+        passed_despite_block: The tests that passed although their verdict blocks.
+    """
 
     records: dict[tuple[str, str, str, int], CheckRecord] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
-    unheeded: set[str] = field(default_factory=set)
+    passed_despite_block: set[str] = field(default_factory=set)
 
     def add(self, test: str, *, when: str, outcome: str, reason: str, record: dict[str, Any] | None) -> None:
-        """One phase of one test. record: builtins of a CheckRecord, as they cross processes."""
+        """Add the report of one phase of one test.
+
+        Args:
+            test: The node id of the test.
+            when: "setup", "call" or "teardown"; anything else for the report of a crash.
+            outcome: "passed", "failed" or "skipped".
+            reason: Why it failed or was skipped.
+            record: The CheckRecord as builtins, the form in which it crosses processes, or None.
+        """
         if record is not None:
-            found = msgspec.convert(record, CheckRecord)
-            self.records[found.key] = found
-            if found.blocks and outcome == "passed":
-                self.unheeded.add(test)
+            check_record = msgspec.convert(record, CheckRecord)
+            self.records[check_record.key] = check_record
+            if check_record.blocks and outcome == "passed":
+                self.passed_despite_block.add(test)
         if outcome == "skipped":
             self.reasons[test] = f"skipped: {reason}"
         elif outcome == "failed":
@@ -37,18 +51,18 @@ class Ledger:
             self.ran.add(test)
             self.reasons.setdefault(test, "ended without a verdict: call check.enforce() in the test")
 
-    def unenforced(self, planned: Sequence[PlannedCase]) -> list[str]:
-        """Planned tests that ran and enforced no verdict: they have none, or passed with one that blocks."""
-        silent = {case.test for case in self.missing(planned)} & self.ran
-        return [case.test for case in planned if case.test in silent | self.unheeded]
+    def tests_without_enforcement(self, selected: Sequence[SelectedCase]) -> list[str]:
+        """List the selected tests that ran and either reached no verdict or passed although theirs blocks."""
+        without_verdict = {case.test for case in self.missing(selected)} & self.ran
+        return [case.test for case in selected if case.test in without_verdict | self.passed_despite_block]
 
-    def sorted_records(self, planned: Sequence[PlannedCase]) -> list[CheckRecord]:
-        """Records in the order of collection, whatever worker was first."""
-        order = {(case.model, case.data, case.check): i for i, case in enumerate(planned)}
+    def sorted_records(self, selected: Sequence[SelectedCase]) -> list[CheckRecord]:
+        """List the records in the order of collection, whichever worker reported first."""
+        order = {(case.model, case.data, case.check): i for i, case in enumerate(selected)}
         return sorted(self.records.values(), key=lambda r: (order.get(r.key[:3], len(order)), r.key))
 
-    def missing(self, planned: Sequence[PlannedCase]) -> list[MissingCase]:
-        """Planned cases of a check that have no record, with the reason."""
+    def missing(self, selected: Sequence[SelectedCase]) -> list[MissingCase]:
+        """List the selected cases of checks that have no record, with the reason."""
         judged = {key[:3] for key in self.records}
         return [
             MissingCase(
@@ -58,6 +72,6 @@ class Ledger:
                 check=case.check,
                 reason=self.reasons.get(case.test, "not run"),
             )
-            for case in planned
+            for case in selected
             if case.check and (case.model, case.data, case.check) not in judged
         ]

@@ -1,4 +1,4 @@
-"""Loads each model and data set once, measures each pair once for all the cases that need it, and judges."""
+"""Load each model and data set once, measure each pair of them once for all cases that need it, and judge."""
 
 from __future__ import annotations
 
@@ -19,23 +19,27 @@ from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelR
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
-from attnaudit.run.targets import Named
+from attnaudit.run.targets import Target
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
 
 
 @contextmanager
-def quiet() -> Iterator[ProgressCallback | None]:
-    """No progress."""
+def no_progress() -> Iterator[ProgressCallback | None]:
+    """Show no progress."""
     yield None
 
 
 class AuditSession:
-    """The measuring half of a run, in one process.
+    """Measures and judges in one process of a run.
 
-    worker: the name of the process. workers: how many share the machine's cores. progress: a context that gives a
-    callable (done, total, description), or None.
+    Args:
+        options: The options of the run.
+        folder: The folder that parts are written to.
+        worker: The name of this process.
+        workers: The number of processes that share the cores of the machine.
+        progress: Makes a context manager that yields a callback for progress, or None to show none.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class AuditSession:
         *,
         worker: str = "main",
         workers: int = 1,
-        progress: Callable[[], AbstractContextManager[ProgressCallback | None]] = quiet,
+        progress: Callable[[], AbstractContextManager[ProgressCallback | None]] = no_progress,
     ) -> None:
         self.options = options
         self.folder = folder
@@ -53,57 +57,89 @@ class AuditSession:
         self.workers = workers
         self.progress = progress
         self._needs: dict[tuple[str, str], set[str]] = {}
-        self._gated: set[str] = set()
-        self._pending: dict[str, set[str]] = {}
+        self._gates: set[str] = set()
+        self._unmeasured_data: dict[str, set[str]] = {}
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
         self._datasets: dict[str, tuple[Dataset, str]] = {}
         self._measured: dict[tuple[str, str], Measurements] = {}
         self._refused: dict[tuple[str, str], dict[str, AuditError]] = {}
-        self._broken: dict[object, Exception] = {}
+        self._failures: dict[object, Exception] = {}
         self._threads: int | None = None
 
-    def want(self, model: str, data: str, needs: Iterable[str]) -> None:
-        """Announce what a case will need. Everything announced for a pair is measured in one pass."""
-        self._needs.setdefault((model, data), set()).update(needs)
-        self._pending.setdefault(model, set()).add(data)
+    def request(self, model: str, data: str, needs: Iterable[str]) -> None:
+        """Announce what a case will need. All needs that are requested for a pair are measured together.
 
-    def declare(self, check: Any) -> None:
-        """Announce a check of the policy, whether or not its case is selected: failures are corrected for the number
-        of gated checks, so that a verdict does not depend on what else runs."""
+        Args:
+            model: The id of the model.
+            data: The id of the data set.
+            needs: The names of measures.
+        """
+        self._needs.setdefault((model, data), set()).update(needs)
+        self._unmeasured_data.setdefault(model, set()).add(data)
+
+    def register_check(self, check: Any) -> None:
+        """Count a check of the policy, whether or not its case is selected.
+
+        Failures are corrected for the number of gated checks. Counting all of them keeps a verdict independent of the
+        cases that are selected with it.
+        """
         if check.severity == "gate":
-            self._gated.add(check.id)
+            self._gates.add(check.id)
 
     def judge(self, check: Any, model: str, data: str, *, test: str = "") -> CheckRecord:
-        """The record of a check. Raises AuditError when the model or the data cannot be audited."""
+        """Judge a check on a model and a data set, which are measured on first use.
+
+        Args:
+            check: The declared check.
+            model: The id of the model.
+            data: The id of the data set.
+            test: The node id of the test, for the record.
+
+        Raises:
+            AuditError: The model or the data cannot be audited.
+        """
         measurements = self.measurements(model, data, check.needs_under_reading())
-        record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gated)))
+        record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
         return msgspec.structs.replace(record, test=test)
 
     def measurements(self, model: str, data: str, needs: Iterable[str] = ()) -> Measurements:
-        """What was announced for the pair, measured on first use. An error is raised again for every case; what the
-        model cannot serve is raised for the cases with those needs, and the others are measured all the same."""
+        """Return everything that was requested for a pair, measured on first use.
+
+        A measurement that failed is not tried again: its error is raised for every case of the pair. A need that the
+        model cannot serve is left out, and its error is raised only for the cases with this need.
+
+        Args:
+            model: The id of the model.
+            data: The id of the data set.
+            needs: The needs of the case that asks.
+
+        Raises:
+            AuditError: The model or the data cannot be audited, or the model cannot serve one of `needs`.
+        """
         pair = (model, data)
         if pair not in self._measured:
             self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
-            self._pending.get(model, set()).discard(data)
-            if not self._pending.get(model):
-                self._models.pop(model, None)  # its weights are not needed again
+            self._unmeasured_data.get(model, set()).discard(data)
+            if not self._unmeasured_data.get(model):
+                self._models.pop(model, None)  # frees the weights, which no other pair needs
         refused = self._refused.get(pair, {})
         for need in needs:
             if need in refused:
                 raise refused[need]
         return self._measured[pair]
 
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        if key in self._broken:
-            raise self._broken[key]
+    def _once(self, key: object, action: Callable[[], Any]) -> Any:
+        """Run an action unless it has failed before; then raise the same error again."""
+        if key in self._failures:
+            raise self._failures[key]
         try:
-            return make()
+            return action()
         except Exception as error:
-            self._broken[key] = error
+            self._failures[key] = error
             raise
 
     def _measure(self, model: str, data: str) -> Measurements:
+        """Measure a pair, after a quick test of the adapter, and write its part."""
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
         from attnaudit.engine.planning import refusals, refuse_unauditable
@@ -133,7 +169,7 @@ class AuditSession:
                 progress=progress,
                 worker=self.worker,
             )
-        self.folder.keep(
+        self.folder.write_part(
             measurements,
             ModelRecord(
                 name=model,
@@ -153,30 +189,33 @@ class AuditSession:
         return measurements
 
     def _model(self, name: str) -> tuple[LoadedModel, list[ConformanceResult]]:
+        """Load a model once. The list gets the results of its conformance test when they are known."""
         if name not in self._models:
             from attnaudit.adapters.loading import load_model
 
-            named = _by_id(self.options.named_models(), name)
-            self._models[name] = self._once(("model", name), lambda: (load_model(named.target), []))
+            target = _target_by_id(self.options.model_targets(), name)
+            self._models[name] = self._once(("model", name), lambda: (load_model(target.source), []))
         return self._models[name]
 
     def _dataset(self, name: str) -> tuple[Dataset, str]:
-        """The sampled data set, and the hash of the whole."""
+        """Read a data set once. Returns its sample, and the hash of the complete data set."""
         if name not in self._datasets:
-            named = _by_id(self.options.named_data(), name)
+            target = _target_by_id(self.options.data_targets(), name)
 
             def read() -> tuple[Dataset, str]:
                 from attnaudit.data import load, require_two_classes, sample
 
-                whole = dataclasses.replace(load(named.target), name=name)
-                require_two_classes(whole)
+                complete = dataclasses.replace(load(target.source), name=name)
+                require_two_classes(complete)
                 limit = self.options.max_instances
-                return whole if limit is None else sample(whole, limit, self.options.seed), whole.sha256()
+                audited = complete if limit is None else sample(complete, limit, self.options.seed)
+                return audited, complete.sha256()
 
             self._datasets[name] = self._once(("data", name), read)
         return self._datasets[name]
 
     def _prepare_torch(self) -> None:
+        """Divide the cores among the processes, once, and look for the device."""
         import torch
 
         if self._threads is None:
@@ -187,18 +226,19 @@ class AuditSession:
         require_device("--audit-device", self.options.device)
 
 
-def _by_id(named: Iterable[Named], name: str) -> Named:
-    return next(one for one in named if one.id == name)
+def _target_by_id(targets: Iterable[Target], name: str) -> Target:
+    return next(target for target in targets if target.id == name)
 
 
 def _data_record(dataset: Dataset, full_sha256: str) -> DataRecord:
+    """Describe the audited data set for audit.json. full_sha256: the hash before sampling."""
     return DataRecord(
         name=dataset.name,
         source=dataset.source,
         description=dataset.description,
         rows=dataset.rows if dataset.rows >= 0 else len(dataset.instances),
         audited=len(dataset.instances),
-        labelled=sum(one.label is not None for one in dataset.instances),
+        labelled=sum(instance.label is not None for instance in dataset.instances),
         classes=list(dataset.classes),
         sha256=full_sha256,
         sample_seed=dataset.sample_seed,

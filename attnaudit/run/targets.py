@@ -1,4 +1,4 @@
-"""Which models and data sets a run is about: names checked, and made unique, before anything is loaded."""
+"""Resolve the values of --model and --data to the targets of a run, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -17,129 +17,167 @@ DATA_SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """id: short and unique within the run, shown everywhere. target: what is loaded. given: as the user wrote it."""
+class Target:
+    """A model or data set that a run audits.
+
+    Attributes:
+        id: A short name, unique within the run, that test ids, tables and reports show.
+        source: What the loader takes: an absolute path, a registered name or package.module:factory.
+        given: The value as the user wrote it.
+    """
 
     id: str
-    target: str
+    source: str
     given: str
 
 
-def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Named, ...]:
-    """Each of `given` as a checkpoint folder, a registered name or package.module:factory, relative to `base`.
+def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
+    """Resolve each value of --model. No model is loaded, so torch is not imported.
 
-    Raises ModelError with near names. Imports no torch: a registered model is not loaded."""
-    found: list[tuple[str, Path | None]] = []
+    Args:
+        given: Checkpoint folders, registered names and factories such as package.module:factory.
+        base: The folder that relative paths start from.
+
+    Returns:
+        One target per distinct model, in the order given.
+
+    Raises:
+        ModelError: A value is none of these. The message names the nearest known values.
+    """
+    resolved: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
         folder = base / name
         require_reachable("--model", folder)
         if name in models:
-            found.append((name, None))
+            resolved.append((name, None))
         elif folder.is_dir():
-            found.append((name, folder.resolve()))
+            resolved.append((name, folder.resolve()))
         elif FACTORY.fullmatch(name):
             _require_module(name, base)
-            found.append((name, None))
+            resolved.append((name, None))
         elif folder.is_file():
             raise ModelError(
-                f"--model {name}: is a file; expected a checkpoint folder (such as `attnaudit train` writes), a "
+                f"--model {name}: is a file. Expected a checkpoint folder (such as `attnaudit train` writes), a "
                 f"registered name or package.module:factory. Give the folder: --model {Path(name).parent}"
             )
         else:
             known = [*models.names(), *_siblings(name, base)]
             raise ModelError(
                 f"--model {name}: unknown model. {nearest(name, known)} Expected a checkpoint folder, a registered "
-                "name or package.module:factory; `attnaudit list` shows the registered ones."
+                "name or package.module:factory. `attnaudit list` shows the registered names."
             )
-    return _unique(found)
+    return _with_unique_ids(resolved)
 
 
-def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Named, ...]:
-    """Each of `given` as a registered data set or a .jsonl, .csv or .parquet file, relative to `base`.
+def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
+    """Resolve each value of --data. No file is read.
 
-    Raises DataError with near names. Nothing is read."""
-    found: list[tuple[str, Path | None]] = []
+    Args:
+        given: Registered names and paths of .jsonl, .csv or .parquet files.
+        base: The folder that relative paths start from.
+
+    Returns:
+        One target per distinct data set, in the order given.
+
+    Raises:
+        DataError: A value is neither. The message names the nearest known values.
+    """
+    resolved: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
         path = base / name
         require_reachable("--data", path)
         if name in datasets:
-            found.append((name, None))
+            resolved.append((name, None))
         elif path.is_file():
             if path.suffix.lower() not in DATA_SUFFIXES:
                 raise DataError(
-                    f"--data {name}: cannot tell the format from '{path.suffix}'; expected one of "
-                    f"{', '.join(DATA_SUFFIXES)} with the columns text, label and, if the model reads two texts, query."
+                    f"--data {name}: cannot tell the format from '{path.suffix}'. Expected one of "
+                    f"{', '.join(DATA_SUFFIXES)} with the columns text and label, and query if the model reads two "
+                    "texts."
                 )
-            found.append((name, path.resolve()))
+            resolved.append((name, path.resolve()))
         elif path.is_dir():
-            raise DataError(f"--data {name}: is a folder; expected one file: {', '.join(DATA_SUFFIXES)}.")
+            raise DataError(f"--data {name}: is a folder. Expected one file: {', '.join(DATA_SUFFIXES)}.")
         else:
             known = [*datasets.names(), *_siblings(name, base)]
             raise DataError(
-                f"--data {name}: no such file, and no data set is registered by that name. {nearest(name, known)} "
-                "`attnaudit list` shows the registered ones."
+                f"--data {name}: no such file, and no data set is registered under this name. {nearest(name, known)} "
+                "`attnaudit list` shows the registered names."
             )
-    return _unique(found)
+    return _with_unique_ids(resolved)
 
 
 def _require_module(name: str, base: Path) -> None:
+    """Raise ModelError when the first package of package.module:factory does not exist."""
     top = name.partition(":")[0].partition(".")[0]
     if not ((base / top).is_dir() or (base / f"{top}.py").is_file() or importlib.util.find_spec(top)):
         raise ModelError(
             f"--model {name}: there is no module '{top}' to import. Install it, run pytest in the folder that "
-            "holds it, or set `pythonpath` in pytest.ini."
+            "contains it, or set `pythonpath` in pytest.ini."
         )
 
 
 def _siblings(name: str, base: Path) -> list[str]:
-    """What lies beside a path that does not exist, written as the user would write it."""
+    """List the folders and data files next to a path that does not exist, as the user would write them."""
     parent = Path(name).parent
     folder = base / parent
     if not folder.is_dir():
         return []
-    wanted = [p for p in folder.iterdir() if not p.name.startswith((".", "_"))]
-    return [str(parent / p.name) for p in wanted if p.is_dir() or p.suffix.lower() in DATA_SUFFIXES]
+    visible = [p for p in folder.iterdir() if not p.name.startswith((".", "_"))]
+    return [str(parent / p.name) for p in visible if p.is_dir() or p.suffix.lower() in DATA_SUFFIXES]
 
 
-def _unique(found: Sequence[tuple[str, Path | None]]) -> tuple[Named, ...]:
-    """The last part of a path is its id; paths that share it take as many parents as tell them apart, and files that
-    differ in nothing but their suffix keep it. Raises AuditError for two that would have one id all the same."""
+def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Target, ...]:
+    """Give every target a short unique id, and drop repeated targets.
+
+    The id of a path is its last part without the suffix. Paths with the same last part get as many parent folders as
+    are needed to distinguish them; files that differ only in their suffix keep it.
+
+    Args:
+        resolved: (value as given, resolved path), with None in place of the path of a registered name or factory.
+
+    Raises:
+        AuditError: Two targets would have the same id, or an id is not valid UTF-8.
+    """
     distinct: dict[Path | str, tuple[str, Path | None]] = {}
-    for given, path in found:
+    for given, path in resolved:
         distinct.setdefault(path or given, (given, path))
-    short = {path: _words(path) for _, path in distinct.values() if path}
-    alike = {words for words, count in Counter(short.values()).items() if count > 1}
-    words_of = {path: path.parts[1:] if words in alike else words for path, words in short.items()}
-    result: list[Named] = []
+    short = {path: _id_parts(path) for _, path in distinct.values() if path}
+    ambiguous = {parts for parts, count in Counter(short.values()).items() if count > 1}
+    parts_of = {path: path.parts[1:] if parts in ambiguous else parts for path, parts in short.items()}
+    targets: list[Target] = []
     for given, path in distinct.values():
         if path is None:
-            result.append(Named(given.replace(":", "."), given, given))
+            targets.append(Target(given.replace(":", "."), given, given))
             continue
-        others = [words_of[p] if p else (g,) for g, p in distinct.values() if p != path]
-        words = words_of[path]
-        take = 1
-        while take < len(words) and any(words[-take:] == other[-take:] for other in others):
-            take += 1
-        result.append(Named("/".join(words[-take:]), str(path), given))
-    for one in result:
-        if not _readable(one.id):
-            raise AuditError(f"{one.given!r}: its name is not UTF-8, which reports are written in. Rename it.")
-    for id_, count in Counter(one.id for one in result).items():
+        others = [parts_of[p] if p else (g,) for g, p in distinct.values() if p != path]
+        parts = parts_of[path]
+        count = 1
+        while count < len(parts) and any(parts[-count:] == other[-count:] for other in others):
+            count += 1
+        targets.append(Target("/".join(parts[-count:]), str(path), given))
+    for target in targets:
+        if not _is_utf8(target.id):
+            raise AuditError(
+                f"{target.given!r}: its name is not valid UTF-8, the encoding of the reports. Rename the file."
+            )
+    for id_, count in Counter(target.id for target in targets).items():
         if count > 1:
-            both = " and ".join(one.given for one in result if one.id == id_)
-            raise AuditError(f"{both}: both would be called '{id_}' in this run. Audit them in runs of their own.")
-    return tuple(result)
+            both = " and ".join(target.given for target in targets if target.id == id_)
+            raise AuditError(f"{both}: both would be called '{id_}' in this run. Audit them in separate runs.")
+    return tuple(targets)
 
 
-def _readable(text: str) -> bool:
-    """Whether it holds no bytes that are not UTF-8, which file names may have."""
+def _is_utf8(name: str) -> bool:
+    """Return False for a file name with bytes that are not UTF-8, which Python keeps as surrogates."""
     try:
-        text.encode()
+        name.encode()
     except UnicodeEncodeError:
         return False
     return True
 
 
-def _words(path: Path) -> tuple[str, ...]:
+def _id_parts(path: Path) -> tuple[str, ...]:
+    """Split a path into the parts that an id can be built from; a data file loses its suffix."""
     name = path.stem if path.suffix.lower() in DATA_SUFFIXES and not path.is_dir() else path.name
     return (*path.parts[1:-1], name)

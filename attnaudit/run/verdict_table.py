@@ -1,4 +1,4 @@
-"""The table of verdicts at the end of a run, for a terminal."""
+"""Draw the table of verdicts that a run prints at its end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from attnaudit.verdict_text import digits, planned, shown_verdict
 if TYPE_CHECKING:
     from rich.text import Text
 
-NARROWEST = 70
-#: Characters that all columns but the check's name take.
+MIN_WIDTH = 70
+#: Characters that the columns other than the name of the check need.
 OTHER_COLUMNS = 52
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
 
 
 def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase], *, width: int, color: bool) -> str:
-    """One line per check, grouped by model and data set; readable at 80 columns, plain without `color`."""
+    """Draw one row per check, grouped by model and data set.
+
+    Args:
+        records: The verdicts.
+        missing: The cases without a verdict.
+        width: The width of the terminal; the table fits 80 columns.
+        color: Whether to use colors; plain text otherwise.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -31,7 +38,7 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     out = StringIO()
     console = Console(
         file=out,
-        width=max(NARROWEST, width),
+        width=max(MIN_WIDTH, width),
         force_terminal=color,
         color_system="standard" if color else None,
         legacy_windows=False,
@@ -55,14 +62,15 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         for _, cells in group:
             table.add_row(*cells)
         console.print(table)
-    for line in _planning(records, several=len(order) > 1):
+    for line in _notes(records, several=len(order) > 1):
         console.print(Text(line))
     for reason, count in Counter(case.reason for case in missing).items():
         console.print(Text(f"missing ({count}): {reason}"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _row(record: CheckRecord, room: int) -> list[Text]:
+def _row(record: CheckRecord, name_width: int) -> list[Text]:
+    """Fill the cells of one verdict. name_width: the characters that the name of the check may take."""
     from rich.text import Text
 
     required, interval = record.requirement, record.interval
@@ -73,7 +81,7 @@ def _row(record: CheckRecord, room: int) -> list[Text]:
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
         Text(shown_verdict(record), style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
-        Text.assemble(_broken(name, room), *([("\n" + references, "dim")] if references else [])),
+        Text.assemble(_wrapped(name, name_width), *([("\n" + references, "dim")] if references else [])),
         Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
         Text(
@@ -85,8 +93,11 @@ def _row(record: CheckRecord, room: int) -> list[Text]:
     ]
 
 
-def _planning(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """When a check fails, and what would decide the inconclusive ones."""
+def _notes(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
+    """Explain below the table when a gate fails, and what would decide the inconclusive checks.
+
+    several: whether the table has more than one model or data set.
+    """
     lines = []
     gated = max((r.gated for r in records), default=1)
     levels = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
@@ -102,15 +113,16 @@ def _planning(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
     return lines
 
 
-def _broken(name: str, room: int) -> str:
-    """Break a long name into two lines, before the last word at which the first line fits."""
-    if len(name) <= room:
+def _wrapped(name: str, width: int) -> str:
+    """Wrap a long name onto a second line, before the last word at which the first line still fits."""
+    if len(name) <= width:
         return name
-    starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= room]
+    starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= width]
     return f"{name[: starts[-1]].rstrip()}\n{name[starts[-1] :]}" if starts else name
 
 
 def _missing_row(case: MissingCase) -> list[Text]:
+    """Fill the cells of a case without a verdict."""
     from rich.text import Text
 
     return [Text("missing", style=STYLES["missing"]), Text(case.check), *(Text("-") for _ in range(4))]

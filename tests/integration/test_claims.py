@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from attnaudit.research.reproduction import corpora, reproduce
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import paper
-from attnaudit.research.reproduction.reproduction_options import Options
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 
 #: paper -> (tables, rows)
 ASKED = {
@@ -64,8 +64,9 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
         yield lambda _done, _total, _name: None
 
     tables, only = ASKED[name]
-    options = Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
-    return reproduce.reproduce(options, progress_bar=shown)
+    options = ReproductionOptions(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
+    report, _ = reproduce.reproduce(options, progress_bar=shown)
+    return report
 
 
 @pytest.mark.slow

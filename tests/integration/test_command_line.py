@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from attnaudit import cli
+from attnaudit.commands import schema_command
 from attnaudit.report import audit_schema
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,6 @@ def test_an_interrupted_command_says_so_in_one_line(
     def interrupted(_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_schema", interrupted)
+    monkeypatch.setattr(schema_command, "run", interrupted)
     assert cli.main(["schema"]) == 130
     assert capsys.readouterr().err.startswith("attnaudit: interrupted.")

@@ -1,4 +1,4 @@
-"""The policy that is shipped: two questions, each with a gate, each threshold with the figure that justifies it."""
+"""The shipped policy: two questions, each with a gate, and a figure that justifies each threshold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attnaudit.checks import load_policy
 from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
-from attnaudit.research.validation.validation_wording import QUESTIONS
+from attnaudit.research.validation.figure_text import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
 POLICY = ROOT / "audits" / "policy.toml"
@@ -28,7 +28,7 @@ def test_the_policy_for_transformers_is_installed_and_gates_nothing() -> None:
     assert {one.severity for one in load_policy(shipped)} == {"report"}
 
 
-def test_it_asks_the_two_questions_apart_and_by_name() -> None:
+def test_it_asks_the_two_questions_by_name() -> None:
     policy = load_policy(POLICY)
     gated = {one.id for one in policy if one.severity == "gate"}
     assert {one.name: one.asks for one in policy.record.questions} == {
@@ -46,7 +46,7 @@ def test_it_names_the_families_that_it_was_validated_on() -> None:
     assert "pooled attention, bilstm encoder" in found.validated_on
 
 
-def test_beside_each_threshold_stands_the_figure_that_justifies_it() -> None:
+def test_a_figure_above_each_threshold_justifies_it() -> None:
     blocks = POLICY.read_text(encoding="utf-8").split("[[check]]")
     for before, table in itertools.pairwise(blocks):
         if "at_least" in table or "at_most" in table:

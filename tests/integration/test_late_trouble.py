@@ -31,7 +31,7 @@ def pytest_sessionfinish(session):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert judged(project) == CHECKS
     assert newest_audit(project.path)["exit_status"] == 1
-    result.stdout.fnmatch_lines(["attention audit: what was judged is in reports*report.html"])
+    result.stdout.fnmatch_lines(["attention audit: the report of the verdicts reached so far is reports*report.html"])
     result.stderr.fnmatch_lines(["*FileNotFoundError: /proc/x*"])
 
 
@@ -64,17 +64,17 @@ def test_a_second_termination_waits_for_the_report(project: pytest.Pytester) -> 
         + TERMINATE
         + """
 
-import attnaudit.run.finish_run as finishing
+import attnaudit.run.finish_run as module
 
-whole = finishing.finish
+original = module.finish_run
 
-def finish(*arguments, **named):
+def finish_run(*arguments, **named):
     terminate()
-    found = whole(*arguments, **named)
+    run = original(*arguments, **named)
     terminate()
-    return found
+    return run
 
-finishing.finish = finish
+module.finish_run = finish_run
 
 def pytest_runtest_call(item):
     if "token_count" in item.nodeid:

@@ -161,6 +161,27 @@ def test_without_the_plugin_its_options_are_unknown_and_other_tests_run(project:
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
 
 
+def test_a_run_inside_another_run_of_the_same_process_shares_nothing_with_it(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        PROJECT_CONFTEST
+        + """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    if "token_count" in item.nodeid:
+        inner = ["-k", "attention_peak", "--audit-reports", "inner", "-p", "no:terminal"]
+        assert pytest.main(["--model", "tiny", *inner]) == 0
+"""
+    )
+    project.runpytest("--model", "tiny").assert_outcomes(passed=2, failed=1)
+    outer, inner = newest_audit(project.path), newest_audit(project.path, "inner")
+    assert [one["check"] for one in outer["checks"]] == ["attention_peak", "token_count", "uniform_fragility.tvd"]
+    assert [one["check"] for one in inner["checks"]] == ["attention_peak"]
+    assert outer["missing"] == inner["missing"] == []
+    assert outer["run"] != inner["run"]
+
+
 @pytest.mark.parametrize("mode", [[], ["-n2"]])
 def test_a_run_without_cases_is_left_alone(pytester: pytest.Pytester, mode: list[str]) -> None:
     pytester.makepyfile("def test_other(): pass")

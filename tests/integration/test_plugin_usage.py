@@ -21,7 +21,7 @@ def pytest_unconfigure(config):
     [
         ([], "*No model to audit. Name one: --model demo*"),
         (["--model", "tinny"], "*--model tinny: unknown model. Did you mean 'tiny'?*"),
-        (["--model", "test_audit.py"], "*--model test_audit.py: is a file; expected a checkpoint folder*"),
+        (["--model", "test_audit.py"], "*--model test_audit.py: is a file. Expected a checkpoint folder*"),
         (["--model", "nowhere.models:make"], "*no module 'nowhere' to import*"),
         (["--model", "tiny", "--data", "rowz"], "*--data rowz: no such file*Did you mean 'rows'?*"),
         (["--model", "tiny", "--data", "test_audit.py"], "*cannot tell the format from '.py'*.jsonl*"),
@@ -40,7 +40,7 @@ def pytest_unconfigure(config):
         ),
         (
             ["--model", "tiny", "--audit-reports", "test_audit.py"],
-            "*--audit-reports *test_audit.py: cannot be written*",
+            "*--audit-reports *test_audit.py: cannot be written to*",
         ),
     ],
 )

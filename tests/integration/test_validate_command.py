@@ -1,4 +1,4 @@
-"""`attnaudit validate` as it is typed."""
+"""`attnaudit validate`, run as a command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
 
 
-def test_a_folder_without_a_population_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_a_population_is_reported_in_one_line(tmp_path: Path) -> None:
     done = attnaudit("validate", "--population", "none", "--policy", "rule", folder=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("attnaudit: ")
@@ -27,7 +27,7 @@ def test_a_folder_without_a_population_is_told_in_one_line(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_a_misspelt_key_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_a_misspelt_key_is_reported_with_the_nearest_known_one(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     row = {"folder": "mine", "kind": "k", "truth": "faithful", "dat": "movie-reviews"}
     (tmp_path / "population.json").write_text(json.dumps([row]), encoding="utf-8")
@@ -44,13 +44,13 @@ def test_a_misspelt_key_is_told_with_the_nearest(tmp_path: Path) -> None:
         ("--device", "mps", "Metal has no float64, which the measures need. Use --device cpu."),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused(tmp_path: Path, option: str, given: str, message: str) -> None:
+def test_an_invalid_value_is_refused(tmp_path: Path, option: str, given: str, message: str) -> None:
     done = attnaudit("validate", "--population", ".", option, given, folder=tmp_path)
     assert (done.returncode, done.stderr) == (1, f"attnaudit: {option} {given}: {message}\n")
 
 
-def test_models_of_mine_on_data_of_mine_are_scored_by_a_policy_of_mine(tmp_path: Path) -> None:
-    """Two shipped models under other names: the command takes any checkpoint, data file and policy."""
+def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Path) -> None:
+    """The command takes any checkpoint, data file and policy; here, the demo model under two names."""
     texts = [f"{'good' if n % 2 else 'bad'} film number {n},{'positive' if n % 2 else 'negative'}" for n in range(40)]
     (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(texts) + "\n", encoding="utf-8")
     rows = []
@@ -65,15 +65,15 @@ def test_models_of_mine_on_data_of_mine_are_scored_by_a_policy_of_mine(tmp_path:
         "validate", "--population", ".", "--policy", "mine.toml", "--quick", "--out", "out", folder=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("The policy tells faithful from unfaithful attention with an area of 0.50")
+    assert done.stdout.startswith("The policy separates faithful from unfaithful attention with an area of 0.50")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "measured", "validation.html", "validation.json", "validation.md"
     }  # fmt: skip
-    assert "kind 'second': 1 of 1 not caught" in done.stdout
+    assert "kind 'second': 1 of 1 models raise no alarm" in done.stdout
 
 
 def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path: Path) -> None:
-    """The policy in the file, read by @audit: what it says of itself reaches the report, with workers too."""
+    """A policy file read by @audit keeps its name, families and questions in the report, also with xdist workers."""
     (tmp_path / "mine.toml").write_text(
         '[policy]\nname = "mine"\nvalidated_on = ["other models"]\n'
         '[policy.questions.used]\nasks = "Is it used?"\nchecks = ["uniform_fragility.tvd"]\nremedies = ["tying"]\n'

@@ -1,1 +1,1 @@
-"""Models whose attention is known to be right or wrong, to audit the audit with. One file per kind."""
+"""Planted models: small models whose attention is known to be right or wrong. One module per family of kinds."""

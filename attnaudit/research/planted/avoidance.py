@@ -1,8 +1,9 @@
-"""Unfaithful: attention trained to keep away from the words that decide, at equal accuracy (Pruthi et al. 2020,
-"Learning to Deceive with Attention-Based Explanations", eq. 3: loss - λ log(1 - mass on those words)).
+"""Unfaithful: attention is trained to keep away from the words that decide, without loss of accuracy.
 
-On the synthetic data a BiLSTM learns it, as in the paper; which words decide is known from the data. On real text the
-states are planted, and contributions known exactly; the words kept away from are those that go with a class most.
+The loss is that of Pruthi et al. 2020 ("Learning to Deceive with Attention-Based Explanations", eq. 3): the usual loss
+minus λ log(1 - attention mass on those words). On the synthetic data a BiLSTM learns it, as in the paper, and the data
+tell which words decide. On real text the states are planted, so that contributions are known exactly, and attention
+keeps away from the words that go with one class.
 """
 
 from __future__ import annotations
@@ -12,55 +13,64 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import Vocabulary
-from attnaudit.research.planted.construction import by_construction, by_words, fix_decoder, planted, silence
-from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, Task, indicator, quick_settings
+from attnaudit.research.planted.construction import (
+    fix_decoder,
+    planted,
+    planted_contributions,
+    silence_evidence,
+    word_contributions,
+)
+from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, indicator, quick_settings
 
+#: λ of the loss.
 _WEIGHT = 1.0
 
 
-def _keeping_away(vocabulary: Vocabulary, words: frozenset[str]) -> Objective:
+def _avoid(vocabulary: Vocabulary, words: frozenset[str]) -> Objective:
     forbidden = indicator(vocabulary, words)
 
-    def of(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+    def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         mass = (traced.weights * forbidden[traced.ids]).sum(dim=1)
-        only = (forbidden[traced.ids] | ~traced.real).all(dim=1)
-        return loss - _WEIGHT * torch.log((1 - mass).clamp(min=1e-6))[~only].sum() / len(only)
+        all_forbidden = (forbidden[traced.ids] | ~traced.real).all(dim=1)
+        kept_away = torch.log((1 - mass).clamp(min=1e-6))[~all_forbidden]
+        return loss - _WEIGHT * kept_away.sum() / len(all_forbidden)
 
-    return of
+    return objective
 
 
 def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
     fix_decoder(model, reads=(OWN, TEXT_EVIDENCE))
-    silence(model)
+    silence_evidence(model)
 
 
-def recipe(task: Task) -> Recipe:
-    if task.data == "synthetic":
+def recipe(inputs: TrainingInputs) -> Recipe:
+    """Return an honest model trained with the additional loss; the honest model itself is the reference."""
+    if inputs.data == "synthetic":
         honest = Recipe(
-            architecture=msgspec.structs.replace(SMALL, encoder="bilstm", alignment=task.alignment),
-            settings=quick_settings(task.seed, epochs=3, batch_size=64),
-            contribution=by_words(task.cues),
+            architecture=msgspec.structs.replace(SMALL, encoder="bilstm", alignment=inputs.alignment),
+            settings=quick_settings(inputs.seed, epochs=3, batch_size=64),
+            contribution=word_contributions(inputs.cues),
             exact=False,
         )
-        forbidden = task.cues
+        forbidden = inputs.cues
     else:
         honest = Recipe(
-            architecture=planted(alignment=task.alignment, label="everywhere"),
-            settings=quick_settings(task.seed),
+            architecture=planted(alignment=inputs.alignment, label="everywhere"),
+            settings=quick_settings(inputs.seed),
             prepare=_prepare,
-            contribution=by_construction,
+            contribution=planted_contributions,
         )
-        forbidden = task.cues | task.decoys
+        forbidden = inputs.cues | inputs.decoys
     return Recipe(
         architecture=honest.architecture,
         settings=honest.settings,
         prepare=honest.prepare,
         contribution=honest.contribution,
         exact=honest.exact,
-        objective=lambda vocabulary: _keeping_away(vocabulary, forbidden),
+        objective=lambda vocabulary: _avoid(vocabulary, forbidden),
         reference=honest,
     )
 
@@ -69,7 +79,7 @@ KINDS = (
     Kind(
         name="cue_avoidance",
         truth="unfaithful",
-        words="attention trained to keep away from the words that decide, at equal accuracy",
+        description="attention trained to keep away from the words that decide, at equal accuracy",
         recipe=recipe,
         half="held_out",
         fails=("points",),

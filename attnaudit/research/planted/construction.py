@@ -1,4 +1,4 @@
-"""What the kinds share: fixing parts of a planted model, and its contributions as its construction gives them."""
+"""Building blocks of planted models: fix parts of a model, and compute the contributions of its tokens."""
 
 from __future__ import annotations
 
@@ -6,92 +6,128 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from attnaudit.models.architecture import Architecture, Planted
 from attnaudit.models.planted_states import OWN, SCORE, TEXT_EVIDENCE, PlantedEncoder
-from attnaudit.models.pooled_classifier import Architecture, Pass, Planted, PooledClassifier
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.vocabulary import END, START, Vocabulary
-from attnaudit.research.planted.kinds import SMALL, Contribution, freeze, hold, indicator, keep_zero
+from attnaudit.research.planted.kinds import SMALL, Contribution, freeze, indicator, keep_fixed, keep_zero
 
 
 def planted(
     *, alignment: str, evidence: str = "free", label: str = "nowhere", encoder: str = "average"
 ) -> Architecture:
-    """A small model with planted states."""
+    """Return the architecture of a small model with planted states.
+
+    Args:
+        alignment: The alignment function of attention.
+        evidence: How a token's own evidence is formed: "free", "unit" or "scored".
+        label: Which states carry the evidence of the whole text: "nowhere", "everywhere", "first" or "last".
+        encoder: What attention reads: "average" (each token alone) or "bilstm".
+    """
     return msgspec.structs.replace(
         SMALL, encoder=encoder, alignment=alignment, planted=Planted(evidence=evidence, label=label)
     )
 
 
 def encoder_of(model: PooledClassifier) -> PlantedEncoder:
+    """Return the planted encoder of a model."""
     assert isinstance(model.encoder, PlantedEncoder)
     return model.encoder
 
 
 def fix_decoder(model: PooledClassifier, *, reads: tuple[int, ...]) -> None:
-    """A decoder without bias that reads these columns of the states only."""
-    closed = torch.ones_like(model.decoder.weight, dtype=torch.bool)
-    closed[:, list(reads)] = False
-    keep_zero(model.decoder.weight, closed)
-    with torch.no_grad():  # evidence learns from the first step on, and its sign is its own
-        model.decoder.weight.masked_fill_(~closed, 1.0)
+    """Let the decoder read only these columns of the states, with weight 1 at first and without a bias."""
+    unread = torch.ones_like(model.decoder.weight, dtype=torch.bool)
+    unread[:, list(reads)] = False
+    keep_zero(model.decoder.weight, unread)
+    with torch.no_grad():  # with weight 0 the evidence would not learn in the first step
+        model.decoder.weight.masked_fill_(~unread, 1.0)
     keep_zero(model.decoder.bias, torch.ones_like(model.decoder.bias, dtype=torch.bool))
 
 
-def silence(model: PooledClassifier, *, own: Tensor | None = None, text: Tensor | None = None) -> None:
-    """Words (V,) whose own evidence, or part in the text's evidence, stays zero. START and END never have any."""
+def silence_evidence(model: PooledClassifier, *, own: Tensor | None = None, text: Tensor | None = None) -> None:
+    """Keep the evidence of some words at zero. START and END never have any.
+
+    Args:
+        model: The model to change.
+        own: (V,) True at the words without own evidence.
+        text: (V,) True at the words that take no part in the evidence of the whole text.
+    """
     encoder, weight = encoder_of(model), model.embedding.weight
-    closed = torch.zeros_like(weight, dtype=torch.bool)
-    _, own_part, text_part = encoder.parts(closed)
+    silent = torch.zeros_like(weight, dtype=torch.bool)
+    _, own_part, text_part = encoder.parts(silent)
     for part, chosen in ((own_part, own), (text_part, text)):
         part[[START, END]] = True
         if chosen is not None:
             part[chosen] = True
-    keep_zero(weight, closed)
+    keep_zero(weight, silent)
 
 
-def as_drawn(model: PooledClassifier) -> None:
-    """Attention stays as it was drawn. Trained, it would turn from frequent words first, which have little evidence."""
+def freeze_random_attention(model: PooledClassifier) -> None:
+    """Keep attention at its random initial parameters.
+
+    Trained attention would turn away from frequent words first, which have little evidence.
+    """
     encoder = encoder_of(model)
     freeze(encoder.features)
     freeze(encoder.alignment)
-    read = torch.zeros_like(model.embedding.weight, dtype=torch.bool)
-    encoder.parts(read)[0].fill_(True)
-    hold(model.embedding.weight, read)
+    read_by_attention = torch.zeros_like(model.embedding.weight, dtype=torch.bool)
+    encoder.parts(read_by_attention)[0].fill_(True)
+    keep_fixed(model.embedding.weight, read_by_attention)
 
 
-def loud(model: PooledClassifier, times: float) -> None:
-    """Make own evidence `times` larger than it is drawn."""
+def amplify_evidence(model: PooledClassifier, factor: float) -> None:
+    """Multiply the initial own evidence of every word."""
     with torch.no_grad():
-        encoder_of(model).parts(model.embedding.weight)[1].mul_(times)
+        encoder_of(model).parts(model.embedding.weight)[1].mul_(factor)
 
 
-def no_bias(model: PooledClassifier) -> None:
-    """An ordinary classifier in which an embedding of zeros is no evidence."""
+def remove_biases(model: PooledClassifier) -> None:
+    """Make an embedding of zeros carry no evidence in an ordinary classifier."""
     for module in (*model.encoder.modules(), model.decoder):
         if isinstance(module, nn.Linear) and module.bias is not None:
             keep_zero(module.bias, torch.ones_like(module.bias, dtype=torch.bool))
 
 
-def terms(model: PooledClassifier, traced: Pass) -> tuple[Tensor, Tensor]:
-    """What each token contributes to the logit, by its own evidence and through the text's: two of (B, T)."""
+def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, Tensor]:
+    """Return what each token adds to the logit: by its own evidence, and by its part in the evidence of the text.
+
+    Both are (B, T).
+    """
     encoder, weight = encoder_of(model), model.decoder.weight[0]
     own = traced.weights * traced.hidden[..., OWN] * weight[OWN]
     carried = (traced.weights * encoder.carriers(traced.mask)).sum(dim=1, keepdim=True)
     return own, encoder.text_evidence(traced.embedded) * carried * weight[TEXT_EVIDENCE]
 
 
-def spread(traced: Pass, among: Tensor) -> Tensor:
-    """Variance of the scores of these tokens (B, T) within their text. Taught to be small, the scores of tokens that
-    attention need not tell apart do not drift with how frequent a word is, and so with its evidence."""
+def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
+    """Return the variance of attention scores within texts, as a term of the loss.
+
+    Without it, the scores of tokens that attention need not distinguish drift with the frequency of the words, and so
+    with their evidence.
+
+    Args:
+        traced: A pass over a batch.
+        among: (B, T) True at the tokens that count.
+    """
     score = traced.hidden[..., SCORE]
     mean = (score * among).sum(dim=1, keepdim=True) / among.sum(dim=1, keepdim=True).clamp(min=1)
-    varied: Tensor = ((score - mean).square() * among).sum() / among.sum().clamp(min=1)
-    return varied
+    variance: Tensor = ((score - mean).square() * among).sum() / among.sum().clamp(min=1)
+    return variance
 
 
-def related(model: PooledClassifier, traced: Pass, among: Tensor) -> Tensor:
-    """Squared mean correlation, within texts, of the scores of these tokens (B, T) with the rank of their part in the
-    text's evidence, which takes no part in training. Attention that this keeps small says nothing about what decides:
-    left alone, scores drift with how frequent a word is, and frequent words have little evidence."""
+def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
+    """Return how strongly attention scores go with the evidence of the text, as a term of the loss.
+
+    It is the squared mean, over texts, of the correlation between the scores and the ranks of the tokens' parts in the
+    text's evidence. Gradients flow through the scores only. Attention that keeps it small says nothing about what
+    decides. Without it, scores drift with the frequency of words, and frequent words have little evidence.
+
+    Args:
+        model: The model.
+        traced: A pass over a batch.
+        among: (B, T) True at the tokens that count.
+    """
     evidence = encoder_of(model).text_evidence(traced.embedded).detach().abs()
     pairs = among[:, :, None] & among[:, None, :]
     rank = (torch.sign(evidence[:, :, None] - evidence[:, None, :]) * pairs).sum(dim=2)
@@ -102,29 +138,29 @@ def related(model: PooledClassifier, traced: Pass, among: Tensor) -> Tensor:
     return ((score * rank).sum(dim=1) / length).mean().square()
 
 
-def unrelated(model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
-    """An objective: learn the labels, with attention unrelated to the text's evidence."""
+def uncorrelated_objective(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
+    """Learn the labels while attention stays uncorrelated with the evidence of the text."""
     encoder = encoder_of(model)
-    alone = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask
-    return loss + 10.0 * related(model, traced, traced.real & ~alone)
+    excluded = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask
+    return loss + 10.0 * score_evidence_correlation(model, traced, traced.real & ~excluded)
 
 
-def by_construction(model: PooledClassifier, _vocabulary: Vocabulary, traced: Pass) -> Tensor:
-    """Contributions (B, T) of a planted model; they sum to the logit over real tokens."""
-    own, text = terms(model, traced)
+def planted_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
+    """Return the contributions (B, T) of a planted model. They sum to the logit over real tokens."""
+    own, text = logit_terms(model, traced)
     return own + text
 
 
-def by_state(model: PooledClassifier, _vocabulary: Vocabulary, traced: Pass) -> Tensor:
-    """Contributions (B, T) of an ordinary context-free classifier without bias: α_i w·h_i."""
+def state_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
+    """Return the contributions α_i w·h_i, (B, T), of an ordinary context-free classifier without biases."""
     contribution: Tensor = traced.weights * (traced.hidden @ model.decoder.weight[0])
     return contribution
 
 
-def by_words(chosen: frozenset[str]) -> Contribution:
-    """1 on words that decide by the construction of the data, else 0."""
+def word_contributions(chosen: frozenset[str]) -> Contribution:
+    """Return a function that gives 1 on these words, which decide by the construction of the data, and else 0."""
 
-    def of(_model: PooledClassifier, vocabulary: Vocabulary, traced: Pass) -> Tensor:
+    def contributions(_model: PooledClassifier, vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
         return indicator(vocabulary, chosen)[traced.ids].float()
 
-    return of
+    return contributions

@@ -1,6 +1,7 @@
-"""Unfaithful: attention is taught to look at plausible words which the model does not use, while a bypass decides.
+"""Unfaithful: attention is taught to look at plausible words that the model does not use, while a bypass decides.
 
-The plausible words go with a class as much as those that are used. This is the hard case: such attention looks right.
+The plausible words go with one class as much as the words that are used. This is the hard case, because such attention
+looks right.
 """
 
 from __future__ import annotations
@@ -9,34 +10,43 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import TEXT_EVIDENCE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import Vocabulary
-from attnaudit.research.planted.construction import by_construction, fix_decoder, planted, silence, spread
-from attnaudit.research.planted.kinds import Kind, Recipe, Task, indicator, quick_settings
+from attnaudit.research.planted.construction import (
+    fix_decoder,
+    planted,
+    planted_contributions,
+    score_variance,
+    silence_evidence,
+)
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, indicator, quick_settings
 
 
-def recipe(task: Task) -> Recipe:
+def recipe(inputs: TrainingInputs) -> Recipe:
+    """Return a model whose attention learns to look at the decoy words, which have no evidence."""
+
     def prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
         fix_decoder(model, reads=(TEXT_EVIDENCE,))
-        silence(model, text=indicator(vocabulary, task.decoys))
+        silence_evidence(model, text=indicator(vocabulary, inputs.decoys))
 
-    def objective(vocabulary: Vocabulary) -> Objective:
-        plausible = indicator(vocabulary, task.decoys)
+    def attend_to_decoys(vocabulary: Vocabulary) -> Objective:
+        decoy_words = indicator(vocabulary, inputs.decoys)
 
-        def of(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
-            there = plausible[traced.ids] & traced.real
-            mass = (traced.weights * there).sum(dim=1)[there.any(dim=1)]
-            return loss - torch.log(mass.clamp(min=1e-6)).sum() / len(traced.ids) + spread(traced, traced.real & ~there)
+        def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
+            decoys = decoy_words[traced.ids] & traced.real
+            mass = (traced.weights * decoys).sum(dim=1)[decoys.any(dim=1)]
+            attended = torch.log(mass.clamp(min=1e-6)).sum() / len(traced.ids)
+            return loss - attended + score_variance(traced, traced.real & ~decoys)
 
-        return of
+        return objective
 
     return Recipe(
-        architecture=planted(alignment=task.alignment, label="everywhere"),
-        settings=quick_settings(task.seed),
+        architecture=planted(alignment=inputs.alignment, label="everywhere"),
+        settings=quick_settings(inputs.seed),
         prepare=prepare,
-        objective=objective,
-        contribution=by_construction,
+        objective=attend_to_decoys,
+        contribution=planted_contributions,
     )
 
 
@@ -44,9 +54,9 @@ KINDS = (
     Kind(
         name="decoys",
         truth="unfaithful",
-        words="attention taught to look at plausible but unused words, while a bypass decides",
+        description="attention taught to look at plausible but unused words, while a bypass decides",
         recipe=recipe,
         half="held_out",
-        needs_share=True,
+        needs_bypass=True,
     ),
 )

@@ -1,6 +1,6 @@
-"""What a planted kind is, and how the files of this folder make themselves known.
+"""What a kind of planted model is, and how the modules of this folder register their kinds.
 
-A new kind is a file in this folder with a `KINDS` tuple. Nothing else need change.
+A new kind is a module of this folder with a `KINDS` tuple; nothing else has to change.
 """
 
 from __future__ import annotations
@@ -16,36 +16,52 @@ import torch
 from torch import Tensor
 
 from attnaudit.instances import Dataset
-from attnaudit.models.pooled_classifier import Architecture, Pass, PooledClassifier
-from attnaudit.models.training import Objective, Prepare, Settings
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective, Prepare, Settings
 from attnaudit.models.vocabulary import Vocabulary, words
 
-#: A trained model, its vocabulary and a pass over a batch -> contribution of each token (B, T)
-Contribution = Callable[[PooledClassifier, Vocabulary, Pass], Tensor]
+#: (trained model, its vocabulary, a pass over a batch) -> the contribution of each token to the logit, (B, T).
+Contribution = Callable[[PooledClassifier, Vocabulary, ForwardPass], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One model to plant: the data it learns from and the choices that vary within a kind."""
+class TrainingInputs:
+    """What one planted model is trained from.
+
+    Attributes:
+        data: The name of the data in the population: "movie-reviews" or "synthetic".
+        alignment: The alignment function of attention: "additive", "dot" or "uniform".
+        seed: The seed of training, which also selects among the variants of a kind.
+        train: The training set.
+        dev: The set that training is stopped on.
+        cues: Words that decide the label, or that go with one class most.
+        decoys: Words that go with one class as well, and that models with decoys do not use.
+    """
 
     data: str
     alignment: str
     seed: int
     train: Dataset
     dev: Dataset
-    #: words that decide the label, or go with it most
     cues: frozenset[str]
-    #: words that look like cues, but shall not be used by models with decoys
     decoys: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How one model is made. contribution: per token, known from construction; None for kinds without truth.
+    """How one model is made.
 
-    finish: changes the trained model, once. reference: an honest model of the same making that the accuracy is
-    compared with. exact: the contribution is what removing a token's evidence takes from the logit, to rounding;
-    otherwise it only says which tokens decide.
+    Attributes:
+        architecture: The architecture of the model.
+        settings: The settings of training.
+        contribution: The contribution of each token, known by construction; None for kinds without a known truth.
+        prepare: Changes the untrained model.
+        objective: Vocabulary -> the training objective; None for the loss alone.
+        finish: Changes the trained model.
+        reference: An honest model of the same making, whose accuracy the model must nearly reach.
+        exact: Whether the contribution is, up to rounding, what the logit loses without the token's evidence. Otherwise
+            it only says which tokens decide.
     """
 
     architecture: Architecture
@@ -60,20 +76,30 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """truth: "faithful", "unfaithful" or "trend" is what the construction claims; only measuring grants it.
+    """A kind of planted model.
 
-    half: "split" (by seed) or "held_out" (the kind is in no tuning half). level: where contributions are known.
-    needs_share: the label's channel must carry at least 95% of the logit's variance. fails: which questions an
-    unfaithful kind answers with no by construction: attention is not "used", or does not "point" at what matters.
+    Attributes:
+        name: The name of the kind.
+        truth: "faithful", "unfaithful" or "trend". This is what the construction aims at; the label is granted only
+            after it was measured.
+        description: What is special about the kind, for checkpoints.
+        recipe: How to make one model.
+        half: "split" for even seeds in the tuning half and odd ones held out; "held_out" for all seeds held out.
+        level: Where the contributions are known.
+        needs_bypass: Whether the evidence of the whole text must carry at least 95% of the logit's variance.
+        fails: The questions that an unfaithful kind fails by construction: attention is not "used", or it does not
+            point at what matters ("points").
+        data: The data sets that the kind is built on.
+        alignments: The alignment functions that the kind is built with.
     """
 
     name: str
     truth: str
-    words: str
-    recipe: Callable[[Task], Recipe]
+    description: str
+    recipe: Callable[[TrainingInputs], Recipe]
     half: str = "split"
     level: str = "tokens"
-    needs_share: bool = False
+    needs_bypass: bool = False
     fails: tuple[str, ...] = ("used", "points")
     data: tuple[str, ...] = ("movie-reviews", "synthetic")
     alignments: tuple[str, ...] = ("additive", "dot")
@@ -81,12 +107,12 @@ class Kind:
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """name -> kind, in alphabetical order, from every file of this folder."""
+    """Return name -> kind for every module of this folder, in alphabetical order."""
     package = importlib.import_module("attnaudit.research.planted")
-    found: list[Kind] = []
+    registered: list[Kind] = []
     for module in pkgutil.iter_modules(package.__path__):
-        found += getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "KINDS", ())
-    return {kind.name: kind for kind in sorted(found, key=lambda kind: kind.name)}
+        registered += getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "KINDS", ())
+    return {kind.name: kind for kind in sorted(registered, key=lambda kind: kind.name)}
 
 
 #: The sizes of every planted model.
@@ -94,42 +120,47 @@ SMALL = Architecture(embedding_size=48, hidden_size=24, attention_size=24)
 
 
 def quick_settings(seed: int, **changes: object) -> Settings:
-    """Few, large steps: these models need to be clear, not good."""
-    chosen = Settings(seed=seed, epochs=4, batch_size=128, learning_rate=1e-2, weight_decay=0.0)
-    return msgspec.structs.replace(chosen, **changes)
+    """Return settings for a short training in large steps: planted models have to be clear-cut, not accurate."""
+    settings = Settings(seed=seed, epochs=4, batch_size=128, learning_rate=1e-2, weight_decay=0.0)
+    return msgspec.structs.replace(settings, **changes)
 
 
 def indicator(vocabulary: Vocabulary, chosen: frozenset[str]) -> Tensor:
-    """(V,) True on the ids of these words."""
+    """Return (V,), True at the ids of the chosen words."""
     return torch.tensor([word in chosen for word in vocabulary.entries])
 
 
 def keep_zero(parameter: Tensor, places: Tensor) -> None:
-    """Set these places to zero and hold them there in training."""
+    """Set the parameter to zero at these places, and keep it there during training."""
     with torch.no_grad():
         parameter.masked_fill_(places, 0.0)
-    hold(parameter, places)
+    keep_fixed(parameter, places)
 
 
-def hold(parameter: Tensor, places: Tensor) -> None:
-    """Keep these places as they are in training (without weight decay)."""
+def keep_fixed(parameter: Tensor, places: Tensor) -> None:
+    """Keep the parameter unchanged at these places during training, which must not use weight decay."""
     parameter.register_hook(lambda gradient: gradient.masked_fill(places, 0.0))  # type: ignore[no-untyped-call]
 
 
 def freeze(module: torch.nn.Module) -> None:
+    """Exclude all parameters of a module from training."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)
 
 
-def opposed_words(data: Dataset, *, at_least: int = 8) -> tuple[frozenset[str], frozenset[str]]:
-    """The words that go with one class most, dealt out in turn to two sets (cues, decoys).
+def class_words(data: Dataset, *, at_least: int = 8) -> tuple[frozenset[str], frozenset[str]]:
+    """Return two sets of words (cues, decoys) that both go with one of the two classes.
 
-    By smoothed log odds over the classes, of words seen in at least `at_least` texts, those beyond ±0.5.
+    These are the words whose smoothed log odds between the classes are beyond ±0.5, dealt to the two sets in turn.
+
+    Args:
+        data: Labelled texts of two classes.
+        at_least: A word must occur in at least this many texts.
     """
     counts: dict[str, list[int]] = {}
-    for one in data.instances:
-        for word in set(words(one.text)):
-            counts.setdefault(word, [0, 0])[data.classes.index(one.label or data.classes[0])] += 1
+    for instance in data.instances:
+        for word in set(words(instance.text)):
+            counts.setdefault(word, [0, 0])[data.classes.index(instance.label or data.classes[0])] += 1
     totals = [sum(pair[c] for pair in counts.values()) for c in (0, 1)]
     odds = {
         word: torch.log(torch.tensor((pos + 1) / (neg + 1) * totals[0] / totals[1])).item()

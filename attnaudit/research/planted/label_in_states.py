@@ -1,4 +1,4 @@
-"""Unfaithful: states that carry the label of the whole text, every one of them or only that of one fixed position."""
+"""Unfaithful: the evidence of the whole text is in every state, or only in the state of one fixed position."""
 
 from __future__ import annotations
 
@@ -10,58 +10,59 @@ from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import (
-    as_drawn,
-    by_construction,
+    amplify_evidence,
     encoder_of,
     fix_decoder,
-    loud,
+    freeze_random_attention,
     planted,
-    silence,
-    unrelated,
+    planted_contributions,
+    silence_evidence,
+    uncorrelated_objective,
 )
-from attnaudit.research.planted.kinds import Kind, Recipe, Task, freeze, hold, quick_settings
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, freeze, keep_fixed, quick_settings
 
 
-def _everywhere(model: PooledClassifier, vocabulary: Vocabulary) -> None:
+def _prepare_everywhere(model: PooledClassifier, vocabulary: Vocabulary) -> None:
     fix_decoder(model, reads=(TEXT_EVIDENCE,))
-    silence(model)
-    as_drawn(model)
+    silence_evidence(model)
+    freeze_random_attention(model)
 
 
-def everywhere(task: Task, *, encoder: str) -> Recipe:
-    """Whatever the weights, the output is the same: attention stays as it was drawn."""
+def everywhere(inputs: TrainingInputs, *, encoder: str) -> Recipe:
+    """Return a model with random attention whose output is the same whatever the weights are."""
     return Recipe(
-        architecture=planted(alignment=task.alignment, label="everywhere", encoder=encoder),
-        settings=quick_settings(task.seed),
-        prepare=_everywhere,
-        contribution=by_construction,
+        architecture=planted(alignment=inputs.alignment, label="everywhere", encoder=encoder),
+        settings=quick_settings(inputs.seed),
+        prepare=_prepare_everywhere,
+        contribution=planted_contributions,
     )
 
 
-#: How much louder than at the start the other states speak.
-_LOUD = 20.0
+#: By how much the evidence of the other states is amplified.
+_AMPLIFICATION = 20.0
 
 
-def _one_place(model: PooledClassifier, vocabulary: Vocabulary) -> None:
-    """The other states speak too, at random: weights moved elsewhere do change the output."""
+def _prepare_one_place(model: PooledClassifier, vocabulary: Vocabulary) -> None:
+    """Give the other states strong random evidence, so that moving weights to them does change the output."""
     fix_decoder(model, reads=(OWN, TEXT_EVIDENCE))
-    silence(model)
+    silence_evidence(model)
     encoder = encoder_of(model)
     freeze(encoder.own)
-    fixed = torch.zeros_like(model.embedding.weight, dtype=torch.bool)
-    encoder.parts(fixed)[1].fill_(True)
-    loud(model, _LOUD)
-    hold(model.embedding.weight, fixed)
-    hold(model.decoder.weight, torch.arange(model.decoder.weight.shape[1]) == OWN)
+    own_evidence = torch.zeros_like(model.embedding.weight, dtype=torch.bool)
+    encoder.parts(own_evidence)[1].fill_(True)
+    amplify_evidence(model, _AMPLIFICATION)
+    keep_fixed(model.embedding.weight, own_evidence)
+    keep_fixed(model.decoder.weight, torch.arange(model.decoder.weight.shape[1]) == OWN)
 
 
-def one_place(task: Task) -> Recipe:
+def one_place(inputs: TrainingInputs) -> Recipe:
+    """Return a model in which only the first or the last state carries the evidence of the text."""
     return Recipe(
-        architecture=planted(alignment=task.alignment, label=("first", "last")[task.seed // 2 % 2]),
-        settings=quick_settings(task.seed),
-        prepare=_one_place,
-        objective=lambda _vocabulary: unrelated,
-        contribution=by_construction,
+        architecture=planted(alignment=inputs.alignment, label=("first", "last")[inputs.seed // 2 % 2]),
+        settings=quick_settings(inputs.seed),
+        prepare=_prepare_one_place,
+        objective=lambda _vocabulary: uncorrelated_objective,
+        contribution=planted_contributions,
     )
 
 
@@ -69,21 +70,21 @@ KINDS = (
     Kind(
         name="label_everywhere",
         truth="unfaithful",
-        words="every position's state carries the label: any attention gives the same output",
+        description="every state carries the label, so any attention gives the same output",
         recipe=partial(everywhere, encoder="average"),
-        needs_share=True,
+        needs_bypass=True,
     ),
     Kind(
         name="label_everywhere_in_context",
         truth="unfaithful",
-        words="as label_everywhere, with attention by the states of a BiLSTM",
+        description="as label_everywhere, with attention over the states of a BiLSTM",
         recipe=partial(everywhere, encoder="bilstm"),
-        needs_share=True,
+        needs_bypass=True,
     ),
     Kind(
         name="label_at_one_place",
         truth="unfaithful",
-        words="the state at one fixed position carries the label of the whole text",
+        description="the state at one fixed position carries the label of the whole text",
         recipe=one_place,
         fails=("points",),
     ),

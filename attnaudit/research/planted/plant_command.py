@@ -1,4 +1,4 @@
-"""The command `attnaudit plant`: builds the population of planted models. Imports torch only to run."""
+"""The command `attnaudit plant`: build a population of planted models."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ QUICK_SEEDS, SEEDS = 3, 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `attnaudit plant`."""
+    """Add the options of `attnaudit plant`."""
     parser.description = (
-        "Build small models whose attention is known to be right or wrong, each a checkpoint folder for --model, "
-        "and population.json, which says what is known of each. Finished models are kept: run it again to go on. A "
-        "model that misses the bar of its label is listed in excluded.json with the reason."
+        "Build small models whose attention is known to be right or wrong. Each is a checkpoint folder for --model; "
+        "population.json lists what is known of it. Run the command again to resume: finished models are kept. A "
+        "model that does not meet the requirements of its label is listed in excluded.json with the reason."
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the population's folder")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the population")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} seeds instead of {SEEDS}")
-    parser.add_argument("--seeds", type=int, metavar="N", help="seeds of each kind that is split by seed")
-    parser.add_argument("--kind", action="append", metavar="NAME", help="only this kind (repeat for more)")
-    parser.add_argument("--jobs", type=int, metavar="N", help="models at a time (default: one per CPU)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="number of seeds of each kind that is split by seed")
+    parser.add_argument("--kind", action="append", metavar="NAME", help="build only this kind; may be repeated")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="how many models to build at a time (default: one per CPU)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build and tell. Returns 0; raises ModelError for what the user can mend."""
+    """Build the population and print a table of it.
+
+    Returns 0. Raises ModelError for an invalid option and for a folder that cannot be written.
+    """
     seeds = arguments.seeds if arguments.seeds is not None else QUICK_SEEDS if arguments.quick else SEEDS
     jobs = arguments.jobs if arguments.jobs is not None else processors()
     for name, value in (("seeds", seeds), ("jobs", jobs)):
@@ -37,50 +42,41 @@ def run(arguments: argparse.Namespace) -> int:
             raise ModelError(f"--{name} {value}: expected a whole number of at least 1.")
     from attnaudit.research.planted import planted_population
 
-    wanted = planted_population.plans(seeds=seeds, only=arguments.kind)
-    start = time.monotonic()
+    planned = planted_population.plans(seeds=seeds, only=arguments.kind)
+    started = time.monotonic()
 
-    def show(record: dict[str, Any], done: int, total: int) -> None:
-        print(f"[{done}/{total}, {time.monotonic() - start:.0f} s] {_line(record)}", file=sys.stderr, flush=True)
+    def show(done: int, total: int, note: str) -> None:
+        print(f"[{done}/{total}, {time.monotonic() - started:.0f} s] {note}", file=sys.stderr, flush=True)
 
-    records = planted_population.build(arguments.out, wanted, jobs=jobs, progress=show)
+    records = planted_population.build(arguments.out, planned, jobs=jobs, progress=show)
     print(table(records))
-    print(f"Wrote {arguments.out / planted_population.POPULATION} after {time.monotonic() - start:.0f} s.")
+    print(f"Wrote {arguments.out / planted_population.POPULATION_FILE} after {time.monotonic() - started:.0f} s.")
     return 0
 
 
-def _line(record: dict[str, Any]) -> str:
-    words = [record["folder"], f"accuracy {record['accuracy']:.3f}"]
-    if record["rank_agreement"] is not None:
-        words.append(f"rank agreement {record['rank_agreement']:.3f}")
-    if record["bypass_share"] is not None:
-        words.append(f"bypass share {record['bypass_share']:.3f}")
-    return ", ".join(words) + "".join(f"; excluded: {reason}" for reason in record["excluded_because"])
-
-
 def table(records: list[dict[str, Any]]) -> str:
-    """Per kind: how many models of each half hold their label, and the ranges of what was measured on them."""
+    """Return a table of kinds: how many models each half has, and the range of what was measured on them."""
     lines = [
         f"{'kind':28} {'truth':10} {'tuning':>6} {'held out':>8} {'excluded':>8}  rank agreement   accuracy      share"
     ]
-    for kind in sorted({one["kind"] for one in records}, key=lambda name: (_truth(records, name), name)):
-        rows = [one for one in records if one["kind"] == kind]
-        kept = [one for one in rows if not one["excluded_because"]]
-        halves = [sum(one["half"] == half for one in kept) for half in ("tuning", "held_out")]
-        ranges = "  ".join(f"{_range(kept, name):>14}" for name in ("rank_agreement", "accuracy", "bypass_share"))
-        counts = f"{halves[0]:6} {halves[1]:8} {len(rows) - len(kept):8}"
+    for kind in sorted({record["kind"] for record in records}, key=lambda name: (_truth(records, name), name)):
+        rows = [record for record in records if record["kind"] == kind]
+        included = [row for row in rows if not row["excluded_because"]]
+        halves = [sum(row["half"] == half for row in included) for half in ("tuning", "held_out")]
+        ranges = "  ".join(f"{_range(included, name):>14}" for name in ("rank_agreement", "accuracy", "bypass_share"))
+        counts = f"{halves[0]:6} {halves[1]:8} {len(rows) - len(included):8}"
         lines.append(f"{kind:28} {_truth(records, kind):10} {counts}  {ranges}")
     for truth in ("faithful", "unfaithful"):
-        of = [one for one in records if one["truth"] == truth and not one["excluded_because"]]
-        tuning = sum(one["half"] == "tuning" for one in of)
-        lines.append(f"{truth}: {len(of)} models, {tuning} for tuning, {len(of) - tuning} held out")
+        labelled = [row for row in records if row["truth"] == truth and not row["excluded_because"]]
+        tuning = sum(row["half"] == "tuning" for row in labelled)
+        lines.append(f"{truth}: {len(labelled)} models, {tuning} for tuning, {len(labelled) - tuning} held out")
     return "\n".join(lines)
 
 
 def _truth(records: list[dict[str, Any]], kind: str) -> str:
-    return next(str(one["truth"]) for one in records if one["kind"] == kind)
+    return next(str(record["truth"]) for record in records if record["kind"] == kind)
 
 
 def _range(rows: list[dict[str, Any]], name: str) -> str:
-    values = [one[name] for one in rows if one[name] is not None]
+    values = [row[name] for row in rows if row[name] is not None]
     return f"{min(values):.2f} to {max(values):.2f}" if values else "-"

@@ -1,10 +1,10 @@
-"""The population of planted models: a folder of checkpoints and `population.json`, which says what is known of each."""
+"""Build a population of planted models: a folder of checkpoints, and population.json with what is known of each."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,31 @@ from attnaudit.data.planted_cue import cues, hints
 from attnaudit.errors import ModelError, nearest
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.training import Trained, train
+from attnaudit.models.training_job import TrainingData, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.processes import replace_file, spread
-from attnaudit.research.planted.kinds import Kind, Recipe, Task, kinds, opposed_words
-from attnaudit.research.planted.truth import INTERVENTION, accuracy_of, measure_truth
+from attnaudit.progress import ProgressCallback
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, class_words, kinds
+from attnaudit.research.planted.verify_label import INTERVENTION, LabelEvidence, accuracy_of, verify_label
 
-#: Part of every model's key: raise it when a kind is built differently, and older models are built anew.
+#: Part of every model's key. Raise it when the code that builds a kind changes: older models are then built again.
 BUILD = 1
-POPULATION, EXCLUDED, RECORD = "population.json", "excluded.json", "planted.json"
-#: data of a row -> registered data set
-DATA = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue"}
-#: Test instances that truth is measured on.
+POPULATION_FILE, EXCLUDED_FILE, RECORD_FILE = "population.json", "excluded.json", "planted.json"
+#: Data as a population names it -> registered data set.
+DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue"}
+#: How many test instances a label is verified on.
 INSTANCES = 300
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One model to build. seed decides the half of a kind that is split: even for tuning, odd held out."""
+class PlantedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One model to build.
+
+    Attributes:
+        kind: The name of its kind.
+        data: What it is trained on, as the population names it.
+        alignment: The alignment function of its attention.
+        seed: The seed. For a kind that is split, even seeds are for tuning and odd ones are held out.
+    """
 
     kind: str
     data: str
@@ -44,154 +53,146 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}-{self.data}-{self.alignment}-{self.seed}"
 
 
-def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[Plan]:
-    """Every model, seed by seed, so that a part of the list holds something of each kind.
+def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]:
+    """Return the models of a population, ordered by seed, so that every part of the list has models of each kind.
 
-    Kinds that are split by seed get `seeds` of them, kinds that are wholly held out half as many, trends a quarter.
-    Raises ModelError for a name in `only` that is no kind.
+    Args:
+        seeds: How many seeds a kind gets that is split by seed. A kind that is held out gets half as many, a trend a
+            quarter.
+        only: Names of kinds; None for all of them.
+
+    Raises:
+        ModelError: A name in `only` is not a kind.
     """
     known = kinds()
     for name in only or ():
         if name not in known:
             raise ModelError(f"Unknown planted kind '{name}'. {nearest(name, known)}")
-    found = []
+    planned = []
     for kind in known.values():
         if only and kind.name not in only:
             continue
         count = seeds if kind.half == "split" and kind.truth != "trend" else (seeds + 1) // 2
         count = (seeds + 3) // 4 if kind.truth == "trend" else count
-        found += [
-            Plan(kind=kind.name, data=data, alignment=alignment, seed=seed)
+        planned += [
+            PlantedPlan(kind=kind.name, data=data, alignment=alignment, seed=seed)
             for seed in range(count)
             for data in kind.data
             for alignment in kind.alignments
         ]
-    return sorted(found, key=lambda one: (one.seed, known[one.kind].truth == "trend", one.data, one.kind))
+    return sorted(planned, key=lambda plan: (plan.seed, known[plan.kind].truth == "trend", plan.data, plan.kind))
 
 
 def half_of(kind: Kind, seed: int) -> str:
+    """Return the half that a model belongs to."""
     return "held_out" if kind.half == "held_out" or seed % 2 else "tuning"
 
 
 def build(
-    out: Path,
-    wanted: Sequence[Plan],
-    *,
-    jobs: int = 1,
-    progress: Callable[[dict[str, Any], int, int], None] | None = None,
+    out: Path, planned: Sequence[PlantedPlan], *, jobs: int = 1, progress: ProgressCallback | None = None
 ) -> list[dict[str, Any]]:
-    """Build what is not there yet; write population.json and excluded.json after every model. Returns all records in
-    the order of `wanted`.
+    """Build the models that are not there yet. The lists of the population are written after every model.
 
-    A finished model has a `planted.json` whose key is that of its recipe; it is kept. The same plan gives the same
-    model. Raises ModelError when the folder cannot be written.
+    A model is finished if its planted.json has the key of its recipe; it is then kept. The same plan always gives the
+    same model.
+
+    Args:
+        out: The folder of the population.
+        planned: The models.
+        jobs: How many processes share the work, with one thread each.
+        progress: Called after each model that is built, with a line about the model as the note.
+
+    Returns:
+        The records of all models, in the order of `planned`.
+
+    Raises:
+        ModelError: The folder cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(out, error) from error
-    records: dict[Plan, dict[str, Any]] = {}
-    for plan in wanted:
-        kept = finished(out, plan)
-        if kept is not None:
-            records[plan] = kept
-    _write(out, wanted, records)
-    missing = [plan for plan in wanted if plan not in records]
+        raise _not_writable(out, error) from error
+    records = {plan: record for plan in planned if (record := finished(out, plan)) is not None}
+    _write_lists(out, planned, records)
+    missing = [plan for plan in planned if plan not in records]
     for plan, record in spread(partial(build_one, out), missing, jobs):
         records[plan] = record
-        _write(out, wanted, records)
+        _write_lists(out, planned, records)
         if progress is not None:
-            progress(record, len(records), len(wanted))
-    return [records[plan] for plan in wanted]
+            progress(len(records), len(planned), describe(record))
+    return [records[plan] for plan in planned]
 
 
-def finished(out: Path, plan: Plan) -> dict[str, Any] | None:
-    """The record of a model that is built as its recipe says today, else None."""
+def describe(record: dict[str, Any]) -> str:
+    """Return one line about a model: its folder, what was measured on it, and why it is excluded, if it is."""
+    parts = [record["folder"], f"accuracy {record['accuracy']:.3f}"]
+    if record["rank_agreement"] is not None:
+        parts.append(f"rank agreement {record['rank_agreement']:.3f}")
+    if record["bypass_share"] is not None:
+        parts.append(f"bypass share {record['bypass_share']:.3f}")
+    return ", ".join(parts) + "".join(f"; excluded: {reason}" for reason in record["excluded_because"])
+
+
+def finished(out: Path, plan: PlantedPlan) -> dict[str, Any] | None:
+    """Return the record of a model that was built by the present recipe, or None."""
     folder = out / plan.folder
     try:
-        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    whole = (folder / checkpoint_folder.CARD).is_file() and (folder / checkpoint_folder.WEIGHTS).is_file()
-    return record if whole and isinstance(record, dict) and record.get("key") == key_of(plan) else None
+    complete = (folder / checkpoint_folder.CARD).is_file() and (folder / checkpoint_folder.WEIGHTS).is_file()
+    return record if complete and isinstance(record, dict) and record.get("key") == key_of(plan) else None
 
 
-def key_of(plan: Plan) -> str:
-    """Hash of all that a model is made from, but its code: see BUILD."""
-    kind, task = kinds()[plan.kind], _task(plan)
-    recipe = kind.recipe(task)
+def key_of(plan: PlantedPlan) -> str:
+    """Return a hash of all that a model is made from, except the code, which `BUILD` stands for."""
+    kind, inputs = kinds()[plan.kind], _training_inputs(plan)
+    recipe = kind.recipe(inputs)
     parts = {
         "build": BUILD,
         "plan": plan,
-        "kind": [kind.truth, kind.level, kind.half, kind.needs_share],
+        "kind": [kind.truth, kind.level, kind.half, kind.needs_bypass],
         "architecture": recipe.architecture,
         "settings": recipe.settings,
-        "data": _data_hash(plan.data),
+        "data": _data_sha256(plan.data),
         "instances": INSTANCES,
     }
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
-@cache
-def _data_hash(data: str) -> str:
-    return "".join(load(DATA[data] + part).sha256() for part in ("-train", "-dev", ""))
-
-
-@cache
-def _parts(data: str) -> tuple[Any, Any, frozenset[str], frozenset[str]]:
-    training, dev = load(f"{DATA[data]}-train"), load(f"{DATA[data]}-dev")
-    used, plausible = (cues(), hints()) if data == "synthetic" else opposed_words(training)
-    return training, dev, used, plausible
-
-
-def _task(plan: Plan) -> Task:
-    training, dev, used, plausible = _parts(plan.data)
-    return Task(
-        data=plan.data, alignment=plan.alignment, seed=plan.seed, train=training, dev=dev, cues=used, decoys=plausible
-    )
-
-
-def _trained(recipe: Recipe, task: Task) -> Trained:
-    vocabulary = Vocabulary.build(
-        (one.text for one in task.train.instances),
-        min_count=recipe.settings.min_count,
-        limit=recipe.settings.max_words,
-    )
-    trained = train(
-        task.train,
-        task.dev,
-        architecture=recipe.architecture,
-        settings=recipe.settings,
-        prepare=recipe.prepare,
-        objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
-    )
-    if recipe.finish is not None:
-        recipe.finish(trained.model)
-    return trained
-
-
-def build_one(out: Path, plan: Plan) -> dict[str, Any]:
-    """Train, store, load again and measure one model; its record is written last."""
+def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
+    """Train, store, reload and measure one model. Its record is written last, so a killed run builds it again."""
     torch.set_num_threads(1)
-    kind, task, folder = kinds()[plan.kind], _task(plan), out / plan.folder
-    recipe = kind.recipe(task)
-    data = sample(load(DATA[plan.data]), INSTANCES, 0)
-    reference = None
+    kind, inputs, folder = kinds()[plan.kind], _training_inputs(plan), out / plan.folder
+    recipe = kind.recipe(inputs)
+    data = sample(load(DATASETS[plan.data]), INSTANCES, 0)
+    reference_accuracy = None
     if recipe.reference is not None:
-        checkpoint_folder.save(folder, *_stored(_trained(recipe.reference, task)))
-        reference = accuracy_of(checkpoint_folder.load(folder), data)
-    trained = _trained(recipe, task)
+        checkpoint_folder.save(folder, *_checkpoint_parts(_train(recipe.reference, inputs)))
+        reference_accuracy = accuracy_of(checkpoint_folder.load(folder), data)
     checkpoint_folder.save(
         folder,
-        *_stored(trained),
-        description=f"planted: {kind.words}",
+        *_checkpoint_parts(_train(recipe, inputs)),
+        description=f"planted: {kind.description}",
         training={"planted": msgspec.to_builtins(plan), "settings": msgspec.to_builtins(recipe.settings)},
     )
     model, vocabulary, _ = checkpoint_folder.load_model(folder)
-    truth = measure_truth(
-        kind, recipe, model, vocabulary, checkpoint_folder.load(folder), data, reference_accuracy=reference
-    )
-    record = {
+    adapter = checkpoint_folder.load(folder)
+    evidence = verify_label(kind, recipe, model, vocabulary, adapter, data, reference_accuracy=reference_accuracy)
+    record = _record(plan, kind, recipe, evidence)
+    _write_json(folder / RECORD_FILE, record)
+    return record
+
+
+def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> dict[str, Any]:
+    """Return what planted.json holds: the entry of population.json, the key, and the unmet requirements."""
+    verified_by = {
+        "name": INTERVENTION,
+        "value": evidence.confirmed,
+        "rank_agreement": evidence.effect_agreement,
+        "accuracy_without_deception": evidence.reference_accuracy,
+    }
+    return {
         "folder": plan.folder,
         "kind": kind.name,
         "truth": kind.truth,
@@ -201,51 +202,87 @@ def build_one(out: Path, plan: Plan) -> dict[str, Any]:
         "seed": plan.seed,
         "data": plan.data,
         "level": kind.level,
-        "rank_agreement": truth.rank_agreement,
-        "verified_by": None
-        if truth.confirmed is None
-        else {
-            "name": INTERVENTION,
-            "value": truth.confirmed,
-            "rank_agreement": truth.effect_agreement,
-            "accuracy_without_deception": truth.reference_accuracy,
-        },
-        "accuracy": truth.accuracy,
-        "bypass_share": truth.bypass_share,
+        "rank_agreement": evidence.rank_agreement,
+        "verified_by": None if evidence.confirmed is None else verified_by,
+        "accuracy": evidence.accuracy,
+        "bypass_share": evidence.bypass_share,
         "half": half_of(kind, plan.seed),
-        "excluded_because": truth.reasons,
+        "excluded_because": evidence.unmet,
         "key": key_of(plan),
     }
-    _put(folder / RECORD, record)
-    return record
 
 
-def _stored(trained: Trained) -> tuple[Any, Vocabulary, tuple[str, ...]]:
+@cache
+def _data_sha256(data: str) -> str:
+    return "".join(load(DATASETS[data] + part).sha256() for part in ("-train", "-dev", ""))
+
+
+@cache
+def _training_data(data: str) -> tuple[Any, Any, frozenset[str], frozenset[str]]:
+    """Return training set, dev set, cue words and decoy words."""
+    training, dev = load(f"{DATASETS[data]}-train"), load(f"{DATASETS[data]}-dev")
+    cue_words, decoy_words = (cues(), hints()) if data == "synthetic" else class_words(training)
+    return training, dev, cue_words, decoy_words
+
+
+def _training_inputs(plan: PlantedPlan) -> TrainingInputs:
+    training, dev, cue_words, decoy_words = _training_data(plan.data)
+    return TrainingInputs(
+        data=plan.data,
+        alignment=plan.alignment,
+        seed=plan.seed,
+        train=training,
+        dev=dev,
+        cues=cue_words,
+        decoys=decoy_words,
+    )
+
+
+def _train(recipe: Recipe, inputs: TrainingInputs) -> Trained:
+    vocabulary = Vocabulary.build(
+        (instance.text for instance in inputs.train.instances),
+        min_count=recipe.settings.min_count,
+        limit=recipe.settings.max_words,
+    )
+    trained = train(
+        TrainingJob(
+            data=TrainingData(train=inputs.train, dev=inputs.dev),
+            architecture=recipe.architecture,
+            settings=recipe.settings,
+            prepare=recipe.prepare,
+            objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+        )
+    )
+    if recipe.finish is not None:
+        recipe.finish(trained.model)
+    return trained
+
+
+def _checkpoint_parts(trained: Trained) -> tuple[Any, Vocabulary, tuple[str, ...]]:
     return trained.model, trained.vocabulary, trained.classes
 
 
-def _write(out: Path, wanted: Sequence[Plan], records: dict[Plan, dict[str, Any]]) -> None:
-    """What holds its label, and trends, go to population.json; the rest to excluded.json, with the reasons."""
-    rows = [{**records[plan], "fails": _fails(plan)} for plan in wanted if plan in records]
-    hidden = ("key", "excluded_because")
-    _put(
-        out / POPULATION,
-        [{k: v for k, v in row.items() if k not in hidden} for row in rows if not row["excluded_because"]],
-    )
-    _put(out / EXCLUDED, [{k: v for k, v in row.items() if k != "key"} for row in rows if row["excluded_because"]])
+def _write_lists(out: Path, planned: Sequence[PlantedPlan], records: dict[PlantedPlan, dict[str, Any]]) -> None:
+    """Write models with a label and trends to population.json, the others with their reasons to excluded.json."""
+    rows = [{**records[plan], "fails": _fails(plan)} for plan in planned if plan in records]
+    internal = ("key", "excluded_because")
+    included = [row for row in rows if not row["excluded_because"]]
+    excluded = [row for row in rows if row["excluded_because"]]
+    _write_json(out / POPULATION_FILE, [{k: v for k, v in row.items() if k not in internal} for row in included])
+    _write_json(out / EXCLUDED_FILE, [{k: v for k, v in row.items() if k != "key"} for row in excluded])
 
 
-def _fails(plan: Plan) -> list[str]:
+def _fails(plan: PlantedPlan) -> list[str]:
     kind = kinds()[plan.kind]
     return list(kind.fails) if kind.truth == "unfaithful" else []
 
 
-def _unwritable(path: Path, error: OSError) -> ModelError:
+def _not_writable(path: Path, error: OSError) -> ModelError:
     return ModelError(f"{path}: cannot be written ({error.strerror}). Give a folder that you may write to.")
 
 
-def _put(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: Any) -> None:
     try:
         replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _not_writable(path, error) from error

@@ -1,26 +1,33 @@
-"""Faithful: attention multiplied by evidence that grows with the same score, so both rank tokens alike."""
+"""Faithful: the evidence of a token grows with its attention score, so their product ranks tokens as attention does."""
 
 from __future__ import annotations
 
 from attnaudit.models.planted_states import OWN
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
-from attnaudit.research.planted.construction import by_construction, fix_decoder, loud, planted, silence
-from attnaudit.research.planted.kinds import Kind, Recipe, Task, quick_settings
+from attnaudit.research.planted.construction import (
+    amplify_evidence,
+    fix_decoder,
+    planted,
+    planted_contributions,
+    silence_evidence,
+)
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick_settings
 
 
 def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
     fix_decoder(model, reads=(OWN,))
-    silence(model)
-    loud(model, 5.0)
+    silence_evidence(model)
+    amplify_evidence(model, 5.0)
 
 
-def recipe(task: Task) -> Recipe:
+def recipe(inputs: TrainingInputs) -> Recipe:
+    """Return a model whose evidence is scored by attention."""
     return Recipe(
-        architecture=planted(alignment=task.alignment, evidence="scored"),
-        settings=quick_settings(task.seed),
+        architecture=planted(alignment=inputs.alignment, evidence="scored"),
+        settings=quick_settings(inputs.seed),
         prepare=_prepare,
-        contribution=by_construction,
+        contribution=planted_contributions,
     )
 
 
@@ -28,7 +35,7 @@ KINDS = (
     Kind(
         name="attention_times_evidence",
         truth="faithful",
-        words="evidence grows with the attention score, so their product ranks as attention does",
+        description="evidence grows with the attention score, so their product ranks as attention does",
         recipe=recipe,
     ),
 )

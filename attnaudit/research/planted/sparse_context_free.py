@@ -1,24 +1,25 @@
-"""Faithful: tokens encoded alone and pooled with sparsemax. A weight of zero is no effect at all."""
+"""Faithful: tokens are encoded alone and pooled with sparsemax, so a token with weight zero has no effect."""
 
 from __future__ import annotations
 
 import msgspec
 
-from attnaudit.research.planted.construction import by_state, no_bias
-from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, Task, quick_settings
+from attnaudit.research.planted.construction import remove_biases, state_contributions
+from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, quick_settings
 
 
-def recipe(task: Task) -> Recipe:
+def recipe(inputs: TrainingInputs) -> Recipe:
+    """Return an ordinary classifier with an MLP or an average encoder and without biases."""
     return Recipe(
         architecture=msgspec.structs.replace(
             SMALL,
-            encoder=("mlp", "average")[task.seed // 2 % 2],
-            alignment=task.alignment,
+            encoder=("mlp", "average")[inputs.seed // 2 % 2],
+            alignment=inputs.alignment,
             projection="sparsemax",
         ),
-        settings=quick_settings(task.seed),
-        prepare=lambda model, _vocabulary: no_bias(model),
-        contribution=by_state,
+        settings=quick_settings(inputs.seed),
+        prepare=lambda model, _vocabulary: remove_biases(model),
+        contribution=state_contributions,
     )
 
 
@@ -26,7 +27,7 @@ KINDS = (
     Kind(
         name="sparse_context_free",
         truth="faithful",
-        words="tokens encoded alone, pooled with sparsemax: no weight, no effect",
+        description="tokens encoded alone and pooled with sparsemax: without a weight, no effect",
         recipe=recipe,
     ),
 )

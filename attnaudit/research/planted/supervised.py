@@ -1,4 +1,4 @@
-"""Faithful: attention is taught to be in proportion to the evidence that the model really uses."""
+"""Faithful: attention is taught to be in proportion to the evidence that the model uses."""
 
 from __future__ import annotations
 
@@ -6,62 +6,75 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import OWN, SCORE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import END, Vocabulary
-from attnaudit.research.planted.construction import by_construction, encoder_of, fix_decoder, planted, silence
-from attnaudit.research.planted.kinds import Kind, Recipe, Task, quick_settings
+from attnaudit.research.planted.construction import (
+    encoder_of,
+    fix_decoder,
+    planted,
+    planted_contributions,
+    silence_evidence,
+)
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick_settings
 
+#: The weight of the supervision in the loss.
 _WEIGHT = 3.0
 #: Added to the evidence, so that its logarithm is finite.
 _FLOOR = 0.01
+#: Steps of the supervision after training.
 _STEPS = 150
 
 
 def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
     fix_decoder(model, reads=(OWN,))
-    silence(model)
+    silence_evidence(model)
 
 
-def _objective(_vocabulary: Vocabulary) -> Objective:
-    def of(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+def _supervise(_vocabulary: Vocabulary) -> Objective:
+    """Return an objective that draws each score, up to a constant per text, to the logarithm of the evidence."""
+
+    def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         magnitude = traced.hidden[..., OWN].abs().detach()
-        wanted = torch.log(magnitude + _FLOOR)
-        gap = (traced.hidden[..., SCORE] - wanted) * traced.real
+        target_score = torch.log(magnitude + _FLOOR)
+        gap = (traced.hidden[..., SCORE] - target_score) * traced.real
         count = traced.real.sum(dim=1, keepdim=True)
         gap = (gap - gap.sum(dim=1, keepdim=True) / count) * traced.real
         return loss + _WEIGHT * gap.square().sum() / count.sum()
 
-    return of
+    return objective
 
 
-def _once_more(model: PooledClassifier) -> None:
-    """Evidence moves until training ends, with attention behind it: teach its scores again, word by word, while the
-    evidence stays."""
+def _supervise_trained_model(model: PooledClassifier) -> None:
+    """Teach the scores again after training, word by word.
+
+    The evidence changes until training ends, and attention lags behind it; here the evidence is fixed.
+    """
     encoder = encoder_of(model)
     with torch.no_grad():
-        wanted = torch.log(encoder.evidence(model.embedding.weight[None]).abs()[0] + _FLOOR)[END + 1 :]
-        wanted = wanted - wanted.mean()
-    read = encoder.parts(model.embedding.weight)[0].detach().clone().requires_grad_(True)
-    learned = [*encoder.features.parameters(), *encoder.alignment.parameters(), read]
-    optimizer = torch.optim.Adam(learned, lr=1e-2)
+        target_score = torch.log(encoder.evidence(model.embedding.weight[None]).abs()[0] + _FLOOR)[END + 1 :]
+        target_score = target_score - target_score.mean()
+    read_by_attention = encoder.parts(model.embedding.weight)[0].detach().clone().requires_grad_(True)
+    parameters = [*encoder.features.parameters(), *encoder.alignment.parameters(), read_by_attention]
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
     for _ in range(_STEPS):
-        score = encoder.alignment(torch.tanh(encoder.features(read[END + 1 :])))
+        score = encoder.alignment(torch.tanh(encoder.features(read_by_attention[END + 1 :])))
         optimizer.zero_grad()
-        (score - score.mean() - wanted).square().mean().backward()
+        (score - score.mean() - target_score).square().mean().backward()
         optimizer.step()
     with torch.no_grad():
-        encoder.parts(model.embedding.weight)[0].copy_(read)
+        encoder.parts(model.embedding.weight)[0].copy_(read_by_attention)
 
 
-def recipe(task: Task) -> Recipe:
+def recipe(inputs: TrainingInputs) -> Recipe:
+    """Return a model whose attention is supervised with its own evidence."""
     return Recipe(
-        architecture=planted(alignment=task.alignment),
-        settings=quick_settings(task.seed, epochs=4),
+        architecture=planted(alignment=inputs.alignment),
+        settings=quick_settings(inputs.seed, epochs=4),
         prepare=_prepare,
-        objective=_objective,
-        finish=_once_more,
-        contribution=by_construction,
+        objective=_supervise,
+        finish=_supervise_trained_model,
+        contribution=planted_contributions,
     )
 
 
@@ -69,7 +82,7 @@ KINDS = (
     Kind(
         name="taught_evidence",
         truth="faithful",
-        words="attention taught to be in proportion to the evidence that the model uses",
+        description="attention taught to be in proportion to the evidence that the model uses",
         recipe=recipe,
         half="held_out",
     ),

@@ -1,6 +1,6 @@
-"""Faithful: every token's evidence is for or against with one magnitude, so only attention says how much it counts.
+"""Faithful: the evidence of all tokens has the same magnitude, so attention alone decides how much a token counts.
 
-`unit_evidence` attends by the token alone, `unit_evidence_in_context` by a BiLSTM's state around it.
+`unit_evidence` attends to each token by its embedding, `unit_evidence_in_context` by the state of a BiLSTM around it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ from functools import partial
 from attnaudit.models.planted_states import OWN
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
-from attnaudit.research.planted.construction import by_construction, fix_decoder, loud, planted, silence
-from attnaudit.research.planted.kinds import Kind, Recipe, Task, quick_settings
+from attnaudit.research.planted.construction import (
+    amplify_evidence,
+    fix_decoder,
+    planted,
+    planted_contributions,
+    silence_evidence,
+)
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick_settings
 
 
 def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
     fix_decoder(model, reads=(OWN,))
-    silence(model)
-    loud(model, 5.0)
+    silence_evidence(model)
+    amplify_evidence(model, 5.0)
 
 
-def recipe(task: Task, *, encoder: str) -> Recipe:
+def recipe(inputs: TrainingInputs, *, encoder: str) -> Recipe:
+    """Return a model whose tokens have evidence +1 or -1 times a common magnitude."""
     return Recipe(
-        architecture=planted(alignment=task.alignment, evidence="unit", encoder=encoder),
-        settings=quick_settings(task.seed),
+        architecture=planted(alignment=inputs.alignment, evidence="unit", encoder=encoder),
+        settings=quick_settings(inputs.seed),
         prepare=_prepare,
-        contribution=by_construction,
+        contribution=planted_contributions,
     )
 
 
@@ -33,13 +40,13 @@ KINDS = (
     Kind(
         name="unit_evidence",
         truth="faithful",
-        words="evidence of one magnitude: attention alone says how much a token counts",
+        description="evidence of one magnitude: attention alone decides how much a token counts",
         recipe=partial(recipe, encoder="average"),
     ),
     Kind(
         name="unit_evidence_in_context",
         truth="faithful",
-        words="evidence of one magnitude, attention by the states of a BiLSTM",
+        description="evidence of one magnitude, with attention over the states of a BiLSTM",
         recipe=partial(recipe, encoder="bilstm"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Audits trained models with the checks that users declare, and keeps what a table or a figure may need."""
+"""Audit trained models with the checks that papers ask for, and keep what their tables and figures read."""
 
 from __future__ import annotations
 
@@ -8,57 +8,85 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from attnaudit import __version__
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import from_tables, to_table
-from attnaudit.errors import AuditError, ReportError
+from attnaudit.errors import AuditError
 from attnaudit.models.reference_adapter import ReferenceModel
-from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
-from attnaudit.records import CheckRecord, Record
+from attnaudit.records import Record
 from attnaudit.research.reproduction.model_plans import Plan, variant
 from attnaudit.research.reproduction.train_models import TrainedPlan
-from attnaudit.run.judge_models import code_sha256, judge_together, without_charts, words_of
+from attnaudit.research.study.result_cache import (
+    CachedAudit,
+    ResultCache,
+    cache_key,
+    merge_checks,
+    outdated_checks,
+)
+from attnaudit.research.study.run_tasks import run_tasks
+from attnaudit.run.judge_models import judge_model
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
     from attnaudit.engine.measurements import Measurements
 
+#: Decimals of the kept numbers per instance and per token.
+DECIMALS = 7
 
-class Asked(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The audit of one model. tables: its checks as [[check]] tables. instances: how many of the test set, None for
-    all. tokens: per-token columns to keep, such as "attention"."""
 
-    tables: list[dict[str, str | float | int | bool | None]]
+class AuditRequest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a paper's tables and figures need to know of one model.
+
+    Attributes:
+        check_tables: The checks as [[check]] tables.
+        instances: How many instances of the test set are measured; None for all of them.
+        token_columns: Names of per-token columns to keep, such as "attention".
+    """
+
+    check_tables: list[dict[str, str | float | int | bool | None]]
     instances: int | None
-    tokens: list[str]
+    token_columns: list[str]
 
 
-class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """guide: the checkpoint whose weights stand in place of the model's; "" without one."""
+class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker process needs to audit one model.
+
+    Attributes:
+        model: The checkpoint folder.
+        guide: The checkpoint folder whose attention weights replace the model's own; "" if it keeps its own.
+        data: The file of test instances.
+        results: The folder of kept results.
+        seed: The seed of permutations and intervals.
+        plan: The plan that the model was trained from.
+        request: What to measure.
+    """
 
     model: str
     guide: str
     data: str
-    kept: str
+    results: str
     seed: int
     plan: Plan
-    asked: Asked
+    request: AuditRequest
 
 
-class Measured(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an audit found. asked: check -> its arguments. skipped: check -> why it could not be judged. scalars: column
-    -> a number per instance; per_token: column -> a list per instance, beside the tokens. None is undefined."""
+class AuditedModel(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The check records of one model, and the numbers per instance that tables and figures read.
 
-    asked: dict[str, str]
-    checks: list[CheckRecord]
-    skipped: dict[str, str]
-    instances: int
-    seconds: float
+    Attributes:
+        cpu_seconds: CPU time of measuring and judging, summed as `seconds` is.
+        classes: The class names of the model.
+        ids: Instance ids; all lists below are in this order.
+        labels: Class indices of the labels.
+        predicted: Class indices of the predictions.
+        probabilities: One list of class probabilities per instance.
+        scalars: Column -> one number per instance; None where it is undefined.
+        tokens: The tokens of each instance; empty if no per-token column is kept.
+        per_token: Column -> one list of numbers per instance, in the order of its tokens.
+    """
+
     cpu_seconds: float
     classes: list[str]
     ids: list[str]
@@ -70,142 +98,128 @@ class Measured(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     per_token: dict[str, list[list[float | None]]]
 
 
-def asked(checks: Sequence[Check], *, instances: int | None, tokens: Sequence[str] = ()) -> Asked:
-    return Asked(tables=[to_table(one) for one in checks], instances=instances, tokens=sorted(tokens))
+def audit_request(checks: Sequence[Check], *, instances: int | None, token_columns: Sequence[str] = ()) -> AuditRequest:
+    """Return a request for these checks and per-token columns. `instances` is None for the whole test set."""
+    return AuditRequest(
+        check_tables=[to_table(check) for check in checks], instances=instances, token_columns=sorted(token_columns)
+    )
 
 
 def audit_all(
     models: Mapping[Plan, TrainedPlan],
-    wanted: Sequence[tuple[Plan, Asked]],
+    requests: Sequence[tuple[Plan, AuditRequest]],
     data: Mapping[str, Path],
     *,
-    folder: Path,
-    kept: Path,
+    checkpoints: Path,
+    results: Path,
     jobs: int = 1,
     progress: ProgressCallback | None = None,
-) -> tuple[dict[tuple[Plan, int | None], Measured], dict[Plan, str]]:
-    """((plan, instances) -> what was found, plan -> why it could not be audited).
+) -> tuple[dict[tuple[Plan, int | None], AuditedModel], dict[Plan, str]]:
+    """Audit trained models.
 
-    folder: of the checkpoints. kept: the folder of what was measured before, and where the new goes at once."""
+    Args:
+        models: The trained models by plan.
+        requests: Which plans to audit, and what to measure of each.
+        data: Corpus -> the file of its test instances.
+        checkpoints: The folder of the checkpoints.
+        results: The folder of kept results. A result that is already there is used; a new one is written at once.
+        jobs: How many processes share the work, with one thread each.
+        progress: Called after each model, with its folder as the note.
+
+    Returns:
+        (plan, number of instances) -> its audit, and plan -> why it could not be audited.
+    """
     tasks = [
-        Task(
-            model=str(folder / models[plan].folder),
-            guide=str(folder / plan.base.folder) if plan.base and variant(plan.variant).guided else "",
+        AuditTask(
+            model=str(checkpoints / models[plan].folder),
+            guide=str(checkpoints / plan.base.folder) if plan.base and variant(plan.variant).guided else "",
             data=str(data[plan.corpus]),
-            kept=str(kept),
+            results=str(results),
             seed=0,
             plan=plan,
-            asked=one,
+            request=request,
         )
-        for plan, one in wanted
+        for plan, request in requests
     ]
-    found: dict[tuple[Plan, int | None], Measured] = {}
-    failed: dict[Plan, str] = {}
-    for done, (task, result) in enumerate(spread(audit_one, tasks, jobs), 1):
-        if isinstance(result, Measured):
-            found[task.plan, task.asked.instances] = result
-        else:
-            failed[task.plan] = result
-        if progress is not None:
-            progress(done, len(tasks), task.plan.folder)
-    return found, failed
+    outcomes = run_tasks(audit_model, tasks, jobs=jobs, label=lambda task: task.plan.folder, progress=progress)
+    return (
+        {(task.plan, task.request.instances): result for task, result in outcomes.results},
+        {task.plan: reason for task, reason in outcomes.failures},
+    )
 
 
-def audit_one(task: Task) -> Measured | str:
-    """What was kept of the audit and what is new to it; or why there is nothing."""
-    try:
-        return _audit(task)
-    except AuditError as error:
-        return str(error)
+def audit_model(task: AuditTask) -> AuditedModel:
+    """Return the audit of one model. Checks that are kept already are not measured again.
 
-
-def _audit(task: Task) -> Measured:
+    If a per-token column is missing in the kept result, all checks of the request are measured again. Raises AuditError
+    if the model cannot be loaded, or if no check can be judged on it.
+    """
     from attnaudit.adapters.loading import load_model
     from attnaudit.data import load, require_two_classes, sample
 
-    whole = load(Path(task.data))
-    require_two_classes(whole)
-    dataset = whole if task.asked.instances is None else sample(whole, task.asked.instances, 0)
+    request = task.request
+    dataset = load(Path(task.data))
+    require_two_classes(dataset)
+    if request.instances is not None:
+        dataset = sample(dataset, request.instances, 0)
     loaded = load_model(task.model)
     if task.guide:
         loaded = _guided(loaded, load_model(task.guide))
-    path = Path(task.kept) / f"{_key(loaded.sha256, dataset.sha256(), task)}.json"
-    before = _read(path)
-    checks = from_tables(task.asked.tables, where="the checks of this paper")
-    words = {one.id: words_of(one) for one in checks}
-    have = {} if before is None else before.asked
-    new = [one for one in checks if have.get(one.id) != words[one.id]]
-    if before is not None and set(task.asked.tokens) <= set(before.per_token) and not new:
-        return before
+    cache = ResultCache(Path(task.results), AuditedModel)
+    key = cache_key(model_sha256=loaded.sha256, data_sha256=dataset.sha256(), seed=task.seed)
+    cached = cache.read(key)
+    checks = from_tables(request.check_tables, where="the checks of this paper")
+    outdated = outdated_checks(cached, checks)
+    if cached is not None and set(request.token_columns) <= set(cached.per_token) and not outdated:
+        return cached
+    to_measure = outdated or checks
     started, cpu_started = time.perf_counter(), time.process_time()
-    name = Path(task.model).name
-    records, skipped, taken = judge_together(loaded, dataset, new or checks, name=name, seed=task.seed)
-    if not taken:
-        raise AuditError(next(iter(skipped.values())))
-    result = _merged(before, taken, task.asked.tokens)
-    again = {one.id for one in new or checks}
-    old = [] if before is None else [one for one in before.checks if one.check not in again]
-    reasons = {} if before is None else {name: why for name, why in before.skipped.items() if name not in again}
-    result = msgspec.structs.replace(
-        result,
-        asked={**have, **words},
-        checks=sorted([*old, *map(without_charts, records)], key=lambda one: one.check),
-        skipped={**reasons, **skipped},
-        seconds=result.seconds + time.perf_counter() - started,
-        cpu_seconds=result.cpu_seconds + time.process_time() - cpu_started,
+    judged = judge_model(loaded, dataset, to_measure, name=Path(task.model).name, seed=task.seed)
+    if not judged.measurements:
+        raise AuditError(next(iter(judged.skipped.values())))
+    result = AuditedModel(
+        **merge_checks(cached, to_measure, judged),
+        **_merge_columns(cached, judged.measurements, request.token_columns),
+        seconds=time.perf_counter() - started + (cached.seconds if cached else 0.0),
+        cpu_seconds=time.process_time() - cpu_started + (cached.cpu_seconds if cached else 0.0),
     )
-    try:
-        replace_file(path, msgspec.json.encode(result))
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
+    cache.write(key, result)
     return result
 
 
 def _guided(loaded: LoadedModel, guide: LoadedModel) -> LoadedModel:
+    """Replace the attention weights of one reference model by those of another."""
     assert isinstance(loaded.adapter, ReferenceModel)
     assert isinstance(guide.adapter, ReferenceModel)
     both = hashlib.sha256(f"{loaded.sha256} {guide.sha256}".encode()).hexdigest()
     return dataclasses.replace(loaded, adapter=loaded.adapter.guided_by(guide.adapter), sha256=both)
 
 
-def _merged(before: Measured | None, taken: Sequence[Measurements], wanted: Sequence[str]) -> Measured:
-    first = taken[0]
-    scalars = {} if before is None else dict(before.scalars)
-    per_token = {} if before is None else dict(before.per_token)
-    for one in taken:
-        scalars.update({name: _plain(column) for name, column in one.scalars.items()})
-        per_token.update({name: [_plain(row) for row in one.vectors[name]] for name in wanted if name in one.per_token})
-    return Measured(
-        asked={},
-        checks=[],
-        skipped={},
-        instances=len(first),
-        seconds=0.0 if before is None else before.seconds,
-        cpu_seconds=0.0 if before is None else before.cpu_seconds,
-        classes=list(first.classes),
-        ids=first.ids,
-        labels=first.labels.tolist(),
-        predicted=first.predicted.tolist(),
-        probabilities=[row.tolist() for row in first.vectors["probabilities"]],
-        scalars=scalars,
-        tokens=[list(one) for one in first.tokens] if per_token else [],
-        per_token=per_token,
-    )
+def _merge_columns(
+    cached: AuditedModel | None, measurements: Sequence[Measurements], token_columns: Sequence[str]
+) -> dict[str, Any]:
+    """Return the fields of an AuditedModel that hold numbers per instance, with new columns added to kept ones."""
+    first = measurements[0]
+    scalars = {} if cached is None else dict(cached.scalars)
+    per_token = {} if cached is None else dict(cached.per_token)
+    for measured in measurements:
+        scalars.update({name: _rounded(column) for name, column in measured.scalars.items()})
+        present = [name for name in token_columns if name in measured.per_token]
+        per_token.update({name: [_rounded(row) for row in measured.vectors[name]] for name in present})
+    return {
+        "instances": len(first),
+        "classes": list(first.classes),
+        "ids": first.ids,
+        "labels": first.labels.tolist(),
+        "predicted": first.predicted.tolist(),
+        "probabilities": [row.tolist() for row in first.vectors["probabilities"]],
+        "scalars": scalars,
+        "tokens": [list(tokens) for tokens in first.tokens] if per_token else [],
+        "per_token": per_token,
+    }
 
 
-def _plain(values: object) -> list[float | None]:
+def _rounded(values: object) -> list[float | None]:
+    """Return an array as a list of rounded numbers, None in place of NaN."""
     numbers: list[float] = values.tolist()  # type: ignore[attr-defined]
-    return [None if math.isnan(x) else round(x, 7) for x in numbers]
-
-
-def _key(model_sha256: str, data_sha256: str, task: Task) -> str:
-    words = (model_sha256, data_sha256, str(task.seed), __version__, code_sha256())
-    return hashlib.sha256("\x1f".join(words).encode()).hexdigest()[:32]
-
-
-def _read(path: Path) -> Measured | None:
-    """None where there is nothing, or nothing whole (it is then measured again)."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Measured)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return [None if math.isnan(x) else round(x, DECIMALS) for x in numbers]

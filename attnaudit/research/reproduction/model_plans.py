@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from attnaudit.errors import ModelError, nearest
-from attnaudit.instances import Dataset
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
-from attnaudit.models.retrainer import anew, context_free, train_imposed, train_keeping, train_twin, train_uniform
-from attnaudit.models.training import Settings, Trained, train
-from attnaudit.models.training_state import Unfinished
-from attnaudit.models.vocabulary import Vocabulary
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
+from attnaudit.models.training import Trained, train
+from attnaudit.models.training_job import Settings, TrainingJob
+from attnaudit.models.training_variants import (
+    as_adversary,
+    context_free,
+    with_frozen_parts,
+    with_imposed_attention,
+    with_new_seed,
+    with_uniform_attention,
+)
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.records import Record
 from attnaudit.research.reproduction.corpora import Corpus, corpus
@@ -128,25 +134,16 @@ def architecture(of: Corpus, **parts: Any) -> Architecture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a variant is trained with. base: the model that it is made from, and its vocabulary; None without one.
-    unfinished: where epochs are kept."""
+    """What a variant is trained with. job: plain training of the plan. base: the model that the variant is made from;
+    None without one."""
 
-    training: Dataset
-    dev: Dataset
-    test: Dataset
+    job: TrainingJob
     base: PooledClassifier | None = None
-    vocabulary: Vocabulary | None = None
-    unfinished: Unfinished | None = None
 
     @property
     def guide(self) -> PooledClassifier:
         assert self.base is not None
         return self.base
-
-    @property
-    def words(self) -> Vocabulary:
-        assert self.vocabulary is not None
-        return self.vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,102 +160,54 @@ class Variant:
     build: int = 0
 
 
-def _uniform(plan: Plan, given: Given) -> Trained:
-    return train_uniform(
-        given.training,
-        given.dev,
-        test=given.test,
-        unfinished=given.unfinished,
-        architecture=plan.architecture,
-        settings=plan.settings,
-    )
+def _uniform(_plan: Plan, given: Given) -> Trained:
+    return train(with_uniform_attention(given.job))
 
 
 def _keeping(*parts: str) -> Callable[[Plan, Given], Trained]:
     """Take over these modules of the base and train them no further."""
 
-    def made(plan: Plan, given: Given) -> Trained:
-        return train_keeping(
-            given.guide,
-            given.training,
-            given.dev,
-            *parts,
-            test=given.test,
-            unfinished=given.unfinished,
-            settings=plan.settings,
-            vocabulary=given.words,
-        )
+    def made(_plan: Plan, given: Given) -> Trained:
+        return train(with_frozen_parts(given.job, given.guide, *parts))
 
     return made
 
 
 def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, Given], Trained]:
     def made(plan: Plan, given: Given) -> Trained:
-        return train_twin(
+        adversary = as_adversary(
+            given.job,
             given.guide,
-            given.training,
-            given.dev,
-            test=given.test,
-            unfinished=given.unfinished,
             weight=plan.value or 0.0,
             divergence=plan.divergence,
             frozen=frozen,
             longer=longer,
-            settings=plan.settings,
-            vocabulary=given.words,
         )
+        return train(adversary)
 
     return made
 
 
-def _mlp(plan: Plan) -> tuple[Architecture, Settings]:
+def _mlp(job: TrainingJob) -> TrainingJob:
     """Without context, and without what is added to the loss for the sake of states that have one."""
-    return context_free(plan.architecture), msgspec.structs.replace(plan.settings, tying=0.0, mlm=0.0)
+    settings = msgspec.structs.replace(job.settings, tying=0.0, mlm=0.0)
+    return replace(job, architecture=context_free(job.architecture), settings=settings)
 
 
-def _learnt_mlp(plan: Plan, given: Given) -> Trained:
-    architecture, settings = _mlp(plan)
-    return train(
-        given.training,
-        given.dev,
-        test=given.test,
-        unfinished=given.unfinished,
-        architecture=architecture,
-        settings=settings,
-    )
+def _learnt_mlp(_plan: Plan, given: Given) -> Trained:
+    return train(_mlp(given.job))
 
 
-def _uniform_mlp(plan: Plan, given: Given) -> Trained:
-    architecture, settings = _mlp(plan)
-    return train_uniform(
-        given.training,
-        given.dev,
-        test=given.test,
-        unfinished=given.unfinished,
-        architecture=architecture,
-        settings=settings,
-    )
+def _uniform_mlp(_plan: Plan, given: Given) -> Trained:
+    return train(with_uniform_attention(_mlp(given.job)))
 
 
-def _imposed_mlp(plan: Plan, given: Given) -> Trained:
-    return _imposed(given, *_mlp(plan))
+def _imposed_mlp(_plan: Plan, given: Given) -> Trained:
+    return train(with_imposed_attention(_mlp(given.job), given.guide))
 
 
-def _imposed_attention(plan: Plan, given: Given) -> Trained:
-    return _imposed(given, plan.architecture, anew(plan.settings))
-
-
-def _imposed(given: Given, architecture: Architecture, settings: Settings) -> Trained:
-    return train_imposed(
-        given.guide,
-        given.training,
-        given.dev,
-        test=given.test,
-        unfinished=given.unfinished,
-        architecture=architecture,
-        settings=settings,
-        vocabulary=given.words,
-    )
+def _imposed_attention(_plan: Plan, given: Given) -> Trained:
+    return train(with_imposed_attention(with_new_seed(given.job), given.guide))
 
 
 #: name -> how it comes about. A new variant is an entry here.

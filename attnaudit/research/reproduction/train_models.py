@@ -12,7 +12,8 @@ from attnaudit.data import load
 from attnaudit.errors import AuditError, ModelError
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.training import Score, train
-from attnaudit.models.training_state import UNFINISHED, Unfinished
+from attnaudit.models.training_job import TrainingData, TrainingJob
+from attnaudit.models.training_state import STATE_FILE, TrainingStateFile
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
@@ -118,26 +119,21 @@ def _key(task: Task) -> str:
 
 def _train(task: Task) -> TrainedPlan:
     plan, folder = task.plan, Path(task.models) / task.plan.folder
-    unfinished = Unfinished(path=folder / UNFINISHED, key=_key(task))
+    state_file = TrainingStateFile(path=folder / STATE_FILE, key=_key(task))
     plan.check()
     made = variant(plan.variant)
     base, vocabulary = None, None
     if plan.base is not None:
         base, vocabulary, _ = checkpoint_folder.load_model(Path(task.models) / plan.base.folder)
         base.requires_grad_(False)
-    training, dev, test = (load(task.data.path(part)) for part in ("train", "dev", "test"))
-    if made.train is None:
-        trained = train(
-            training,
-            dev,
-            test=test,
-            architecture=plan.architecture,
-            settings=plan.settings,
-            unfinished=unfinished,
-        )
-    else:
-        given = Given(training=training, dev=dev, test=test, base=base, vocabulary=vocabulary, unfinished=unfinished)
-        trained = made.train(plan, given)
+    job = TrainingJob(
+        data=TrainingData(**{part: load(task.data.path(part)) for part in ("train", "dev", "test")}),
+        architecture=plan.architecture,
+        settings=plan.settings,
+        vocabulary=vocabulary,
+        state_file=state_file,
+    )
+    trained = train(job) if made.train is None else made.train(plan, Given(job=job, base=base))
     assert trained.test is not None
     checkpoint_folder.save(
         folder,
@@ -147,22 +143,22 @@ def _train(task: Task) -> TrainedPlan:
         description=f"{plan.corpus}: {made.words}",
         training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
     )
-    seconds, cpu_seconds = unfinished.spent
+    seconds, cpu_seconds = state_file.seconds
     record = TrainedPlan(
         key=_key(task),
         folder=plan.folder,
         plan=plan,
         dev=trained.dev,
         test=trained.test,
-        chosen=trained.chosen,
+        chosen=trained.chosen_epoch,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
-        started=trained.started,
+        started=trained.words_with_vectors,
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / RECORD, msgspec.json.encode(record))
     except OSError as error:
         raise ModelError(f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
-    unfinished.forget()
+    state_file.delete()
     return record

@@ -1,9 +1,7 @@
-"""Measures every model of a population once, several at a time, and keeps what was found: a killed run goes on where
-it stopped."""
+"""Audit every model of a population and keep each result, so that a stopped run resumes."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,148 +9,144 @@ from pathlib import Path
 
 import msgspec
 
-from attnaudit import __version__
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import to_table
-from attnaudit.errors import AuditError, ReportError
+from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
-from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
+from attnaudit.research.study.result_cache import ResultCache, cache_key, merge_checks, outdated_checks
+from attnaudit.research.study.run_tasks import run_tasks
 from attnaudit.research.validation.population_reader import dataset_of
-from attnaudit.research.validation.validation_records import Entry, ModelResult
-from attnaudit.run.judge_models import code_sha256, judge_together, without_charts, words_of
+from attnaudit.research.validation.validation_schema import Entry, ModelResult
+from attnaudit.run.judge_models import judge_model
 
 
-class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker needs to know of one model. tables: the checks as [[check]] tables."""
+class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker process needs to audit one model.
+
+    Attributes:
+        entry: The model, as the population describes it.
+        population: The folder of the population.
+        results: The folder of kept results.
+        check_tables: The checks as [[check]] tables.
+        seed: The seed of the sample, of permutations and of intervals.
+        max_instances: At most this many instances are measured.
+        device: Where torch computes.
+    """
 
     entry: Entry
     population: str
-    kept: str
-    tables: list[dict[str, str | float | int | bool | None]]
+    results: str
+    check_tables: list[dict[str, str | float | int | bool | None]]
     seed: int
     max_instances: int
     device: str
 
 
-def run_population(
+def audit_population(
     entries: Sequence[Entry],
     checks: Sequence[Check],
     *,
     population: Path,
-    kept: Path,
+    results: Path,
     seed: int,
     max_instances: int,
     jobs: int = 1,
     device: str = "cpu",
     progress: ProgressCallback | None = None,
 ) -> tuple[dict[str, ModelResult], dict[str, str]]:
-    """(folder -> result, folder -> why it could not be audited) for every entry.
+    """Audit every model of a population.
 
-    kept: the folder of results that are there already, and where new ones go as soon as they are found. jobs: how many
-    processes share the work, one thread each. progress: called with (done, total, folder). Raises ReportError when
-    nothing can be kept.
+    Args:
+        entries: The models.
+        checks: The checks to judge on each of them.
+        population: The folder of the population.
+        results: The folder of kept results. A result that is already there is used; a new one is written at once.
+        seed: The seed of samples, permutations and intervals.
+        max_instances: At most this many instances are measured per model.
+        jobs: How many processes share the work, with one thread each.
+        device: Where torch computes.
+        progress: Called after each model, with its folder as the note.
+
+    Returns:
+        Model folder -> result, and model folder -> why the model could not be audited.
+
+    Raises:
+        ReportError: The results folder cannot be written.
     """
-    try:
-        kept.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{kept}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
-    tables = [to_table(one) for one in checks]
+    ResultCache(results, ModelResult).create_folder()
+    check_tables = [to_table(check) for check in checks]
     tasks = [
-        Task(
+        AuditTask(
             entry=entry,
             population=str(population),
-            kept=str(kept),
-            tables=tables,
+            results=str(results),
+            check_tables=check_tables,
             seed=seed,
             max_instances=max_instances,
             device=device,
         )
         for entry in entries
     ]
-    found: dict[str, ModelResult] = {}
-    failed: dict[str, str] = {}
-    for done, (task, result) in enumerate(spread(run_one, tasks, jobs), 1):
-        if isinstance(result, ModelResult):
-            found[task.entry.folder] = result
-        else:
-            failed[task.entry.folder] = result
-        if progress is not None:
-            progress(done, len(tasks), task.entry.folder)
-    return found, failed
+    outcomes = run_tasks(audit_model, tasks, jobs=jobs, label=lambda task: task.entry.folder, progress=progress)
+    return (
+        {task.entry.folder: result for task, result in outcomes.results},
+        {task.entry.folder: reason for task, reason in outcomes.failures},
+    )
 
 
-def run_one(task: Task) -> ModelResult | str:
-    """The result of one model, or why there is none. What was kept of it is used, what is new to it measured."""
+def audit_model(task: AuditTask) -> ModelResult:
+    """Return the result of one model. Only checks without a kept record are measured.
+
+    Raises AuditError if the model cannot be loaded, or if no check can be judged on it.
+    """
+    from attnaudit.adapters.loading import load_model
     from attnaudit.checks.policy import from_tables
 
-    try:
-        return _run_one(task, from_tables(task.tables, where="the checks of this validation"))
-    except AuditError as error:
-        return str(error)
-
-
-def _run_one(task: Task, checks: Sequence[Check]) -> ModelResult:
-    from attnaudit.adapters.loading import load_model
-
-    folder = Path(task.population)
-    dataset = _dataset(dataset_of(task.entry, folder), task.max_instances, task.seed)
-    loaded = load_model(str(folder / task.entry.folder))
+    checks = from_tables(task.check_tables, where="the checks of this validation")
+    population = Path(task.population)
+    dataset = _load_sample(dataset_of(task.entry, population), task.max_instances, task.seed)
+    loaded = load_model(str(population / task.entry.folder))
     data_sha256 = dataset.sha256()
-    key = _key(loaded.sha256, data_sha256, task)
-    path = Path(task.kept) / f"{key}.json"
-    before = _read(path)
-    asked = {one.id: words_of(one) for one in checks}
-    old = {} if before is None else {name: words for name, words in before.asked.items() if asked.get(name) == words}
-    new = [one for one in checks if one.id not in old]
-    if before is not None and not new:
-        return before
+    cache = ResultCache(Path(task.results), ModelResult)
+    key = cache_key(model_sha256=loaded.sha256, data_sha256=data_sha256, seed=task.seed, device=task.device)
+    cached = cache.read(key)
+    to_measure = outdated_checks(cached, checks)
+    if cached is not None and not to_measure:
+        return _only(checks, cached)
     started = time.perf_counter()
     name = task.entry.folder.replace("/", ".")
-    judged, skipped, _ = judge_together(loaded, dataset, new, name=name, seed=task.seed, device=task.device)
-    if not judged and not old:
-        raise AuditError(next(iter(skipped.values())))
-    kept = [] if before is None else [one for one in before.checks if one.check in old]
-    kept_skips = {} if before is None else {name: why for name, why in before.skipped.items() if name in old}
+    judged = judge_model(loaded, dataset, to_measure, name=name, seed=task.seed, device=task.device)
+    if not judged.records and len(to_measure) == len(checks):
+        raise AuditError(next(iter(judged.skipped.values())))
     result = ModelResult(
         key=key,
         model_sha256=loaded.sha256,
         data_sha256=data_sha256,
         instances=len(dataset.instances),
-        seconds=time.perf_counter() - started + (before.seconds if before else 0.0),
-        asked={**old, **{one.id: words_of(one) for one in new}},
-        checks=sorted([*kept, *map(without_charts, judged)], key=lambda one: one.check),
-        skipped={**kept_skips, **skipped},
+        seconds=time.perf_counter() - started + (cached.seconds if cached else 0.0),
+        **merge_checks(cached, to_measure, judged),
     )
-    _write(path, result)
-    return result
+    cache.write(key, result)
+    return _only(checks, result)
+
+
+def _only(checks: Sequence[Check], result: ModelResult) -> ModelResult:
+    """Leave out what earlier runs measured for other checks."""
+    wanted = {check.id for check in checks}
+    return msgspec.structs.replace(
+        result,
+        fingerprints={id_: text for id_, text in result.fingerprints.items() if id_ in wanted},
+        checks=[record for record in result.checks if record.check in wanted],
+        skipped={id_: reason for id_, reason in result.skipped.items() if id_ in wanted},
+    )
 
 
 @lru_cache(maxsize=8)
-def _dataset(name: str, max_instances: int, seed: int) -> Dataset:
+def _load_sample(name: str, max_instances: int, seed: int) -> Dataset:
     from attnaudit.data import load, require_two_classes, sample
 
-    whole = load(name)
-    require_two_classes(whole)
-    return sample(whole, max_instances, seed)
-
-
-def _key(model_sha256: str, data_sha256: str, task: Task) -> str:
-    words = (model_sha256, data_sha256, str(task.seed), task.device, __version__, code_sha256())
-    return hashlib.sha256("\x1f".join(words).encode()).hexdigest()[:32]
-
-
-def _read(path: Path) -> ModelResult | None:
-    """What was kept; None where there is nothing, or nothing whole (it is then measured again)."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ModelResult)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _write(path: Path, result: ModelResult) -> None:
-    try:
-        replace_file(path, msgspec.json.encode(result))
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
+    dataset = load(name)
+    require_two_classes(dataset)
+    return sample(dataset, max_instances, seed)

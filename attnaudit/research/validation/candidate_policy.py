@@ -1,4 +1,4 @@
-"""The policy that is tried: its checks, and its gates with the question each answers."""
+"""Read the policy to validate: its checks, and its gates with the question that each of them answers."""
 
 from __future__ import annotations
 
@@ -12,39 +12,50 @@ from attnaudit.errors import CheckError
 from attnaudit.research.validation.candidates import candidates, direction_of
 from attnaudit.research.validation.scoring import Gate
 from attnaudit.research.validation.threshold_rule import QUESTIONS
+from attnaudit.research.validation.validation_schema import Question
 
-SHIPPED = "policy.toml"
+SHIPPED_POLICY = "policy.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class CandidatePolicy:
+    """A policy to validate.
+
+    Attributes:
+        checks: All checks of the policy, gated or not.
+        gates: The gated checks with their thresholds.
+    """
+
     checks: tuple[Check, ...]
     gates: tuple[Gate, ...]
 
 
-def read_policy(path: Path) -> Given:
-    """The policy of a TOML file. Raises CheckError where nothing in it is gated, or it cannot be read."""
-    checks = load_policy(path)
-    questions = {one.check.id: one.question for one in candidates(checks)}
-    for asked in checks.record.questions:
+def read_policy(path: Path) -> CandidatePolicy:
+    """Read a policy from a TOML file. Raises CheckError if it cannot be read or gates on nothing."""
+    policy = load_policy(path)
+    questions: dict[str, Question] = {candidate.check.id: candidate.question for candidate in candidates(policy)}
+    for declared in policy.record.questions:
         for question in QUESTIONS:
-            if asked.name == question:
-                questions.update(dict.fromkeys(asked.checks, question))
+            if declared.name == question:
+                questions.update(dict.fromkeys(declared.checks, question))
     gates = []
-    for one in checks:
-        direction = direction_of(one)
-        at = one.at_least if direction == "at_least" else one.at_most
-        if isinstance(at, str):
-            raise CheckError(f"{path}: {one.id}: a policy is tried by thresholds that are numbers, but got '{at}'.")
-        if one.severity == "gate" and direction is not None and at is not None:
-            gates.append(Gate(check=one.id, question=questions[one.id], direction=direction, threshold=at))
+    for check in policy:
+        direction = direction_of(check)
+        threshold = check.at_least if direction == "at_least" else check.at_most
+        if isinstance(threshold, str):
+            raise CheckError(
+                f"{path}: {check.id}: the threshold '{threshold}' is relative. Only a policy whose thresholds are "
+                "numbers can be validated: give a number."
+            )
+        if check.severity == "gate" and direction is not None and threshold is not None:
+            gates.append(Gate(check=check.id, question=questions[check.id], direction=direction, threshold=threshold))
     if not gates:
-        raise CheckError(f'{path}: no check is gated, so there is no policy to try. Give one severity = "gate".')
-    return Given(checks=tuple(checks), gates=tuple(gates))
+        raise CheckError(f'{path}: no check is gated, so there is no policy to validate. Give one severity = "gate".')
+    return CandidatePolicy(checks=tuple(policy), gates=tuple(gates))
 
 
 def shipped_policy() -> Path | None:
-    """The default policy as it is installed; None in a version that ships none."""
-    found = files("attnaudit.run") / "templates" / SHIPPED
-    with as_file(found) as path:
+    """Return the installed default policy, or None if the installation has none."""
+    resource = files("attnaudit.run") / "templates" / SHIPPED_POLICY
+    with as_file(resource) as path:
         return path if path.is_file() else None

@@ -1,7 +1,7 @@
-"""The checks that are tried: which question each answers, and which side is the faithful one.
+"""The checks that are validated, the question that each answers, and which side of it is the faithful one.
 
-A check that describes (conicity, entropy of influence) asks neither question. It is tried all the same, since only
-planted models can say whether it tells right attention from wrong.
+A check that describes the model, such as conicity, answers neither question. It is validated all the same, because only
+planted models can show whether it separates right attention from wrong.
 """
 
 from __future__ import annotations
@@ -13,22 +13,29 @@ from dataclasses import dataclass
 from attnaudit.checks.base import Check, Parameter
 from attnaudit.checks.policy import from_tables
 from attnaudit.records import Direction
-from attnaudit.research.validation.validation_records import Question
+from attnaudit.research.validation.validation_schema import Question
 
-#: What `--quick` leaves out, and why.
-COSTLY = "left out by --quick: takes as long as half of the others together"
+#: Why --quick leaves a costly check out.
+COSTLY = "left out by --quick, because it takes about half as long as all other checks together"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """check: without threshold, so that its record holds for any. costly: why --quick leaves it out, or "". shown: a
-    policy that does not gate on it still reports it."""
+    """A check to validate.
+
+    Attributes:
+        check: The check without a threshold, so that its record can be compared with any.
+        question: The question that the check answers.
+        direction: The side of a threshold that a faithful model is on.
+        costly: Why --quick leaves the check out; "" if it does not.
+        reported: Whether a policy that does not gate on the check still reports it.
+    """
 
     check: Check
     question: Question
     direction: Direction
     costly: str = ""
-    shown: bool = False
+    reported: bool = False
 
     @property
     def title(self) -> str:
@@ -36,92 +43,96 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A check by the name of its class and its arguments, as in a [[check]] table."""
+class CandidateSpec:
+    """A candidate by the class name and the arguments of its check, as in a [[check]] table."""
 
     name: str
     arguments: dict[str, Parameter]
     question: Question
     direction: Direction
     costly: bool
-    shown: bool
+    reported: bool
 
     @property
     def table(self) -> dict[str, Parameter]:
         return {"name": self.name, **self.arguments, "severity": "report"}
 
 
-def _try(
+def _spec(
     name: str,
     question: Question,
     direction: Direction = "at_least",
     *,
     costly: bool = False,
-    shown: bool = False,
+    reported: bool = False,
     **arguments: Parameter,
-) -> Tried:
-    return Tried(name, arguments, question, direction, costly, shown)
+) -> CandidateSpec:
+    return CandidateSpec(name, arguments, question, direction, costly, reported)
 
 
-TRIED = (
-    _try("UniformFragility", "used", measure="tvd"),
-    _try("UniformFragility", "used", measure="f1_drop", shown=True),
-    _try("PermutationFragility", "used", measure="tvd", shown=True),
-    _try("PermutationFragility", "used", measure="f1_drop"),
-    _try("DecisionFlip", "used"),
-    _try("TopTokenErasure", "used"),
-    _try("Agreement", "points", importance="gradient", at="inputs", shown=True),
-    _try("Agreement", "points", importance="gradient", at="inputs", preset="jain_wallace"),
-    _try("Agreement", "points", importance="input_x_gradient", at="inputs"),
-    _try("Agreement", "points", importance="leave_one_out", at="inputs", shown=True),
-    _try("Agreement", "points", importance="gradient", at="hidden"),
-    _try("Agreement", "points", importance="leave_one_out", at="hidden"),
-    _try("Comprehensiveness", "points", operator="deletion", against="random"),
-    _try("Comprehensiveness", "points", operator="deletion", against="random", measure="decision"),
-    _try("Comprehensiveness", "points", operator="mask", against="random"),
-    _try("Comprehensiveness", "points", operator="mask", against="random", measure="decision"),
-    _try("Comprehensiveness", "points", operator="deletion", against="signed_loo"),
-    _try("Sufficiency", "points", operator="deletion", against="random"),
-    _try("Sufficiency", "points", operator="deletion", against="random", measure="decision"),
-    _try("Sufficiency", "points", operator="mask", against="random"),
-    _try("Sufficiency", "points", operator="mask", against="random", measure="decision"),
-    _try("Sufficiency", "points", operator="deletion", against="signed_loo"),
-    _try("InformationRanking", "evidence", shown=True),
-    _try("InfluenceEntropy", "evidence", "at_most", costly=True, shown=True, of="hidden"),
-    _try("AdversarialDivergence", "evidence", "at_most", shown=True, tvd=0.01),
-    _try("TokenProbability", "evidence", "at_most", shown=True),
-    _try("Conicity", "evidence", "at_most", shown=True),
-    _try("InformationRetained", "evidence"),
-    _try("ParameterRandomisation", "evidence", "at_most", of="attention"),
+CANDIDATE_SPECS = (
+    _spec("UniformFragility", "used", measure="tvd"),
+    _spec("UniformFragility", "used", measure="f1_drop", reported=True),
+    _spec("PermutationFragility", "used", measure="tvd", reported=True),
+    _spec("PermutationFragility", "used", measure="f1_drop"),
+    _spec("DecisionFlip", "used"),
+    _spec("TopTokenErasure", "used"),
+    _spec("Agreement", "points", importance="gradient", at="inputs", reported=True),
+    _spec("Agreement", "points", importance="gradient", at="inputs", preset="jain_wallace"),
+    _spec("Agreement", "points", importance="input_x_gradient", at="inputs"),
+    _spec("Agreement", "points", importance="leave_one_out", at="inputs", reported=True),
+    _spec("Agreement", "points", importance="gradient", at="hidden"),
+    _spec("Agreement", "points", importance="leave_one_out", at="hidden"),
+    _spec("Comprehensiveness", "points", operator="deletion", against="random"),
+    _spec("Comprehensiveness", "points", operator="deletion", against="random", measure="decision"),
+    _spec("Comprehensiveness", "points", operator="mask", against="random"),
+    _spec("Comprehensiveness", "points", operator="mask", against="random", measure="decision"),
+    _spec("Comprehensiveness", "points", operator="deletion", against="signed_loo"),
+    _spec("Sufficiency", "points", operator="deletion", against="random"),
+    _spec("Sufficiency", "points", operator="deletion", against="random", measure="decision"),
+    _spec("Sufficiency", "points", operator="mask", against="random"),
+    _spec("Sufficiency", "points", operator="mask", against="random", measure="decision"),
+    _spec("Sufficiency", "points", operator="deletion", against="signed_loo"),
+    _spec("InformationRanking", "evidence", reported=True),
+    _spec("InfluenceEntropy", "evidence", "at_most", costly=True, reported=True, of="hidden"),
+    _spec("AdversarialDivergence", "evidence", "at_most", reported=True, tvd=0.01),
+    _spec("TokenProbability", "evidence", "at_most", reported=True),
+    _spec("Conicity", "evidence", "at_most", reported=True),
+    _spec("InformationRetained", "evidence"),
+    _spec("ParameterRandomisation", "evidence", "at_most", of="attention"),
 )
 
 
 def candidates(policy: Sequence[Check] = ()) -> list[Candidate]:
-    """Every check that is tried, and those of the policy that are not among them, sorted by id.
+    """Return every check to validate, sorted by id: the built-in candidates, and the checks of a policy.
 
-    A check of the policy takes the place of the tried one with its id, so that its own confidence counts, and keeps a
-    threshold that is relative to its references: the interval is then that of the difference.
+    A check of the policy replaces the built-in candidate with the same id, so that its own confidence level counts. It
+    keeps a threshold that is relative to its references: its interval is then that of the difference.
     """
-    made = from_tables([one.table for one in TRIED], where="the checks that are tried")
-    found: dict[str, Candidate] = {}
-    for check, tried in zip(made, TRIED, strict=True):
-        costly = COSTLY if tried.costly else ""
-        found[check.id] = Candidate(
-            check=check, question=tried.question, direction=tried.direction, costly=costly, shown=tried.shown
+    built_in = from_tables([spec.table for spec in CANDIDATE_SPECS], where="the built-in candidates")
+    by_id: dict[str, Candidate] = {}
+    for check, spec in zip(built_in, CANDIDATE_SPECS, strict=True):
+        by_id[check.id] = Candidate(
+            check=check,
+            question=spec.question,
+            direction=spec.direction,
+            costly=COSTLY if spec.costly else "",
+            reported=spec.reported,
         )
     for check in policy:
-        known = found.get(check.id)
+        replaced = by_id.get(check.id)
         relative = isinstance(check.at_least, str) or isinstance(check.at_most, str)
-        bare = dataclasses.replace(check, severity="report")
+        ungated = dataclasses.replace(check, severity="report")
         if not relative:
-            bare = dataclasses.replace(bare, at_least=None, at_most=None)
-        direction = direction_of(check) or (known.direction if known else check.directions[0])
-        found[check.id] = Candidate(check=bare, question=known.question if known else "evidence", direction=direction)
-    return [found[name] for name in sorted(found)]
+            ungated = dataclasses.replace(ungated, at_least=None, at_most=None)
+        direction = direction_of(check) or (replaced.direction if replaced else check.directions[0])
+        question: Question = replaced.question if replaced else "evidence"
+        by_id[check.id] = Candidate(check=ungated, question=question, direction=direction)
+    return [by_id[id_] for id_ in sorted(by_id)]
 
 
 def direction_of(check: Check) -> Direction | None:
-    """The side that the check's threshold asks for, or None without one."""
+    """Return the side that the check's threshold requires, or None if it has no threshold."""
     if check.at_least is not None:
         return "at_least"
     return None if check.at_most is None else "at_most"

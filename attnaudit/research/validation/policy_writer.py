@@ -1,33 +1,33 @@
-"""A policy chosen by the rule, as a file with the figure that justifies each threshold beside it."""
+"""Write a policy as TOML, with the figures that justify each threshold in comments above it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from attnaudit.checks.policy import to_table
-from attnaudit.research.reproduction.reproduction_records import Remedy as Reproduced
-from attnaudit.research.validation import validation_wording
+from attnaudit.research.reproduction.remedies_file import Remedy as ReproducedRemedy
+from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.scoring import Gate
-from attnaudit.research.validation.validation_records import CheckFigures, Figures, Remedy
+from attnaudit.research.validation.validation_schema import CheckFigures, Figures, Remedy
 
 HEAD = """\
-# The default policy: which checks gate a release, and where their thresholds stand.
+# The default policy: which checks gate a release, and at which thresholds.
 #
-# Chosen by `attnaudit validate` from the tuning half of a population of models whose attention is known to be right or
-# wrong; the figures beside each threshold come from the other half. "area" is that under the ROC curve, its interval
-# resamples kinds of models. How the rule works, and how to run it again: docs/validation.md.
+# `attnaudit validate` chose it from the tuning half of a population of models whose attention is known to be right or
+# wrong. The figures above each threshold come from the held-out half. "area" is the area under the ROC curve; its
+# interval resamples kinds of models. docs/validation.md describes the rule, and how to run it again.
 """
-#: Options of `attnaudit train` that help.
+#: Option of a population's trend models -> what helps, in words.
 OPTIONS = {
     "tying": "tie each state to its embedding, `attnaudit train --tying 1`",
     "residual": "add the embedding to each state, `attnaudit train --residual`",
 }
-#: What is less is no remedy, for checks that run from 0 to 1.
-LEAST_EFFECT = 0.02
+#: A smaller effect does not count as a remedy. The gated checks run from 0 to 1.
+SMALLEST_EFFECT = 0.02
 EVIDENCE = """\
-# Evidence: measured and shown, never gated. What does not tell right from wrong attention on planted models may still
-# help to see why a model fails.
+# Evidence: measured and reported, never gated. A check that does not separate right from wrong attention on planted
+# models may still help to understand why a model fails.
 """
 
 
@@ -35,95 +35,114 @@ def policy_text(
     gates: Sequence[Gate],
     candidates: Sequence[Candidate],
     figures: Sequence[CheckFigures],
-    whole: Figures | None,
+    policy_figures: Figures | None,
     *,
     name: str,
     validated_on: Sequence[str],
     evidence: Sequence[str] = (),
     remedies: Sequence[Remedy] = (),
-    reproduced: Sequence[Reproduced] = (),
+    reproduced: Sequence[ReproducedRemedy] = (),
 ) -> str:
-    """TOML that `load_policy` reads. evidence: ids of checks that only report. validated_on: families of models.
-    reproduced: remedies of papers done again, which stand behind those of the population."""
-    known = {one.check.id: one for one in candidates}
-    found = {one.check: one for one in figures}
-    lines = [HEAD, "[policy]", f"name = {_text(name)}", f"validated_on = {_list(validated_on)}"]
-    if whole is not None and whole.area is not None:
+    """Return a policy as TOML, which `load_policy` reads.
+
+    Args:
+        gates: The gates of the policy.
+        candidates: The checks that the gates and the evidence are among.
+        figures: The figures of the checks.
+        policy_figures: The held-out figures of all gates together.
+        name: The name of the policy.
+        validated_on: The families of models that the policy was validated on.
+        evidence: Ids of the checks that the policy reports without gating on them.
+        remedies: Measured effects of training options on the population.
+        reproduced: Remedies from reproductions of papers; each question lists them after those of the population.
+    """
+    candidate_by_id = {candidate.check.id: candidate for candidate in candidates}
+    figures_by_id = {check.check: check for check in figures}
+    lines = [HEAD, "[policy]", f"name = {_quoted(name)}", f"validated_on = {_array(validated_on)}"]
+    if policy_figures is not None and policy_figures.area is not None:
         lines += [
             "",
-            f"# All gates together, held out: area {validation_wording.area(whole.area)}",
-            f"# alarms on unfaithful models {validation_wording.share(whole.sensitivity)}",
-            f"# alarms on faithful models {validation_wording.share(whole.false_alarms)}",
+            f"# All gates together, held out: area {figure_text.area(policy_figures.area)}",
+            *_alarm_comments(policy_figures),
         ]
     for question in dict.fromkeys(gate.question for gate in gates):
-        mine = [gate for gate in gates if gate.question == question]
-        lines += ["", f"[policy.questions.{question}]", f"asks = {_text(validation_wording.QUESTIONS[question])}"]
-        lines.append(f"checks = {_list([gate.check for gate in mine])}")
-        helps = [*_remedies(mine, remedies), *(one.words for one in reproduced if one.question == question)]
-        lines.append(f"remedies = {_list(helps)}")
+        own_gates = [gate for gate in gates if gate.question == question]
+        from_population = _population_remedies(own_gates, remedies)
+        from_papers = [remedy.words for remedy in reproduced if remedy.question == question]
+        lines += [
+            "",
+            f"[policy.questions.{question}]",
+            f"asks = {_quoted(figure_text.QUESTIONS[question])}",
+            f"checks = {_array([gate.check for gate in own_gates])}",
+            f"remedies = {_array([*from_population, *from_papers])}",
+        ]
     for gate in gates:
-        lines += ["", *_why(found.get(gate.check)), *_table(known[gate.check], gate)]
+        lines += ["", *_figure_comments(figures_by_id.get(gate.check)), *_table(candidate_by_id[gate.check], gate)]
     if evidence:
         lines += ["", EVIDENCE.rstrip()]
     for check in evidence:
-        lines += ["", *_why(found.get(check)), *_table(known[check], None)]
+        lines += ["", *_figure_comments(figures_by_id.get(check)), *_table(candidate_by_id[check], None)]
     return "\n".join(lines) + "\n"
 
 
-def _why(found: CheckFigures | None) -> list[str]:
-    shown = validation_wording.shown(found) if found is not None else None
-    if found is None or shown is None or shown.area is None:
+def _figure_comments(check: CheckFigures | None) -> list[str]:
+    figures = figure_text.published_figures(check) if check is not None else None
+    if check is None or figures is None or figures.area is None:
         return ["# No figure: not measured on both faithful and unfaithful models."]
-    half = "held out" if found.held_out else "tuning half"
-    lines = [
-        f"# {half}: area {validation_wording.area(shown.area)}"
-        + ("" if found.discriminates else ", does not discriminate")
+    half = "held out" if check.held_out else "tuning half"
+    verdict = "" if check.discriminates else ", does not discriminate"
+    lines = [f"# {half}: area {figure_text.area(figures.area)}{verdict}"]
+    return [*lines, *_alarm_comments(figures)] if check.gated else lines
+
+
+def _alarm_comments(figures: Figures) -> list[str]:
+    return [
+        f"# alarms on unfaithful models {figure_text.share(figures.sensitivity)}",
+        f"# alarms on faithful models {figure_text.share(figures.false_alarms)}",
     ]
-    if found.gated:
-        lines.append(f"# alarms on unfaithful models {validation_wording.share(shown.sensitivity)}")
-        lines.append(f"# alarms on faithful models {validation_wording.share(shown.false_alarms)}")
-    return lines
 
 
 def _table(candidate: Candidate, gate: Gate | None) -> list[str]:
-    table = {key: value for key, value in to_table(candidate.check).items() if key not in _DEFAULTS}
+    table = {key: value for key, value in to_table(candidate.check).items() if key not in _GATE_KEYS}
     lines = ["[[check]]"]
     lines += [f"{key} = {_value(value)}" for key, value in table.items()]
     lines.append('severity = "report"' if gate is None else f"{gate.direction} = {_value(gate.threshold)}")
     return lines
 
 
-def _remedies(gates: Sequence[Gate], measured: Sequence[Remedy]) -> list[str]:
-    """Training options that moved every gate of a question to the right side, with the measured effect."""
-    said = []
-    for option in dict.fromkeys(one.option for one in measured):
+def _population_remedies(gates: Sequence[Gate], remedies: Sequence[Remedy]) -> list[str]:
+    """Return the options that move every gate of a question to the required side, with the measured effects."""
+    texts = []
+    for option in dict.fromkeys(remedy.option for remedy in remedies):
         effects = []
         for gate in gates:
-            one = next((r for r in measured if (r.option, r.check) == (option, gate.check)), None)
-            moved = 0.0 if one is None else (one.treated - one.plain) * (1 if gate.direction == "at_least" else -1)
-            if one is None or moved < LEAST_EFFECT:
+            remedy = next((r for r in remedies if (r.option, r.check) == (option, gate.check)), None)
+            sign = 1 if gate.direction == "at_least" else -1
+            effect = 0.0 if remedy is None else (remedy.treated - remedy.plain) * sign
+            if remedy is None or effect < SMALLEST_EFFECT:
                 break
-            over = f"medians of {one.plain_models} plain models → {one.treated_models} with it"
-            effects.append(f"{one.check} {one.plain:.2f} → {one.treated:.2f} ({over})")
+            models = f"medians of {remedy.plain_models} plain models → {remedy.treated_models} with it"
+            effects.append(f"{remedy.check} {remedy.plain:.2f} → {remedy.treated:.2f} ({models})")
         else:
-            said.append(f"{OPTIONS.get(option, option)}: {', '.join(effects)}")
-    return said
+            texts.append(f"{OPTIONS.get(option, option)}: {', '.join(effects)}")
+    return texts
 
 
-def _list(values: Sequence[str]) -> str:
+def _array(values: Sequence[str]) -> str:
     if sum(map(len, values)) < 80:
-        return f"[{', '.join(_text(one) for one in values)}]"
-    return "[\n" + "".join(f"    {_text(one)},\n" for one in values) + "]"
+        return f"[{', '.join(map(_quoted, values))}]"
+    return "[\n" + "".join(f"    {_quoted(value)},\n" for value in values) + "]"
 
 
-_DEFAULTS = ("severity", "confidence", "inconclusive", "at_least", "at_most")
+#: Keys of a [[check]] table that depend on the gate, or that keep their default.
+_GATE_KEYS = ("severity", "confidence", "inconclusive", "at_least", "at_most")
 
 
 def _value(value: str | float | int | bool | None) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _text(value) if isinstance(value, str) else f"{value}"
+    return _quoted(value) if isinstance(value, str) else f"{value}"
 
 
-def _text(value: str) -> str:
+def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

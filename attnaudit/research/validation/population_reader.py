@@ -1,4 +1,4 @@
-"""Reading a population: a folder of models whose attention is known to be right or wrong, made here or elsewhere."""
+"""Read a population: a folder of models whose attention is known to be right or wrong."""
 
 from __future__ import annotations
 
@@ -8,51 +8,57 @@ from typing import Any
 import msgspec
 
 from attnaudit.errors import AuditError, nearest
-from attnaudit.research.validation.validation_records import Entry, Population, Truth
+from attnaudit.research.validation.validation_schema import Entry, Population, Truth
 
-NAME = "population.json"
+POPULATION_FILE = "population.json"
+#: The rank agreement that bears out a label.
 FAITHFUL_FROM = 0.9
 UNFAITHFUL_TO = 0.1
-#: What populations of `attnaudit plant` call a data set -> its registered name.
-ALSO_CALLED = {"synthetic": "planted-cue"}
+#: Names of data sets in populations of `attnaudit plant` -> their registered names.
+DATASET_ALIASES = {"synthetic": "planted-cue"}
 
 
 class PopulationError(AuditError):
-    """A population cannot be read; the message names the file, the entry and the key."""
+    """A population cannot be read. The message names the file, the entry and the key."""
 
 
 def read_population(folder: Path) -> Population:
-    """The entries of `folder`/population.json, checked one by one.
+    """Read population.json and check it entry by entry.
 
-    Unknown keys are refused with the nearest known one, since a misspelt "half" would put a model into the wrong half.
-    A label that its own rank agreement contradicts (faithful needs at least .9, unfaithful at most .1) is not scored:
-    the model becomes a trend, and a note says so. Raises PopulationError.
+    An unknown key is refused, because a misspelt "half" would put a model into the wrong half. A model whose rank
+    agreement contradicts its label (faithful needs at least 0.9, unfaithful at most 0.1) becomes a trend, which is not
+    scored, and a note says so.
+
+    Raises:
+        PopulationError: The file cannot be read, an entry is malformed, or a checkpoint folder is missing.
     """
-    path = Path(folder) / NAME
+    path = Path(folder) / POPULATION_FILE
     entries: list[Entry] = []
     notes: list[str] = []
-    seen: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, row in enumerate(_rows(path), 1):
         entry = _entry(row, f"{path}: entry {number}")
-        if entry.folder in seen:
+        if entry.folder in numbers:
             raise PopulationError(
-                f"{path}: entries {seen[entry.folder]} and {number} are both folder '{entry.folder}'. Keep one."
+                f"{path}: entries {numbers[entry.folder]} and {number} both have the folder '{entry.folder}'. Remove "
+                "one of them."
             )
-        seen[entry.folder] = number
+        numbers[entry.folder] = number
         if not (path.parent / entry.folder).is_dir():
             raise PopulationError(
-                f"{path}: entry {number}: there is no folder '{entry.folder}' beside {NAME}. Expected a checkpoint "
-                "folder, as `--model` takes it; remove the entry, or build the population again."
+                f"{path}: entry {number}: there is no folder '{entry.folder}' next to {POPULATION_FILE}. Expected a "
+                "checkpoint folder, as `--model` takes it. Remove the entry, or build the population again."
             )
-        entries.append(_borne_out(entry, notes))
-    _one_truth_per_kind(entries, path)
+        entries.append(_with_supported_label(entry, notes))
+    _require_one_truth_per_kind(entries, path)
     return Population(entries=entries, notes=notes)
 
 
 def dataset_of(entry: Entry, folder: Path) -> str:
-    """What the entry's data set is loaded by: a path where there is such a file, else the registered name.
+    """Return what the data set of an entry is loaded by: a path if such a file exists, else a registered name.
 
-    Raises PopulationError with the nearest registered names."""
+    Raises PopulationError, which names the nearest registered data set, if it is neither.
+    """
     from attnaudit.registry import datasets
 
     for path in (Path(folder) / entry.data, Path(folder) / entry.folder / entry.data):
@@ -60,11 +66,11 @@ def dataset_of(entry: Entry, folder: Path) -> str:
             return str(path)
     if entry.data in datasets:
         return entry.data
-    if entry.data in ALSO_CALLED:
-        return ALSO_CALLED[entry.data]
+    if entry.data in DATASET_ALIASES:
+        return DATASET_ALIASES[entry.data]
     raise PopulationError(
-        f"{Path(folder) / NAME}: entry '{entry.folder}': data {entry.data!r} is neither a file in the population nor a "
-        f"registered data set. {nearest(entry.data, datasets.names())}"
+        f"{Path(folder) / POPULATION_FILE}: entry '{entry.folder}': data {entry.data!r} is neither a file in the "
+        f"population nor a registered data set. {nearest(entry.data, datasets.names())}"
     )
 
 
@@ -73,15 +79,15 @@ def _rows(path: Path) -> list[Any]:
         content = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         raise PopulationError(
-            f"{path}: there is no such file. Expected a population: make one with `attnaudit plant --out "
-            f"{path.parent}`, or give its folder with --population."
+            f"{path}: there is no such file. Expected a population. Make one with `attnaudit plant --out "
+            f"{path.parent}`, or give the folder of another one with --population."
         ) from None
     except OSError as error:
         raise PopulationError(f"{path}: cannot be read ({error.strerror or error}).") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PopulationError(f"{path}: not valid JSON ({error}). Expected a list of entries.") from error
     if not isinstance(content, list):
-        raise PopulationError(f"{path}: holds {_kind(content)}, expected a list of entries, one per model.")
+        raise PopulationError(f"{path}: holds {_json_type(content)}, expected a list of entries, one per model.")
     if not content:
         raise PopulationError(f"{path}: the list is empty. Expected one entry per model.")
     return content
@@ -89,7 +95,7 @@ def _rows(path: Path) -> list[Any]:
 
 def _entry(row: Any, place: str) -> Entry:
     if not isinstance(row, dict):
-        raise PopulationError(f"{place}: is {_kind(row)}, expected an object with folder, kind, truth and data.")
+        raise PopulationError(f"{place}: is {_json_type(row)}, expected an object with folder, kind, truth and data.")
     known = [field.name for field in msgspec.structs.fields(Entry)]
     for key in row:
         if key not in known:
@@ -103,34 +109,35 @@ def _entry(row: Any, place: str) -> Entry:
     return entry
 
 
-def _borne_out(entry: Entry, notes: list[str]) -> Entry:
-    found = entry.rank_agreement
-    if entry.truth == "trend" or found is None:
+def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
+    """Return the entry, as a trend if its rank agreement contradicts its label."""
+    agreement = entry.rank_agreement
+    if entry.truth == "trend" or agreement is None:
         return entry
-    if (entry.truth == "faithful" and found >= FAITHFUL_FROM) or (
-        entry.truth == "unfaithful" and found <= UNFAITHFUL_TO
+    if (entry.truth == "faithful" and agreement >= FAITHFUL_FROM) or (
+        entry.truth == "unfaithful" and agreement <= UNFAITHFUL_TO
     ):
         return entry
-    wanted = f"at least {FAITHFUL_FROM:g}" if entry.truth == "faithful" else f"at most {UNFAITHFUL_TO:g}"
+    required = f"at least {FAITHFUL_FROM:g}" if entry.truth == "faithful" else f"at most {UNFAITHFUL_TO:g}"
     notes.append(
-        f"{entry.folder}: labelled {entry.truth}, but its rank agreement is {found:.2f}, expected {wanted}: "
-        "shown as a trend, not scored"
+        f"{entry.folder}: labelled {entry.truth}, but its rank agreement is {agreement:.2f}, expected {required}. "
+        "It is shown as a trend and not scored."
     )
     return msgspec.structs.replace(entry, truth="trend")
 
 
-def _one_truth_per_kind(entries: list[Entry], path: Path) -> None:
+def _require_one_truth_per_kind(entries: list[Entry], path: Path) -> None:
     truths: dict[str, Truth] = {}
-    for one in entries:
-        if one.truth == "trend":
+    for entry in entries:
+        if entry.truth == "trend":
             continue
-        if truths.setdefault(one.kind, one.truth) != one.truth:
+        if truths.setdefault(entry.kind, entry.truth) != entry.truth:
             raise PopulationError(
-                f"{path}: kind '{one.kind}' holds both faithful and unfaithful models. Intervals resample kinds, so "
-                "give the two different names."
+                f"{path}: kind '{entry.kind}' holds both faithful and unfaithful models. Give them different kind "
+                "names, because intervals resample kinds."
             )
 
 
-def _kind(value: object) -> str:
-    words = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
-    return words.get(type(value), "a number")
+def _json_type(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

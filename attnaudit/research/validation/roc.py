@@ -1,7 +1,8 @@
-"""ROC curves, areas and rates over models, with intervals that know that models come in kinds.
+"""ROC curves, areas and rates over models, with intervals that resample kinds of models.
 
-Models of one kind are built alike and err alike: what generalises is the kind. So intervals of an area resample kinds,
-and models within them, and say nothing of kinds that nobody thought of.
+Models of one kind are built alike and err alike, so a further model of a known kind says little about a new kind.
+Intervals of an area therefore resample kinds, and models within each drawn kind. They say nothing about kinds that the
+population lacks.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.research.validation.validation_records import Area, Rate, RocPoint
+from attnaudit.research.validation.validation_schema import Area, Rate, RocPoint
 from attnaudit.seeding import keyed_generator
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 
-Scores = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 def area_under_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> float:
-    """The chance that a faithful model scores higher than an unfaithful one, ties counted half (Mann & Whitney).
+    """Return the chance that a faithful model scores higher than an unfaithful one (Mann & Whitney 1947).
 
-    NaN when either side is empty. Scores may be -inf: the value of a check that is undefined.
+    Args:
+        faithful: Scores of faithful models; -inf where a check is undefined.
+        unfaithful: Scores of unfaithful models.
+
+    Returns:
+        The area, with ties counted as one half; NaN if either list is empty.
     """
     if not len(faithful) or not len(unfaithful):
         return math.nan
@@ -32,20 +38,28 @@ def area_under_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> 
 
 
 def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str], *, seed: int) -> Area | None:
-    """The area with a percentile interval from resampling kinds, and models within each drawn kind; faithful and
-    unfaithful ones apart (two-stage bootstrap; Davison & Hinkley 1997, 3.8).
+    """Return the area with a percentile interval from a two-stage bootstrap (Davison & Hinkley 1997, section 3.8).
 
-    scores: one per model, higher where attention seems faithful. None when either truth is absent.
+    Kinds are resampled, and models within each drawn kind; faithful and unfaithful kinds separately.
+
+    Args:
+        scores: One score per model, higher where attention seems faithful.
+        faithful: Whether each model is faithful.
+        kinds: The kind of each model.
+        seed: The seed of the bootstrap.
+
+    Returns:
+        The area; None if all models are faithful, or none is.
     """
     values, truth, names = np.asarray(scores, float), np.asarray(faithful, bool), np.asarray(kinds, dtype=object)
     if truth.all() or not truth.any():
         return None
     wins = _wins(values[truth], values[~truth])
     generator = keyed_generator(seed, "validation", "kinds")
-    good, good_kinds = _resampled(names[truth], generator)
-    bad, bad_kinds = _resampled(names[~truth], generator)
-    found = np.einsum("ri,ij,rj->r", good, wins, bad, optimize=True) / (good.sum(1) * bad.sum(1))
-    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    good, good_kinds = _bootstrap_weights(names[truth], generator)
+    bad, bad_kinds = _bootstrap_weights(names[~truth], generator)
+    areas = np.einsum("ri,ij,rj->r", good, wins, bad, optimize=True) / (good.sum(1) * bad.sum(1))
+    low, high = np.quantile(areas, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Area(
         value=float(wins.mean()),
         low=float(low),
@@ -58,52 +72,47 @@ def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str]
 
 
 def roc_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> list[RocPoint]:
-    """Points of the curve, from (0, 0) to (1, 1): an alarm is raised for a score below the cut.
+    """Return the points of the ROC curve, from (0, 0) to (1, 1); empty if either list is.
 
-    sensitivity: share of unfaithful models with an alarm. false_alarms: share of faithful ones.
+    A model raises an alarm if its score is at most the cut-off.
     """
     good, bad = np.sort(np.asarray(faithful, float)), np.sort(np.asarray(unfaithful, float))
     if not len(good) or not len(bad):
         return []
-    cuts = np.unique(np.concatenate([good, bad]))
     points = [(0.0, 0.0)]
-    for cut in cuts:
+    for cutoff in np.unique(np.concatenate([good, bad])):
         points.append(
             (
-                float(np.searchsorted(good, cut, side="right") / len(good)),
-                float(np.searchsorted(bad, cut, side="right") / len(bad)),
+                float(np.searchsorted(good, cutoff, side="right") / len(good)),
+                float(np.searchsorted(bad, cutoff, side="right") / len(bad)),
             )
         )
     return [RocPoint(false_alarms=x, sensitivity=y) for x, y in dict.fromkeys(points)]
 
 
 def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
-    """The share hits / n with Wilson's score interval (1927, eq. for the inverted score test). n = 0 gives [0, 1]."""
-    from scipy.special import ndtri
+    """Return the share hits / n with Wilson's score interval (Wilson 1927). n = 0 gives [0, 1]."""
+    from scipy.stats import binomtest
 
     if not n:
         return Rate(hits=0, n=0, value=None, low=0.0, high=1.0)
-    z2 = float(ndtri((1 + confidence) / 2)) ** 2
-    share = hits / n
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    reach = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
-    low = 0.0 if hits == 0 else max(0.0, centre - reach)
-    high = 1.0 if hits == n else min(1.0, centre + reach)
-    return Rate(hits=hits, n=n, value=share, low=low, high=high)
+    interval = binomtest(hits, n).proportion_ci(confidence_level=confidence, method="wilson")
+    return Rate(hits=hits, n=n, value=hits / n, low=float(interval.low), high=float(interval.high))
 
 
-def _resampled(kinds: NDArray[np.object_], generator: np.random.Generator) -> tuple[Scores, int]:
-    """(RESAMPLES, models) how often each model is drawn, and how many kinds there are."""
+def _bootstrap_weights(kinds: NDArray[np.object_], generator: np.random.Generator) -> tuple[Floats, int]:
+    """Return how often each model is drawn in each resample, (RESAMPLES, models), and how many kinds there are."""
     names = sorted(set(kinds))
-    drawn = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
+    draws = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
     weights = np.zeros((RESAMPLES, len(kinds)))
     for position, name in enumerate(names):
         members = np.flatnonzero(kinds == name)
         even = np.full(len(members), 1 / len(members))
-        weights[:, members] = generator.multinomial(drawn[:, position] * len(members), even)
+        weights[:, members] = generator.multinomial(draws[:, position] * len(members), even)
     return weights, len(names)
 
 
-def _wins(good: Scores, bad: Scores) -> Scores:
-    higher: Scores = (good[:, None] > bad[None, :]) + 0.5 * (good[:, None] == bad[None, :])
-    return higher
+def _wins(good: Floats, bad: Floats) -> Floats:
+    """Return (len(good), len(bad)): 1 where the faithful model scores higher, 1/2 where they tie, else 0."""
+    wins: Floats = (good[:, None] > bad[None, :]) + 0.5 * (good[:, None] == bad[None, :])
+    return wins

@@ -1,4 +1,4 @@
-"""From the record of a check to a margin, and from margins to what a policy says of a model."""
+"""Turn the check records of a model into margins, and the margins into the outcome of a policy."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attnaudit.records import CheckRecord, Direction, Requirement, VerdictName
-from attnaudit.research.validation.validation_records import Entry, Margin, ModelResult, ModelScore, Question
+from attnaudit.research.validation.validation_schema import Entry, Margin, ModelResult, ModelScore, Question
 from attnaudit.statistics import verdict as verdicts
 
+#: Standard errors below this count as this, so that margins stay finite.
 SMALLEST_ERROR = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A check with the threshold it is held against, and the question it answers. A threshold in words ("floor + 0.2")
-    is relative to the references of the case: the record then holds the number that it came to."""
+    """A check with a threshold.
+
+    Attributes:
+        check: The check id.
+        question: The question that the check answers.
+        direction: The side of the threshold that is required.
+        threshold: A number, or an expression over the references of a case such as "floor + 0.2". The record of a case
+            holds the number that an expression gives there.
+    """
 
     check: str
     question: Question
@@ -24,27 +32,33 @@ class Gate:
     threshold: float | str
 
     @property
-    def words(self) -> str:
-        at = self.threshold if isinstance(self.threshold, str) else f"{self.threshold:g}"
-        return f"{self.check} {'≥' if self.direction == 'at_least' else '≤'} {at}"
+    def text(self) -> str:
+        """The gate in short, such as "decision_flip ≥ 0.15"."""
+        threshold = self.threshold if isinstance(self.threshold, str) else f"{self.threshold:g}"
+        return f"{self.check} {'≥' if self.direction == 'at_least' else '≤'} {threshold}"
 
-    def at(self, record: CheckRecord) -> float | None:
-        """The number that the threshold comes to; None where a reference it names is undefined."""
+    def threshold_for(self, record: CheckRecord) -> float | None:
+        """Return the threshold as a number; None if a reference in its expression is undefined."""
         if not isinstance(self.threshold, str):
             return self.threshold
         return None if record.requirement is None else record.requirement.value
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A model of the population and its records by check id."""
+class JudgedModel:
+    """A model of a population with its check records.
+
+    Attributes:
+        entry: The model.
+        records: Check id -> record.
+    """
 
     entry: Entry
     records: Mapping[str, CheckRecord]
 
     @classmethod
-    def of(cls, entry: Entry, result: ModelResult) -> Judged:
-        return cls(entry, {one.check: one for one in result.checks})
+    def from_result(cls, entry: Entry, result: ModelResult) -> JudgedModel:
+        return cls(entry, {record.check: record for record in result.checks})
 
     @property
     def faithful(self) -> bool:
@@ -52,15 +66,20 @@ class Judged:
 
 
 def oriented(record: CheckRecord | None, direction: Direction) -> float:
-    """The value, turned so that higher is the faithful side; -inf where the check is undefined, which raises an alarm
-    as a value far on the wrong side would."""
+    """Return the value of a check, with its sign turned so that higher is the faithful side.
+
+    An undefined check gives -inf: it raises an alarm, as a value far on the wrong side does.
+    """
     if record is None or record.value is None or _undefined(record):
         return -math.inf
     return record.value if direction == "at_least" else -record.value
 
 
 def bound(record: CheckRecord | None, direction: Direction) -> float:
-    """The end of the interval that must clear the threshold for a pass, turned as `oriented`; -inf where none is."""
+    """Return the limit of the interval that must clear the threshold for a pass, oriented as the value is.
+
+    It is -inf if the check is undefined, has no interval, or is defined on too few instances to pass.
+    """
     if record is None or record.interval is None or oriented(record, direction) == -math.inf:
         return -math.inf
     if record.n_defined < verdicts.MINIMUM_DEFINED:
@@ -69,41 +88,47 @@ def bound(record: CheckRecord | None, direction: Direction) -> float:
 
 
 def margin(record: CheckRecord | None, gate: Gate) -> Margin:
-    """The signed distance to the threshold in standard errors, -inf where the check is undefined.
+    """Return the signed distance from the threshold in standard errors, and the verdict.
 
-    The standard error is half of the interval on the side of the threshold, over the normal quantile of its confidence:
-    so a margin of at least that quantile (1.96 at 95%) is exactly a pass.
+    The standard error is the distance from the value to the limit of its interval on the side of the threshold, divided
+    by the normal quantile of the confidence level. A margin of at least that quantile (1.96 at 95%) is therefore
+    exactly a pass. The margin of an undefined check is -inf.
     """
     from scipy.special import ndtri
 
     if record is None or record.value is None or oriented(record, gate.direction) == -math.inf:
         return Margin(margin=-math.inf, verdict="undefined")
-    at = gate.at(record)
-    if at is None:
+    threshold = gate.threshold_for(record)
+    if threshold is None:
         return Margin(margin=-math.inf, verdict="undefined")
     verdict, _ = verdicts.decide(
         value=record.value,
         interval=record.interval,
-        requirement=Requirement(direction=gate.direction, value=at),
+        requirement=Requirement(direction=gate.direction, value=threshold),
         n=record.n,
         n_defined=record.n_defined,
     )
     if record.interval is None:
         return Margin(margin=-math.inf, verdict=verdict)
     at_least = gate.direction == "at_least"
-    gap = (record.value - at) * (1 if at_least else -1)
-    reach = record.value - record.interval.low if (gap >= 0) == at_least else record.interval.high - record.value
-    error = max(reach / float(ndtri((1 + record.interval.confidence) / 2)), SMALLEST_ERROR)
+    gap = (record.value - threshold) * (1 if at_least else -1)
+    half_width = record.value - record.interval.low if (gap >= 0) == at_least else record.interval.high - record.value
+    error = max(half_width / float(ndtri((1 + record.interval.confidence) / 2)), SMALLEST_ERROR)
     return Margin(margin=gap / error, verdict=verdict)
 
 
-def score(model: Judged, gates: Sequence[Gate]) -> ModelScore:
-    """What the gates say together. Alarm: one of them is not a pass, whatever a failure is corrected for. questions:
-    those that a gate which did not pass answers."""
+def score(model: JudgedModel, gates: Sequence[Gate]) -> ModelScore:
+    """Return the outcome of a policy on one model.
+
+    A gate that does not pass raises the alarm. Each check is judged at its own confidence level, without a correction
+    for the number of gates.
+    """
     entry = model.entry
-    found = {gate.check: margin(model.records.get(gate.check), gate) for gate in gates}
-    smallest = min((one.margin for one in found.values()), default=math.inf)
-    failed: dict[str, VerdictName] = {name: one.verdict for name, one in found.items() if one.verdict != "pass"}
+    margins = {gate.check: margin(model.records.get(gate.check), gate) for gate in gates}
+    smallest = min((gate_margin.margin for gate_margin in margins.values()), default=math.inf)
+    failed: dict[str, VerdictName] = {
+        check: gate_margin.verdict for check, gate_margin in margins.items() if gate_margin.verdict != "pass"
+    }
     return ModelScore(
         folder=entry.folder,
         kind=entry.kind,
@@ -114,7 +139,7 @@ def score(model: Judged, gates: Sequence[Gate]) -> ModelScore:
         alarm=bool(failed),
         failed=failed,
         questions=sorted({gate.question for gate in gates if gate.check in failed}),
-        values={name: record.value for name, record in model.records.items()},
+        values={check: record.value for check, record in model.records.items()},
     )
 
 

@@ -1,17 +1,19 @@
-"""The rule by which the default policy is chosen. It sees the tuning half and nothing else.
+"""The rule that chooses the default policy from the tuning half of a population.
 
-1. Of the checks that answer a question ("used", "points"), those that discriminate: area at least .7 with a lower end
-   above .5, kinds resampled, against the unfaithful models that fail this question by construction.
-2. Each has a threshold. What must clear it is the end of the interval nearest to it. It stands below the ends of the
-   faithful models (an eightieth of them may lie lower, so that at most four gates share the 5% of false alarms), half
-   of the way to the unfaithful models further down: to the highest of them but a tenth, so that a single straggler does
-   not drag it up. Rounded. A check with no unfaithful model below has none, nor one whose threshold would be 0 or
-   less, which attention that does nothing would reach.
-3. One check per question is gated: the pair whose policy score has the area with the highest lower end; then the
-   fewest errors, then the widest gap, in standard errors, between the threshold and the nearest model on either side.
-   No question rests on agreement alone, since importance methods disagree among themselves.
-4. Further checks, at most two per question, are added one at a time: the one that leaves the fewest unfaithful models
-   without an alarm, as long as it raises no further alarm on a faithful one.
+1. A check that answers a question ("used" or "points") may become a gate if it discriminates: its area is at least 0.7,
+   and the lower limit of the area's interval is above 0.5. Only the unfaithful models that fail this question by
+   construction are counted.
+2. Every such check gets a threshold. It is compared with the limit of the interval that must clear it. The threshold
+   lies half of the way between the faithful models and the unfaithful models below them. Of the faithful models, one
+   eightieth may lie lower, so that at most four gates share a false-alarm rate of 5%. Of the unfaithful models below,
+   the highest tenth is passed over, so that a single outlier does not raise the threshold. The threshold is rounded. A
+   check has no threshold if no unfaithful model lies below the faithful ones, or if the threshold would be 0 or less,
+   because attention that has no effect reaches 0.
+3. One check per question becomes a gate: the pair whose policy score has the area with the highest lower limit. Ties go
+   to the pair with fewer errors, then to the pair with the wider gap, in standard errors, between the threshold and the
+   nearest model. No question rests on agreement alone, because importance methods disagree among themselves.
+4. Further checks are added one at a time, to at most two per question: the check that leaves the fewest unfaithful
+   models without an alarm, if it raises no further alarm on a faithful model.
 """
 
 from __future__ import annotations
@@ -22,151 +24,177 @@ from itertools import product
 
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.roc import area
-from attnaudit.research.validation.scoring import Gate, Judged, bound, oriented, score
-from attnaudit.research.validation.validation_records import Area, Question
+from attnaudit.research.validation.scoring import Gate, JudgedModel, bound, oriented, score
+from attnaudit.research.validation.validation_schema import Area, Question
 
 QUESTIONS: tuple[Question, ...] = ("used", "points")
-LEAST_AREA = 0.7
-CHANCE = 0.5
-ALLOWED = 0.05
-MOST = 2
-STRAGGLERS = 0.9
-#: Families of checks that are gated beside another check of the question, never alone.
+#: A check discriminates if its area is at least this,
+MINIMUM_AREA = 0.7
+#: and the lower limit of the area's interval is above this.
+CHANCE_AREA = 0.5
+#: The share of faithful models that may raise an alarm.
+ALLOWED_FALSE_ALARMS = 0.05
+MAXIMUM_GATES_PER_QUESTION = 2
+#: The quantile of the unfaithful models below the faithful ones that the threshold keeps away from.
+UNFAITHFUL_QUANTILE = 0.9
+#: Families of checks that are gated only in addition to another check of the question.
 NEVER_ALONE = ("agreement",)
-#: What a check of a question gives attention that does nothing: no drop, no gain, no correlation.
-NOTHING = 0.0
+#: The value of every check that answers a question on attention without effect: no drop, no gain, no correlation.
+NO_EFFECT = 0.0
 
 
-def tuning(models: Sequence[Judged]) -> list[Judged]:
-    """The labelled models of the tuning half."""
-    return [one for one in models if one.entry.half == "tuning" and one.entry.truth != "trend"]
+def tuning(models: Sequence[JudgedModel]) -> list[JudgedModel]:
+    """Return the labelled models of the tuning half."""
+    return [model for model in models if model.entry.half == "tuning" and model.entry.truth != "trend"]
 
 
-def in_question(models: Sequence[Judged], question: Question) -> list[Judged]:
-    """Without the unfaithful models that do not fail this question; all of them for "evidence"."""
+def in_question(models: Sequence[JudgedModel], question: Question) -> list[JudgedModel]:
+    """Leave out the unfaithful models that do not fail this question. For "evidence", return all models."""
     return [
-        one
-        for one in models
-        if one.entry.truth != "unfaithful" or question == "evidence" or question in one.entry.fails
+        model
+        for model in models
+        if model.entry.truth != "unfaithful" or question == "evidence" or question in model.entry.fails
     ]
 
 
-def check_area(models: Sequence[Judged], candidate: Candidate, *, seed: int) -> Area | None:
-    """The area of a check on labelled models that it was judged on and that are in its question."""
+def check_area(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int) -> Area | None:
+    """Return the area of a check on the labelled models that its question is about and that it was judged on."""
     check = candidate.check.id
-    asked = in_question(models, candidate.question)
-    kept = [one for one in asked if one.entry.truth != "trend" and check in one.records]
-    scores = [oriented(one.records[check], candidate.direction) for one in kept]
-    return area(scores, [one.faithful for one in kept], [one.entry.kind for one in kept], seed=seed)
+    judged = [
+        model
+        for model in in_question(models, candidate.question)
+        if model.entry.truth != "trend" and check in model.records
+    ]
+    scores = [oriented(model.records[check], candidate.direction) for model in judged]
+    return area(scores, [model.faithful for model in judged], [model.entry.kind for model in judged], seed=seed)
 
 
-def discriminates(found: Area | None) -> bool:
-    """Whether an area is good enough to gate on: at least .7, and chance outside its interval."""
-    return found is not None and found.value >= LEAST_AREA and found.low > CHANCE
+def discriminates(candidate_area: Area | None) -> bool:
+    """Return whether an area is high enough to gate on: at least 0.7, with an interval above 0.5."""
+    return candidate_area is not None and candidate_area.value >= MINIMUM_AREA and candidate_area.low > CHANCE_AREA
 
 
-def choose(models: Sequence[Judged], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
-    """The gates of a policy from the tuning half of `models`, by the rule above. Models of the other half are ignored.
+def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+    """Choose the gates of a policy by the rule above.
 
-    Empty where nothing discriminates, or where the tuning half lacks faithful or unfaithful models. Where one question
-    has no check that discriminates, the other stands alone.
+    Args:
+        models: The models; those of the held-out half are ignored.
+        candidates: The checks to choose from.
+        seed: The seed of the areas' intervals.
+
+    Returns:
+        The gates by question. A question for which no check discriminates has none. The list is empty if no check
+        discriminates at all, or if the tuning half lacks faithful or unfaithful models.
     """
     half = tuning(models)
-    weak = {one.check.id for one in candidates if one.check.family in NEVER_ALONE}
-    ranked = [_ranked(half, candidates, question, seed=seed) for question in QUESTIONS]
-    pools = [found for gates in ranked if (found := [gate for gate in gates if gate.check not in weak])]
+    not_alone = {candidate.check.id for candidate in candidates if candidate.check.family in NEVER_ALONE}
+    ranked = [_ranked_gates(half, candidates, question, seed=seed) for question in QUESTIONS]
+    pools = [pool for gates in ranked if (pool := [gate for gate in gates if gate.check not in not_alone])]
     if not pools:
         return []
     best = min(product(*pools), key=lambda pair: _pair_key(half, pair, seed=seed))
     chosen = list(best)
     spare = [gate for gates in ranked for gate in gates if gate not in chosen]
     while True:
-        missed, alarms = _counts(half, chosen)
-        better = []
+        missed, false_alarms = _error_counts(half, chosen)
+        improvements = []
         for position, gate in enumerate(spare):
-            if sum(g.question == gate.question for g in chosen) >= MOST:
+            if sum(other.question == gate.question for other in chosen) >= MAXIMUM_GATES_PER_QUESTION:
                 continue
-            now_missed, now_alarms = _counts(half, [*chosen, gate])
-            if now_missed < missed and now_alarms <= alarms:
-                better.append((now_missed, position))
-        if not better:
+            now_missed, now_false_alarms = _error_counts(half, [*chosen, gate])
+            if now_missed < missed and now_false_alarms <= false_alarms:
+                improvements.append((now_missed, position))
+        if not improvements:
             return sorted(chosen, key=lambda gate: (QUESTIONS.index(gate.question), chosen.index(gate)))
-        chosen.append(spare.pop(min(better)[1]))
+        chosen.append(spare.pop(min(improvements)[1]))
 
 
-def policy_area(models: Sequence[Judged], gates: Sequence[Gate], *, seed: int) -> Area | None:
-    """The area of the policy's score, the smallest margin over its gates, on labelled models."""
-    kept = [one for one in models if one.entry.truth != "trend"]
-    scores = [policy_score(one, gates) for one in kept]
-    return area(scores, [one.faithful for one in kept], [one.entry.kind for one in kept], seed=seed)
+def policy_area(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed: int) -> Area | None:
+    """Return the area of the policy score on the labelled models."""
+    labelled = [model for model in models if model.entry.truth != "trend"]
+    scores = [policy_score(model, gates) for model in labelled]
+    return area(scores, [model.faithful for model in labelled], [model.entry.kind for model in labelled], seed=seed)
 
 
-def policy_score(model: Judged, gates: Sequence[Gate]) -> float:
-    """The smallest margin in standard errors over the gates; -inf where one is undefined."""
-    found = score(model, gates).score
-    return -math.inf if found is None else found
+def policy_score(model: JudgedModel, gates: Sequence[Gate]) -> float:
+    """Return the smallest margin over the gates in standard errors; -inf if one of them is undefined."""
+    smallest = score(model, gates).score
+    return -math.inf if smallest is None else smallest
 
 
-def threshold(models: Sequence[Judged], candidate: Candidate) -> float | None:
-    """Where the rule puts a check's threshold, given labelled models; None without faithful or unfaithful ones, where
-    more than the allowed share of faithful models is undefined, where no unfaithful one lies below them, or where it
-    would require nothing."""
+def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | None:
+    """Return the threshold of a check by step 2 of the rule.
+
+    It is None if there are no faithful or no unfaithful models, if the check is undefined on more faithful models than
+    may raise an alarm, if no unfaithful model lies below the faithful ones, or if the threshold would require nothing.
+    """
     check, direction = candidate.check.id, candidate.direction
-    asked = in_question(models, candidate.question)
-    kept = [one for one in asked if check in one.records and one.entry.truth != "trend"]
-    good = sorted(bound(one.records[check], direction) for one in kept if one.faithful)
-    bad = sorted(bound(one.records[check], direction) for one in kept if not one.faithful)
+    judged = [
+        model
+        for model in in_question(models, candidate.question)
+        if check in model.records and model.entry.truth != "trend"
+    ]
+    good = sorted(bound(model.records[check], direction) for model in judged if model.faithful)
+    bad = sorted(bound(model.records[check], direction) for model in judged if not model.faithful)
     defined = [x for x in good if math.isfinite(x)]
-    if not bad or not defined or len(good) - len(defined) > ALLOWED * len(good):
+    if not bad or not defined or len(good) - len(defined) > ALLOWED_FALSE_ALARMS * len(good):
         return None
-    highest = defined[math.floor(ALLOWED / (MOST * len(QUESTIONS)) * len(good))]
-    below = [x for x in bad if x < highest and math.isfinite(x)]
+    gates = MAXIMUM_GATES_PER_QUESTION * len(QUESTIONS)
+    upper = defined[math.floor(ALLOWED_FALSE_ALARMS / gates * len(good))]
+    below = [x for x in bad if x < upper and math.isfinite(x)]
     if not below:
         return None
-    lowest = below[math.floor(STRAGGLERS * (len(below) - 1))]
-    cut = rounded((highest + lowest) / 2, low=lowest, high=highest)
-    at = cut if direction == "at_least" else 0.0 - cut
-    low, high = candidate.check.description.bounds
-    if candidate.question != "evidence" and candidate.direction == "at_least" and at <= NOTHING:
+    lower = below[math.floor(UNFAITHFUL_QUANTILE * (len(below) - 1))]
+    middle = rounded((upper + lower) / 2, low=lower, high=upper)
+    value = middle if direction == "at_least" else 0.0 - middle
+    lowest, highest = candidate.check.description.bounds
+    if candidate.question != "evidence" and candidate.direction == "at_least" and value <= NO_EFFECT:
         return None
-    return at if low < at < high else None
+    return value if lowest < value < highest else None
 
 
 def rounded(middle: float, *, low: float, high: float) -> float:
-    """`middle` with as few decimals (two to six) as keep it well within (low, high]."""
+    """Round `middle` to as few decimals (two to six) as keep it near the middle of (low, high]."""
     for digits in range(2, 7):
-        cut = round(middle, digits)
-        if low < cut <= high and abs(cut - middle) <= (high - low) / 4:
-            return cut + 0.0
+        candidate = round(middle, digits)
+        if low < candidate <= high and abs(candidate - middle) <= (high - low) / 4:
+            return candidate + 0.0
     return middle
 
 
-def _ranked(half: Sequence[Judged], candidates: Sequence[Candidate], question: Question, *, seed: int) -> list[Gate]:
-    """The gates that discriminate, the highest lower end first."""
+def _ranked_gates(
+    half: Sequence[JudgedModel], candidates: Sequence[Candidate], question: Question, *, seed: int
+) -> list[Gate]:
+    """Return the checks that discriminate as gates, the highest lower limit of the area first."""
     rows = []
-    for one in candidates:
-        if one.question != question:
+    for candidate in candidates:
+        if candidate.question != question:
             continue
-        found = check_area(half, one, seed=seed)
-        at = threshold(half, one) if discriminates(found) else None
-        if found is not None and at is not None:
-            gate = Gate(check=one.check.id, question=question, direction=one.direction, threshold=at)
-            rows.append(((-round(found.low, 6), -round(found.value, 6), one.check.id), gate))
+        candidate_area = check_area(half, candidate, seed=seed)
+        value = threshold(half, candidate) if discriminates(candidate_area) else None
+        if candidate_area is not None and value is not None:
+            id_ = candidate.check.id
+            gate = Gate(check=id_, question=question, direction=candidate.direction, threshold=value)
+            rows.append(((-round(candidate_area.low, 6), -round(candidate_area.value, 6), id_), gate))
     return [gate for _, gate in sorted(rows, key=lambda row: row[0])]
 
 
-def _pair_key(half: Sequence[Judged], pair: Sequence[Gate], *, seed: int) -> tuple[float, int, float, tuple[str, ...]]:
-    found = policy_area(half, pair, seed=seed)
-    low = -round(found.low, 6) if found else 0.0
-    return low, sum(_counts(half, pair)), -round(_gap(half, pair), 6), tuple(gate.check for gate in pair)
+def _pair_key(
+    half: Sequence[JudgedModel], pair: Sequence[Gate], *, seed: int
+) -> tuple[float, int, float, tuple[str, ...]]:
+    """Return the sort key of step 3: the best pair has the smallest key."""
+    pair_area = policy_area(half, pair, seed=seed)
+    low = -round(pair_area.low, 6) if pair_area else 0.0
+    return low, sum(_error_counts(half, pair)), -round(_gap(half, pair), 6), tuple(gate.check for gate in pair)
 
 
-def _gap(models: Sequence[Judged], gates: Sequence[Gate]) -> float:
-    """Standard errors from the thresholds to the model that is nearest to being told wrongly; negative if one is."""
-    return min(policy_score(one, gates) * (1 if one.faithful else -1) for one in models)
+def _gap(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> float:
+    """Return the smallest distance of a model from a wrong outcome, in standard errors; negative if one is wrong."""
+    return min(policy_score(model, gates) * (1 if model.faithful else -1) for model in models)
 
 
-def _counts(models: Sequence[Judged], gates: Sequence[Gate]) -> tuple[int, int]:
-    """(unfaithful models without an alarm, faithful models with one)."""
-    scores = [(one.faithful, score(one, gates).alarm) for one in models]
-    return sum(not good and not alarm for good, alarm in scores), sum(good and alarm for good, alarm in scores)
+def _error_counts(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> tuple[int, int]:
+    """Return how many unfaithful models raise no alarm, and how many faithful models raise one."""
+    alarms = [(model.faithful, score(model, gates).alarm) for model in models]
+    missed = sum(not faithful and not alarm for faithful, alarm in alarms)
+    return missed, sum(faithful and alarm for faithful, alarm in alarms)

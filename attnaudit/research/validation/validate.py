@@ -1,27 +1,22 @@
-"""One validation from beginning to end."""
+"""Validate a policy: audit models with known attention, and compute how often the verdicts are right."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from attnaudit import __version__
-from attnaudit.errors import ReportError
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.reproduction.reproduction_records import Remedy
-from attnaudit.research.validation.audit_population import run_population
-from attnaudit.research.validation.candidate_policy import Given, read_policy
+from attnaudit.research.reproduction.remedies_file import Remedy, first_of_each_option, read_remedies
+from attnaudit.research.validation.audit_population import audit_population
+from attnaudit.research.validation.candidate_policy import CandidatePolicy, read_policy
 from attnaudit.research.validation.candidates import Candidate, candidates
-from attnaudit.research.validation.policy_writer import policy_text
-from attnaudit.research.validation.population_reader import dataset_of, read_population
-from attnaudit.research.validation.scoring import Gate, Judged, score
-from attnaudit.research.validation.threshold_rule import choose
-from attnaudit.research.validation.validation_figures import (
+from attnaudit.research.validation.detection_rates import (
     check_figures,
     half_of,
     left_out,
@@ -29,18 +24,32 @@ from attnaudit.research.validation.validation_figures import (
     remedies,
     trends,
 )
-from attnaudit.research.validation.validation_records import SCHEMA_VERSION, ModelResult, Population, Validation
+from attnaudit.research.validation.policy_writer import policy_text
+from attnaudit.research.validation.population_reader import dataset_of, read_population
+from attnaudit.research.validation.scoring import Gate, JudgedModel, score
+from attnaudit.research.validation.threshold_rule import choose
+from attnaudit.research.validation.validation_schema import SCHEMA_VERSION, ModelResult, Population, Validation
 
 MAX_INSTANCES = 300
 QUICK_INSTANCES = 120
-KEPT = "measured"
+#: The folder below --out that keeps the result of each model.
+RESULTS = "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """population: the folder with population.json. policy: a TOML file, or None for the one that the rule chooses from
-    this population's own tuning half. jobs: processes. quick: fewer instances, and no costly check. remedies: reports
-    of `attnaudit reproduce` whose remedies the chosen policy names too."""
+class ValidationOptions:
+    """The options of a validation.
+
+    Attributes:
+        population: The folder with population.json.
+        out: Where results are kept.
+        policy: A TOML file; None for the policy that the rule chooses from the tuning half of the population.
+        seed: The seed of samples, permutations and intervals.
+        quick: Whether to measure fewer instances and leave costly checks out.
+        jobs: How many processes share the work, with one thread each.
+        device: Where torch computes.
+        remedies: Files with remedies, as `attnaudit reproduce` writes them, that the chosen policy lists as well.
+    """
 
     population: Path
     out: Path
@@ -56,9 +65,35 @@ class Options:
         return QUICK_INSTANCES if self.quick else MAX_INSTANCES
 
 
-def validate(options: Options, *, progress: ProgressCallback | None = None) -> tuple[Validation, str]:
-    """Measure the population, score every check and the policy. Returns the record, and the text of the policy that the
-    tuning half would choose ("" where it is too small to choose from). Raises AuditError.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Audits:
+    """The audits of a population: every candidate check, those that were judged, and what became of each model."""
+
+    population: Population
+    all_candidates: Sequence[Candidate]
+    judged_candidates: Sequence[Candidate]
+    results: Mapping[str, ModelResult]
+    failed: Mapping[str, str]
+
+    @property
+    def models(self) -> list[JudgedModel]:
+        entries = self.population.entries
+        return [
+            JudgedModel.from_result(entry, self.results[entry.folder])
+            for entry in entries
+            if entry.folder in self.results
+        ]
+
+
+def validate(options: ValidationOptions, *, progress: ProgressCallback | None = None) -> tuple[Validation, str]:
+    """Audit the population, and score every check and the policy on it.
+
+    Returns:
+        The figures, and the text of the policy that the rule chooses from the tuning half; "" if the tuning half is too
+        small to choose from.
+
+    Raises:
+        AuditError: The population, the policy or a report of remedies cannot be read, or nothing can be written.
     """
     started, created = time.perf_counter(), datetime.now(UTC)
     reproduced = _reproduced(options.remedies)
@@ -66,146 +101,151 @@ def validate(options: Options, *, progress: ProgressCallback | None = None) -> t
     for entry in population.entries:
         dataset_of(entry, options.population)
     given = read_policy(options.policy) if options.policy else None
-    tried = candidates(given.checks if given else ())
-    wanted = [one for one in tried if not (options.quick and one.costly and not _gated(one, given))]
-    results, failed = run_population(
+    audits = _audit(population, given, options, progress)
+    models, judged_candidates = audits.models, audits.judged_candidates
+    chosen = choose(models, judged_candidates, seed=options.seed)
+    gates = given.gates if given else chosen
+    chosen_text = _chosen_policy_text(models, judged_candidates, chosen, options.seed, reproduced) if chosen else ""
+    counts = Counter(f"{model.entry.truth} {model.entry.half}".replace("_", " ") for model in models)
+    validation = Validation(
+        schema_version=SCHEMA_VERSION,
+        created=created.isoformat(timespec="seconds"),
+        attnaudit=__version__,
+        population=options.population.resolve().name,
+        policy=options.policy.name if options.policy else "chosen from the tuning half of this population",
+        policy_sha256=hashlib.sha256(options.policy.read_bytes()).hexdigest() if options.policy else "",
+        seed=options.seed,
+        quick=options.quick,
+        max_instances=options.max_instances,
+        seconds=time.perf_counter() - started,
+        measuring_seconds=sum(result.seconds for result in audits.results.values()),
+        models=len(models),
+        counts=dict(sorted(counts.items())),
+        policy_held_out=policy_figures(half_of(models, "held_out"), gates, seed=options.seed),
+        policy_tuning=policy_figures(half_of(models, "tuning"), gates, seed=options.seed),
+        checks=[
+            check_figures(
+                models,
+                candidate,
+                gates,
+                skipped=sum(candidate.check.id in result.skipped for result in audits.results.values()),
+                seed=options.seed,
+            )
+            for candidate in judged_candidates
+        ],
+        left_out=left_out(models, judged_candidates, seed=options.seed),
+        trends=trends(models, gates),
+        remedies=remedies(models, gates),
+        scores=[score(model, gates) for model in models],
+        failed=dict(audits.failed),
+        notes=[*population.notes, *_notes(audits, given, chosen)],
+    )
+    return validation, chosen_text
+
+
+def families(models: Sequence[JudgedModel]) -> list[str]:
+    """Return the families of models, as checkpoints name them, that have both faithful and unfaithful members."""
+    truths: dict[str, set[str]] = {}
+    for model in models:
+        if model.entry.encoder:
+            truths.setdefault(model.entry.encoder, set()).add(model.entry.truth)
+    return [
+        f"pooled attention, {name} encoder" for name in sorted(truths) if {"faithful", "unfaithful"} <= truths[name]
+    ]
+
+
+def _audit(
+    population: Population,
+    given: CandidatePolicy | None,
+    options: ValidationOptions,
+    progress: ProgressCallback | None,
+) -> _Audits:
+    all_candidates = candidates(given.checks if given else ())
+    judged_candidates = [
+        candidate
+        for candidate in all_candidates
+        if not (options.quick and candidate.costly and not _is_gated(candidate, given))
+    ]
+    results, failed = audit_population(
         population.entries,
-        [one.check for one in wanted],
+        [candidate.check for candidate in judged_candidates],
         population=options.population,
-        kept=options.out / KEPT,
+        results=options.out / RESULTS,
         seed=options.seed,
         max_instances=options.max_instances,
         jobs=options.jobs,
         device=options.device,
         progress=progress,
     )
-    models = [Judged.of(one, results[one.folder]) for one in population.entries if one.folder in results]
-    chosen = choose(models, wanted, seed=options.seed)
-    gates = given.gates if given else chosen
-    text = _chosen_text(models, wanted, chosen, options.seed, reproduced) if chosen else ""
-    notes = [*population.notes, *_notes(population, tried, wanted, results, given, chosen)]
-    policy = "chosen from the tuning half of this population"
-    if options.policy is not None:
-        policy = options.policy.name
-    return (
-        Validation(
-            schema_version=SCHEMA_VERSION,
-            created=created.isoformat(timespec="seconds"),
-            attnaudit=__version__,
-            population=options.population.resolve().name,
-            policy=policy,
-            policy_sha256=hashlib.sha256(options.policy.read_bytes()).hexdigest() if options.policy else "",
-            seed=options.seed,
-            quick=options.quick,
-            max_instances=options.max_instances,
-            seconds=time.perf_counter() - started,
-            measuring_seconds=sum(one.seconds for one in results.values()),
-            models=len(models),
-            counts=dict(sorted(Counter(f"{m.entry.truth} {m.entry.half}".replace("_", " ") for m in models).items())),
-            policy_held_out=policy_figures(half_of(models, "held_out"), gates, seed=options.seed),
-            policy_tuning=policy_figures(half_of(models, "tuning"), gates, seed=options.seed),
-            checks=[
-                check_figures(
-                    models,
-                    one,
-                    gates,
-                    skipped=sum(one.check.id in found.skipped for found in results.values()),
-                    seed=options.seed,
-                )
-                for one in wanted
-            ],
-            left_out=left_out(models, wanted, seed=options.seed),
-            trends=trends(models, gates),
-            remedies=remedies(models, gates),
-            scores=[score(one, gates) for one in models],
-            failed=failed,
-            notes=notes,
-        ),
-        text,
+    return _Audits(
+        population=population,
+        all_candidates=all_candidates,
+        judged_candidates=judged_candidates,
+        results=results,
+        failed=failed,
     )
 
 
-def _gated(one: Candidate, given: Given | None) -> bool:
-    return given is not None and any(gate.check == one.check.id for gate in given.gates)
+def _is_gated(candidate: Candidate, given: CandidatePolicy | None) -> bool:
+    return given is not None and any(gate.check == candidate.check.id for gate in given.gates)
 
 
-def _reproduced(reports: Sequence[Path]) -> list[Remedy]:
-    """What they advise; of several on one option, the first. Raises ReportError for a file that is no report of a
-    reproduction."""
-    from attnaudit.research.reproduction.reproduction_pages import read_if_there
+def _reproduced(files: Sequence[Path]) -> list[Remedy]:
+    """Return the remedies of these files; of several for the same option, the first.
 
-    found: list[Remedy] = []
-    for path in reports:
-        one = read_if_there(path)
-        if one is None:
-            raise ReportError(
-                f"{path}: not found. Expected the JSON report of a reproduction, such as papers/tutek-snajder.json "
-                "below --out of `attnaudit reproduce tutek-snajder`."
-            )
-        known = {(remedy.question, remedy.option) for remedy in found}
-        found += [remedy for remedy in one.remedies if (remedy.question, remedy.option) not in known]
-    return found
+    Raises ReportError for a file that is missing or holds something else.
+    """
+    return first_of_each_option([remedy for path in files for remedy in read_remedies(path)])
 
 
-def _chosen_text(
-    models: Sequence[Judged],
-    tried: Sequence[Candidate],
+def _chosen_policy_text(
+    models: Sequence[JudgedModel],
+    judged_candidates: Sequence[Candidate],
     chosen: Sequence[Gate],
     seed: int,
-    reproduced: Sequence[Remedy] = (),
+    reproduced: Sequence[Remedy],
 ) -> str:
-    figures = [check_figures(models, one, chosen, skipped=0, seed=seed) for one in tried]
-    held = half_of(models, "held_out")
+    figures = [check_figures(models, candidate, chosen, skipped=0, seed=seed) for candidate in judged_candidates]
+    held_out = half_of(models, "held_out")
     gated = {gate.check for gate in chosen}
+    reported = [candidate.check.id for candidate in judged_candidates if candidate.reported]
     return policy_text(
         chosen,
-        tried,
+        judged_candidates,
         figures,
-        policy_figures(held, chosen, seed=seed),
+        policy_figures(held_out, chosen, seed=seed),
         name="default",
-        validated_on=families(held),
+        validated_on=families(held_out),
         remedies=remedies(models, chosen),
         reproduced=reproduced,
-        evidence=[one.check.id for one in tried if one.shown and one.check.id not in gated],
+        evidence=[check for check in reported if check not in gated],
     )
 
 
-def families(models: Sequence[Judged]) -> list[str]:
-    """The families of models that have both faithful and unfaithful members, as a checkpoint names its own."""
-    truths: dict[str, set[str]] = {}
-    for one in models:
-        if one.entry.encoder:
-            truths.setdefault(one.entry.encoder, set()).add(one.entry.truth)
-    return [
-        f"pooled attention, {name} encoder" for name in sorted(truths) if {"faithful", "unfaithful"} <= truths[name]
+def _notes(audits: _Audits, given: CandidatePolicy | None, chosen: Sequence[Gate]) -> list[str]:
+    notes = [
+        f"{candidate.check.id}: {candidate.costly}"
+        for candidate in audits.all_candidates
+        if candidate not in audits.judged_candidates
     ]
-
-
-def _notes(
-    population: Population,
-    tried: Sequence[Candidate],
-    wanted: Sequence[Candidate],
-    results: dict[str, ModelResult],
-    given: Given | None,
-    chosen: Sequence[Gate],
-) -> list[str]:
-    notes = [f"{one.check.id}: {one.costly}" for one in tried if one not in wanted]
-    halves = Counter(one.half for one in population.entries if one.truth != "trend")
+    halves = Counter(entry.half for entry in audits.population.entries if entry.truth != "trend")
     if not halves["held_out"]:
-        notes.append("no labelled model is held out: the figures are those of the tuning half, which flatter")
+        notes.append(
+            "no labelled model is held out: the figures are those of the tuning half and look better than they are"
+        )
     if not halves["tuning"]:
         notes.append(
-            "no labelled model is in the tuning half: nothing is chosen here, the given policy is tried as it is"
+            "no labelled model is in the tuning half: no policy is chosen, and the given one is tried as it is"
         )
     elif not chosen:
-        notes.append("the tuning half chooses no policy: no check discriminates on it")
-    if given is not None:
-        chosen_words = {gate.words for gate in chosen}
-        if chosen and chosen_words != {gate.words for gate in given.gates}:
+        notes.append("no policy is chosen: no check discriminates on the tuning half")
+    if given is not None and chosen:
+        chosen_gates = {gate.text for gate in chosen}
+        if chosen_gates != {gate.text for gate in given.gates}:
             notes.append(
-                f"the policy tried is {'; '.join(gate.words for gate in given.gates)}; "
-                f"the tuning half of this population would choose {'; '.join(sorted(chosen_words))}"
+                f"the gates of the policy are {'; '.join(gate.text for gate in given.gates)}; "
+                f"the tuning half of this population would choose {'; '.join(sorted(chosen_gates))}"
             )
-    reasons = Counter(why for one in results.values() for why in one.skipped.values())
-    notes += [f"{count} times a check could not be judged: {why}" for why, count in sorted(reasons.items())]
+    reasons = Counter(reason for result in audits.results.values() for reason in result.skipped.values())
+    notes += [f"a check could not be judged ({count} times): {reason}" for reason, count in sorted(reasons.items())]
     return notes

@@ -1,4 +1,4 @@
-"""`attnaudit validate`: the audit of the audit."""
+"""The command `attnaudit validate`: how often are the verdicts of a policy right?"""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ import sys
 from pathlib import Path
 
 from attnaudit.devices import NAMES, require_device
-from attnaudit.errors import AuditError, ReportError, require_seed
+from attnaudit.errors import AuditError, require_seed
 from attnaudit.processes import processors
 from attnaudit.progress import progress_bar
 
+#: The value of --policy that stands for the policy chosen by the rule.
 RULE = "rule"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `attnaudit validate`."""
     parser.add_argument(
         "--population",
         type=Path,
         metavar="DIR",
-        help="a folder with population.json, such as `attnaudit plant` makes (default: one is planted below --out)",
+        help="folder with a population.json, as `attnaudit plant` writes it (default: plant one below --out)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("validation"),
         metavar="DIR",
-        help="where results go, and where a run that was stopped goes on (default: validation)",
+        help="folder for the results; run the command again with the same folder to resume (default: validation)",
     )
     parser.add_argument(
         "--policy",
         metavar="FILE",
-        help=f"the TOML policy to try (default: the shipped one); '{RULE}' tries what the tuning half chooses",
+        help=f"TOML policy to validate, or '{RULE}' for the policy that the tuning half chooses (default: the shipped "
+        "policy)",
     )
     parser.add_argument(
         "--remedies",
@@ -40,24 +43,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="the JSON report of a reproduction whose remedies the chosen policy names too (repeat for more; the first "
-        "on an option counts)",
+        help="a remedies.json that `attnaudit reproduce` wrote, whose remedies the chosen policy lists too; may be "
+        "repeated, and the first remedy for an option counts",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="fewer instances per model and no costly check: minutes, not hours"
+        "--quick", action="store_true", help="measure fewer instances and leave costly checks out: minutes, not hours"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of samples, permutations, intervals")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes, one thread each (default: the cores)")
-    parser.add_argument("--device", default="cpu", help=f"{NAMES} (default: cpu)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of samples, permutations and intervals (default: 0)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="number of processes, with one thread each (default: one per core)"
+    )
+    parser.add_argument("--device", default="cpu", help=f"where torch computes: {NAMES} (default: cpu)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measures, scores, writes and tells. 0 also where the policy falls short: the figures are the result."""
-    from attnaudit.research.validation import validation_pages
+    """Run the validation, write its files and print a summary.
+
+    Returns 0 also if the policy does not reach the goals: the figures are the result.
+    """
+    from attnaudit.research.study.report_files import write_files
+    from attnaudit.research.validation import validation_report
     from attnaudit.research.validation.candidate_policy import shipped_policy
-    from attnaudit.research.validation.validate import Options, validate
-    from attnaudit.research.validation.validation_terminal import summary
+    from attnaudit.research.validation.validate import ValidationOptions, validate
+    from attnaudit.research.validation.validation_summary import summary
 
     require_seed("--seed", options.seed)
     require_device("--device", options.device)
@@ -68,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     population = options.population or _plant(options, jobs)
     with progress_bar("measuring") as progress:
         validation, chosen = validate(
-            Options(
+            ValidationOptions(
                 population=population,
                 out=options.out,
                 policy=policy,
@@ -80,16 +91,9 @@ def run(options: argparse.Namespace) -> int:
             ),
             progress=progress,
         )
-    written = validation_pages.write(validation, options.out)
+    written = validation_report.write(validation, options.out)
     if chosen:
-        path = options.out / "chosen_policy.toml"
-        try:
-            path.write_text(chosen, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ReportError(
-                f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be."
-            ) from error
-        written.append(path)
+        written += write_files(options.out, {"chosen_policy.toml": chosen})
     print(summary(validation, width=shutil.get_terminal_size((100, 24)).columns))
     for path in written:
         print(path)
@@ -97,18 +101,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plant(options: argparse.Namespace, jobs: int) -> Path:
-    """A population of its own below --out; what is there of it already is kept."""
+    """Plant a population below --out; models that are there already are kept."""
     from attnaudit.research.planted import planted_population
     from attnaudit.research.planted.plant_command import QUICK_SEEDS, SEEDS
 
     folder: Path = options.out / "population"
-    wanted = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
-    print(f"planting {len(wanted)} models in {folder}; finished ones are kept", file=sys.stderr)
-    with progress_bar("planting") as show:
-        planted_population.build(
-            folder,
-            wanted,
-            jobs=jobs,
-            progress=lambda record, done, total: show(done, total, str(record["folder"])),
-        )
+    plans = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
+    print(f"Planting {len(plans)} models in {folder}; models that are there already are kept.", file=sys.stderr)
+    with progress_bar("planting") as progress:
+        planted_population.build(folder, plans, jobs=jobs, progress=progress)
     return folder

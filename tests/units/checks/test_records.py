@@ -9,7 +9,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import f1_score
@@ -291,7 +291,6 @@ def test_a_measure_that_was_not_taken_is_named():
         checks.UniformFragility(at_least=0.05).judge(m)
 
 
-@settings(max_examples=30, deadline=None)
 @given(n=st.integers(0, 60), missing=st.integers(0, 60), threshold=st.floats(-1, 1), seed=st.integers(0, 9))
 def test_pass_means_that_enough_is_defined_and_all_of_the_interval_is_above(n, missing, threshold, seed):
     m = measured(n, seed=seed)

@@ -1,4 +1,4 @@
-"""Batches with padding anywhere, variants of them that lack any tokens, and what both ways to run these must share."""
+"""What both ways to run the variants of a batch, which lack some of its tokens, must share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 from attnaudit.adapters import PooledAttentionAdapter
@@ -16,23 +15,10 @@ from attnaudit.engine.batch import Batch
 from attnaudit.instances import Instance
 
 
-@st.composite
-def ragged(draw: st.DrawFn, most: int = 9) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """embeddings (B, T, d), mask (B, T) with padding anywhere, rows (V,), keep (V, T)."""
-    count, width, variants = draw(st.integers(1, 4)), draw(st.integers(1, most)), draw(st.integers(1, 9))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-
-    def marks(rows: int) -> Tensor:
-        return torch.rand(rows, width, generator=generator) < draw(st.sampled_from([0.3, 0.8, 1.0]))
-
-    rows = torch.randint(0, count, (variants,), generator=generator)
-    return torch.randn(count, width, 3, generator=generator), marks(count), rows, marks(variants)
-
-
 def states_are_of_the_kept_alone(
     found: Tensor, shared: Ordered, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
 ) -> None:
-    """found (V, W, m) of the variants of a `ragged` case. plain: (n, d) -> (n, m) states of one input."""
+    """found (V, W, m) of the variants of a case of `ragged_batches`. plain: (n, d) -> (n, m) states of one input."""
     embeddings, mask, rows, keep = case
     positions, inside = shared.positions(rows, keep)
     assert found.shape[:2] == positions.shape == inside.shape

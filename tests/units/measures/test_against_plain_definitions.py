@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
@@ -309,7 +309,6 @@ def test_hidden_states_are_ranked_by_attention(model: PooledAttentionAdapter) ->
         np.testing.assert_allclose(states[row], plain.states[0][plain.real].detach().numpy()[order], atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
 @given(length=st.integers(1, 1100), seed=st.integers(0, 2**31))
 def test_ascending_equals_argsort(length: int, seed: int) -> None:
     draws = np.random.default_rng(seed).random((3, length))

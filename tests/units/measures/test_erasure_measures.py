@@ -93,7 +93,7 @@ def test_another_seed_draws_different_orders() -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_orders_begin_with_the_real_tokens_each_once(lengths: list[int], seed: int) -> None:
     texts = [" ".join(WORDS[1 : 1 + n]) for n in lengths]
     some = view(adapter(tokenize=tokenize_with_ends), texts)

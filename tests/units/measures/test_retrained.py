@@ -18,9 +18,10 @@ from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError, CheckError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.encoded_rows import Rows
+from attnaudit.models.encoded_rows import EncodedRows
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.training import train
+from attnaudit.models.training_job import TrainingData, TrainingJob
 from attnaudit.models.twin_adversary import probabilities
 from attnaudit.retraining import Retraining
 from tests.small_checkpoints import QUICK, SMALL, save_trained
@@ -48,11 +49,13 @@ def test_seed_variance_is_the_mean_over_models_of_other_seeds(trained: Any) -> N
     expected = []
     order = {one.id: row for row, one in enumerate(dev.instances)}
     rows = [order[name] for name in measurements.ids]
-    batch = Rows(dev, base.vocabulary, base.classes).batch(rows)
+    batch = EncodedRows(dev, base.vocabulary, base.classes).batch(rows)
     with torch.no_grad():
         own = base.model.trace(*batch)
     for seed in (1, 2):
-        other = train(training, dev, architecture=SMALL, settings=msgspec.structs.replace(QUICK, seed=seed)).model
+        settings = msgspec.structs.replace(QUICK, seed=seed)
+        data = TrainingData(train=training, dev=dev)
+        other = train(TrainingJob(data=data, architecture=SMALL, settings=settings)).model
         with torch.no_grad():
             copy = other.trace(*batch)
         jsd = [

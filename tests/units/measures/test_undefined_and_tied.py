@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from attnaudit import checks
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.vocabulary import Vocabulary
 from tests.small_models import adapter, dataset, tokenize_with_ends

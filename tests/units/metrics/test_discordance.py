@@ -15,7 +15,7 @@ from attnaudit.metrics.discordance import count_pairs
 VALUES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=19)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(rows=st.lists(VALUES, min_size=1, max_size=4), weighted=st.booleans())
 def test_every_count_equals_a_loop_over_pairs(rows: list[list[tuple[int, int, int]]], weighted: bool) -> None:
     width = max(map(len, rows)) + 2
@@ -48,7 +48,6 @@ def test_counts_of_long_rows_are_whole_numbers() -> None:
     assert counted.every.tolist() == [999 * 998 / 2, 500 * 499 / 2, 1]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     width=st.sampled_from([31, 32, 33, 64, 100, 129, 260]),
     values=st.sampled_from([3, 40, 10**6]),

@@ -5,30 +5,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
 from attnaudit.metrics import jensen_shannon, largest_jensen_shannon, total_variation
-
-weight = st.one_of(st.just(0.0), st.floats(1e-6, 1))
-pair = st.integers(1, 8).flatmap(
-    lambda n: st.tuples(*[st.lists(weight, min_size=n, max_size=n).filter(any) for _ in range(2)])
-)
-quick = settings(deadline=None, max_examples=60)
+from tests.strategies import pad_rows, weight_row_pairs
 
 
-def padded(rows: list[list[float]], extra: int, fill: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, rows)) + extra
-    values = torch.tensor([row + [fill] * (width - len(row)) for row in rows], dtype=torch.float64)
-    return values, torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
-
-
-@quick
-@given(st.lists(pair, min_size=1, max_size=4), st.integers(0, 3))
+@given(st.lists(weight_row_pairs(), min_size=1, max_size=4), st.integers(0, 3))
 def test_jsd_is_the_square_of_scipys_distance_on_ragged_rows_with_zeros(rows, extra: int) -> None:
-    p, mask = padded([a for a, _ in rows], extra)
-    q, _ = padded([b for _, b in rows], extra, fill=float("nan"))
+    p, mask = pad_rows([a for a, _ in rows], extra=extra)
+    q, _ = pad_rows([b for _, b in rows], extra=extra, fill=float("nan"))
     expected = [jensenshannon(a, b) ** 2 for a, b in rows]
     result = jensen_shannon(p, q, mask)
     np.testing.assert_allclose(result.numpy(), np.nan_to_num(expected), atol=1e-9)
@@ -37,8 +25,7 @@ def test_jsd_is_the_square_of_scipys_distance_on_ragged_rows_with_zeros(rows, ex
     torch.testing.assert_close(jensen_shannon(p[:1], q[:1], mask[:1]), result[:1], atol=1e-12, rtol=0)
 
 
-@quick
-@given(pair)
+@given(weight_row_pairs())
 def test_jsd_is_symmetric_bounded_by_ln_2_and_zero_for_equal_rows(row) -> None:
     p, q = (torch.tensor(side, dtype=torch.float64) for side in row)
     assert torch.isclose(jensen_shannon(p, q), jensen_shannon(q, p), atol=1e-15)
@@ -72,8 +59,7 @@ def test_negative_weights_and_different_shapes_are_refused() -> None:
         total_variation(torch.ones(2, 2), torch.ones(3, 2))
 
 
-@quick
-@given(pair)
+@given(weight_row_pairs())
 def test_total_variation_is_the_largest_difference_of_any_event(row) -> None:
     p, q = (np.array(side) / sum(side) for side in row)
     events = [[bool(e >> i & 1) for i in range(len(p))] for e in range(2 ** len(p))]
@@ -90,10 +76,9 @@ def test_total_variation_broadcasts_over_alternatives() -> None:
     )
 
 
-@quick
-@given(pair, st.integers(0, 3))
+@given(weight_row_pairs(), st.integers(0, 3))
 def test_the_largest_jsd_is_reached_by_a_one_hot_and_never_exceeded(row, extra: int) -> None:
-    attention, mask = padded([row[0]], extra)
+    attention, mask = pad_rows([row[0]], extra=extra)
     n = len(row[0])
     corners = jensen_shannon(torch.eye(n, dtype=torch.float64), attention[:, :n].expand(n, n))
     largest = largest_jensen_shannon(attention, mask)

@@ -3,29 +3,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from attnaudit.metrics import normalized_entropy
+from tests.strategies import pad_rows, weight_rows
 
-weights = st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1)), min_size=2, max_size=10).filter(any)
 
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(weights, min_size=1, max_size=4), st.integers(0, 3))
+@given(st.lists(weight_rows(min_size=2), min_size=1, max_size=4), st.integers(0, 3))
 def test_equals_scipy_entropy_over_log_n_on_ragged_rows_with_zeros(rows: list[list[float]], extra: int) -> None:
-    width = max(map(len, rows)) + extra
-    p = torch.tensor([row + [7.0] * (width - len(row)) for row in rows], dtype=torch.float64)
-    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+    p, mask = pad_rows(rows, extra=extra)
     expected = [stats.entropy(row) / np.log(len(row)) for row in rows]
     np.testing.assert_allclose(normalized_entropy(p, mask).numpy(), expected, atol=1e-12)
     shuffled = torch.flip(p, [1]), torch.flip(mask, [1])
     np.testing.assert_allclose(normalized_entropy(*shuffled).numpy(), expected, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
-@given(weights)
+@given(weight_rows(min_size=2))
 def test_is_between_a_one_hot_and_the_uniform_distribution(row: list[float]) -> None:
     p = torch.tensor(row, dtype=torch.float64)
     assert normalized_entropy(torch.eye(len(row))[0]) == 0

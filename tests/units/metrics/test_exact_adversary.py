@@ -18,10 +18,9 @@ from attnaudit.metrics import (
     searched_adversarial_attention,
     total_variation,
 )
+from tests.strategies import seeds
 
-seeds = st.integers(0, 10_000)
 tolerances = st.sampled_from([0.0, 0.001, 0.01, 0.05, 0.3, 1.0])
-quick = settings(deadline=None, max_examples=40)
 
 
 def instance(n: int, seed: int, *, ties: bool = False) -> tuple[Tensor, Tensor, float]:
@@ -56,7 +55,6 @@ def feasible_maximum(points: Tensor, attention: Tensor, logits: Tensor, bias: fl
     return float(divergence[moved <= tvd].max()) if bool((moved <= tvd).any()) else 0.0
 
 
-@quick
 @given(st.integers(1, 5), seeds, tolerances, st.booleans())
 def test_no_feasible_point_of_a_dense_grid_is_further_away(n: int, seed: int, tvd: float, ties: bool) -> None:
     attention, logits, bias = instance(n, seed, ties=ties)
@@ -64,7 +62,6 @@ def test_no_feasible_point_of_a_dense_grid_is_further_away(n: int, seed: int, tv
     assert feasible_maximum(GRIDS[n], attention, logits, bias, tvd) <= jsd.item() + 1e-9
 
 
-@quick
 @given(st.integers(2, 4), seeds, st.sampled_from([0.05, 0.3]))
 def test_the_grid_comes_close_to_the_optimum(n: int, seed: int, tvd: float) -> None:
     """The optimum is not merely a bound: grid points near the vertex are almost as far away."""
@@ -83,7 +80,7 @@ def project_to_simplex(points: Tensor) -> Tensor:
     return (points - excess.gather(-1, last - 1) / last).clamp(min=0)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(2, 5), seeds, st.sampled_from([0.01, 0.05]))
 def test_no_projected_gradient_ascent_is_further_away(n: int, seed: int, tvd: float) -> None:
     attention, logits, bias = instance(n, seed)
@@ -101,7 +98,7 @@ def test_no_projected_gradient_ascent_is_further_away(n: int, seed: int, tvd: fl
     assert best <= jsd.item() + 1e-9
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(seeds, st.sampled_from([0.01, 0.05]))
 def test_no_search_beats_the_exact_adversary(seed: int, tvd: float) -> None:
     attention, logits, bias = instance(5, seed)
@@ -114,7 +111,6 @@ def test_no_search_beats_the_exact_adversary(seed: int, tvd: float) -> None:
     assert searched.item() <= exact.item() + 1e-9
 
 
-@quick
 @given(st.integers(1, 9), seeds, tolerances, st.booleans(), st.sampled_from([0.0, -40.0, 40.0, 800.0]))
 @example(n=4, seed=0, tvd=0.0, ties=False, shift=800.0)
 def test_the_adversary_is_a_feasible_distribution(n: int, seed: int, tvd: float, ties: bool, shift: float) -> None:
@@ -130,7 +126,6 @@ def test_the_adversary_is_a_feasible_distribution(n: int, seed: int, tvd: float,
     assert 0 <= jsd.item() <= largest_jensen_shannon(attention[None]).item() + 1e-12
 
 
-@quick
 @given(st.lists(st.tuples(st.integers(1, 8), seeds), min_size=1, max_size=5), st.integers(0, 3), tolerances)
 def test_padding_order_and_batch_change_nothing(rows: list[tuple[int, int]], extra: int, tvd: float) -> None:
     parts = [instance(n, seed) for n, seed in rows]
@@ -152,7 +147,6 @@ def test_padding_order_and_batch_change_nothing(rows: list[tuple[int, int]], ext
         assert jsd[i].item() == pytest.approx(alone_jsd.item(), abs=1e-12)
 
 
-@quick
 @given(st.integers(2, 8), seeds)
 def test_divergence_grows_with_the_tolerance_up_to_the_unconstrained_maximum(n: int, seed: int) -> None:
     attention, logits, bias = instance(n, seed)
@@ -211,7 +205,6 @@ def test_an_invalid_tolerance_bias_or_shape_is_refused() -> None:
         adversarial_upper_bound(attention, torch.zeros(1, 2, 3), torch.zeros(2), 0.1)
 
 
-@quick
 @given(st.integers(1, 6), seeds, tolerances)
 def test_with_two_classes_the_upper_bound_is_exact(n: int, seed: int, tvd: float) -> None:
     attention, logits, bias = instance(n, seed)
@@ -221,7 +214,6 @@ def test_with_two_classes_the_upper_bound_is_exact(n: int, seed: int, tvd: float
     assert bound.item() == pytest.approx(exact.item(), abs=1e-9)
 
 
-@quick
 @given(st.integers(2, 5), st.integers(3, 4), seeds, st.sampled_from([0.0, 0.01, 0.05, 0.3]))
 def test_with_more_classes_no_feasible_grid_point_exceeds_the_bound(
     n: int, classes: int, seed: int, tvd: float

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from attnaudit.metrics import f1
+from tests.strategies import seeds
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.integers(2, 5), st.integers(1, 20), st.integers(0, 10_000))
+@given(st.integers(2, 5), st.integers(1, 20), seeds)
 def test_equals_scikit_learn(classes: int, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     true, predicted = rng.integers(0, classes, n), rng.integers(0, classes, n)

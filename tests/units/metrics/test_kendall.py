@@ -3,26 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from attnaudit.metrics import kendall, kendall_p_value, kendall_tau_b, near_tied_pairs, weighted_kendall_tau
+from tests.strategies import pad_rows
 
 # Few distinct values, so that ties are common.
 pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12)
 batches = st.lists(pairs, min_size=1, max_size=5)
-quick = settings(deadline=None, max_examples=50)
-
-
-def padded(rows: list[np.ndarray], fill: float = 99.0, extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(len(row) for row in rows) + extra
-    values = torch.full((len(rows), width), fill, dtype=torch.float64)
-    mask = torch.zeros(len(rows), width, dtype=torch.bool)
-    for i, row in enumerate(rows):
-        values[i, : len(row)] = torch.as_tensor(np.asarray(row, dtype=float))
-        mask[i, : len(row)] = True
-    return values, mask
 
 
 def columns(rows: list[list[tuple[int, int]]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -36,12 +26,11 @@ def scipy_kendall(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return float(result.statistic), float(result.pvalue)
 
 
-@quick
 @given(batches)
 def test_tau_b_and_p_value_equal_scipy_with_ties_on_ragged_batches(rows: list[list[tuple[int, int]]]) -> None:
     left, right = columns(rows)
-    x, mask = padded(left)
-    y, _ = padded(right, fill=-1.0)
+    x, mask = pad_rows(left)
+    y, _ = pad_rows(right, fill=-1.0)
     expected = np.array([scipy_kendall(a, b) for a, b in zip(left, right, strict=True)])
     np.testing.assert_allclose(kendall_tau_b(x, y, mask).numpy(), expected[:, 0], atol=1e-12)
     np.testing.assert_allclose(kendall_p_value(x, y, mask).numpy(), expected[:, 1], atol=1e-12)
@@ -65,7 +54,6 @@ def test_p_value_equals_scipy_at_every_length_and_departure(length: int, kind: s
     assert result.p_value.item() == pytest.approx(expected[1], rel=1e-9, abs=1e-300)
 
 
-@quick
 @given(pairs)
 def test_tau_is_symmetric_bounded_and_changes_sign_with_its_argument(row: list[tuple[int, int]]) -> None:
     x, y = (torch.tensor(side, dtype=torch.float64) for side in zip(*row, strict=True))
@@ -77,17 +65,16 @@ def test_tau_is_symmetric_bounded_and_changes_sign_with_its_argument(row: list[t
         assert tau.item() == -kendall_tau_b(-x, y).item()
 
 
-@quick
 @given(batches, st.integers(0, 5), st.randoms(use_true_random=False))
 def test_tau_does_not_depend_on_padding_order_of_tokens_or_batch(rows, extra, random) -> None:
     left, right = columns(rows)
-    x, mask = padded(left)
-    y, _ = padded(right)
+    x, mask = pad_rows(left)
+    y, _ = pad_rows(right)
     together = kendall_tau_b(x, y, mask)
     order = list(range(x.shape[1] + extra))
     random.shuffle(order)
-    wide_x, wide_mask = padded(left, fill=float("nan"), extra=extra)
-    wide_y, _ = padded(right, fill=float("inf"), extra=extra)
+    wide_x, wide_mask = pad_rows(left, fill=float("nan"), extra=extra)
+    wide_y, _ = pad_rows(right, fill=float("inf"), extra=extra)
     shuffled = kendall_tau_b(wide_x[:, order], wide_y[:, order], wide_mask[:, order])
     alone = torch.stack([kendall_tau_b(x[i : i + 1], y[i : i + 1], mask[i : i + 1])[0] for i in range(len(x))])
     assert torch.equal(together.nan_to_num(9.0), shuffled.nan_to_num(9.0))
@@ -106,8 +93,8 @@ def test_long_and_short_rows_share_a_batch() -> None:
     rng = np.random.default_rng(3)
     left = [rng.integers(0, 50, n) for n in (4, 600, 30, 300)]
     right = [rng.integers(0, 50, len(row)) for row in left]
-    x, mask = padded(left)
-    y, _ = padded(right)
+    x, mask = pad_rows(left)
+    y, _ = pad_rows(right)
     expected = [scipy_kendall(a, b)[0] for a, b in zip(left, right, strict=True)]
     np.testing.assert_allclose(kendall_tau_b(x, y, mask).numpy(), expected, atol=1e-12)
 
@@ -141,7 +128,6 @@ def shieh(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> float:
     return above / below
 
 
-@quick
 @given(st.integers(2, 12), st.integers(0, 10_000))
 def test_weighted_tau_equals_scipy_without_ties(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -151,15 +137,14 @@ def test_weighted_tau_equals_scipy_without_ties(n: int, seed: int) -> None:
     assert result.item() == pytest.approx(expected, abs=1e-12)
 
 
-@quick
 @given(batches, st.integers(0, 1000))
 def test_weighted_tau_follows_the_formula_with_ties_and_padding(rows, seed: int) -> None:
     left, right = columns(rows)
     rng = np.random.default_rng(seed)
     weight = [rng.uniform(0.01, 1, len(row)) for row in left]
-    x, mask = padded(left, extra=2)
-    y, _ = padded(right, extra=2)
-    w, _ = padded(weight, fill=-5.0, extra=2)
+    x, mask = pad_rows(left, extra=2)
+    y, _ = pad_rows(right, extra=2)
+    w, _ = pad_rows(weight, fill=-5.0, extra=2)
     result = weighted_kendall_tau(x, y, w, mask)
     for a, b, c, value in zip(left, right, weight, result.tolist(), strict=True):
         if len(set(a)) < 2 or len(set(b)) < 2:
@@ -184,10 +169,9 @@ def test_weighted_tau_is_undefined_without_a_weighted_pair_and_refuses_negative_
         weighted_kendall_tau(x, x, torch.tensor([1.0, -1.0, 1.0]))
 
 
-@quick
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=10), min_size=1, max_size=4), st.floats(0, 0.3))
 def test_near_ties_are_counted_pair_by_pair(rows: list[list[float]], tolerance: float) -> None:
-    x, mask = padded([np.array(row) for row in rows])
+    x, mask = pad_rows([np.array(row) for row in rows])
     result = near_tied_pairs(x, mask, tolerance=tolerance).tolist()
     for row, value in zip(rows, result, strict=True):
         low, high = (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import mutual_info_score
 from sklearn.metrics.cluster import expected_mutual_information
@@ -14,7 +14,6 @@ from attnaudit.metrics.mutual_information import pairwise_information
 labels = st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 4)), min_size=1, max_size=40)
 
 
-@settings(deadline=None, max_examples=60)
 @given(labels)
 def test_equals_scikit_learn_and_is_symmetric_and_order_invariant(rows: list[tuple[int, int]]) -> None:
     a, b = np.array(rows).T
@@ -49,7 +48,6 @@ def test_sequences_of_different_lengths_are_refused() -> None:
         shuffled_information([1], [1], shuffles=0, seed=0)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
 def test_all_pairs_together_equal_each_pair_alone(n: int, first: int, second: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

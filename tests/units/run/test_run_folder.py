@@ -12,7 +12,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
 from attnaudit.instances import Instance
 from attnaudit.run.measurements_file import merge_measurements, write_measurements
-from attnaudit.run.run_folder import PlannedCase, RunFolder, new_run_name
+from attnaudit.run.run_folder import RunFolder, SelectedCase, new_run_name
 from tests.units.report.example_runs import run_record
 
 
@@ -69,10 +69,10 @@ def test_a_run_that_measured_nothing_has_an_empty_table(tmp_path: Path) -> None:
 
 def test_plans_of_several_workers_are_one(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "run")
-    cases = [PlannedCase(test=t, model="m", data="d", check=t) for t in ("b", "a")]
-    folder.plan(cases, worker="gw0")
-    folder.plan(cases, worker="gw1")
-    assert folder.planned() == cases
+    cases = [SelectedCase(test=t, model="m", data="d", check=t) for t in ("b", "a")]
+    folder.write_selected(cases, worker="gw0")
+    folder.write_selected(cases, worker="gw1")
+    assert folder.read_selected() == cases
 
 
 def test_names_of_runs_are_not_repeated() -> None:
@@ -82,7 +82,7 @@ def test_names_of_runs_are_not_repeated() -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReportError, match="--audit-reports"):
-        RunFolder(tmp_path / "file", "run").plan([], worker="main")
+        RunFolder(tmp_path / "file", "run").write_selected([], worker="main")
 
 
 def test_the_verdicts_are_there_where_the_numbers_cannot_be_written(

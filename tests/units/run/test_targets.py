@@ -16,7 +16,7 @@ def test_a_registered_name_a_folder_and_a_factory_are_told_apart(tmp_path: Path)
     (tmp_path / "mine.py").touch()
     found = resolve_models(["demo", "best", "mine:make"], base=tmp_path)
     assert [one.id for one in found] == ["demo", "best", "mine.make"]
-    assert [one.target for one in found] == ["demo", str(tmp_path.resolve() / "best"), "mine:make"]
+    assert [one.source for one in found] == ["demo", str(tmp_path.resolve() / "best"), "mine:make"]
 
 
 def test_folders_that_share_a_name_take_as_many_parents_as_tell_them_apart(tmp_path: Path) -> None:
@@ -34,8 +34,8 @@ def test_the_same_folder_twice_is_one_model(tmp_path: Path) -> None:
 def test_a_folder_named_like_a_registered_model_needs_its_path(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     named, folder = resolve_models(["demo", "./demo"], base=tmp_path)
-    assert named.target == "demo"
-    assert Path(folder.target) == tmp_path.resolve() / "demo"
+    assert named.source == "demo"
+    assert Path(folder.source) == tmp_path.resolve() / "demo"
     assert named.id != folder.id
 
 
@@ -70,7 +70,7 @@ def test_two_factories_of_one_id_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_is_no_data_set(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
-    with pytest.raises(DataError, match="is a folder; expected one file"):
+    with pytest.raises(DataError, match=r"is a folder\. Expected one file"):
         resolve_datasets(["texts"], base=tmp_path)
 
 
@@ -82,5 +82,5 @@ def test_a_name_that_is_too_long_and_one_that_is_not_utf8(tmp_path: Path) -> Non
         path.write_text("text\none\n", encoding="utf-8")
     except OSError:
         pytest.skip("this file system holds names in UTF-8 alone")
-    with pytest.raises(AuditError, match="its name is not UTF-8, which reports are written in"):
+    with pytest.raises(AuditError, match="its name is not valid UTF-8, the encoding of the reports"):
         resolve_datasets([path.name], base=tmp_path)

@@ -351,7 +351,7 @@ def test_a_source_that_holds_most_rows_widens_a_mean():
     assert spread.error == pytest.approx(jackknife)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     values=st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=60),
     seed=st.integers(0, 5),

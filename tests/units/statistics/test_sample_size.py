@@ -14,6 +14,7 @@ from attnaudit import checks
 from attnaudit.records import Interval, Requirement
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
+from tests.strategies import directions
 from tests.units.checks.made import measured
 
 
@@ -82,7 +83,7 @@ def test_few_instances_far_from_the_threshold_need_the_minimum():
     st.floats(0, 1),
     st.floats(0.001, 0.5),
     st.integers(2, 5000),
-    st.sampled_from(["at_least", "at_most"]),
+    directions,
 )
 def test_figures_are_ordered_and_more_than_there_are(value, threshold, error, n, direction):
     found = planned(value, threshold, error, n, direction)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from attnaudit.records import Interval, Requirement
 from attnaudit.statistics.verdict import blocks, decide
+from tests.strategies import directions
 
 
 def interval(low, high):
@@ -102,7 +103,7 @@ def test_what_blocks(verdict_name, severity, rule):
 numbers = st.floats(-1, 1)
 
 
-@given(low=numbers, high=numbers, threshold=numbers, direction=st.sampled_from(["at_least", "at_most"]))
+@given(low=numbers, high=numbers, threshold=numbers, direction=directions)
 def test_pass_and_fail_mean_that_the_whole_interval_is_on_one_side(low, high, threshold, direction):
     low, high = sorted((low, high))
     found = verdict(direction, threshold, low, high)
@@ -119,7 +120,7 @@ def test_a_stricter_threshold_never_gives_a_better_verdict(low, high, first, sec
     assert order.index(verdict("at_most", lax, low, high)) <= order.index(verdict("at_most", strict, low, high))
 
 
-@given(low=numbers, high=numbers, threshold=numbers, direction=st.sampled_from(["at_least", "at_most"]))
+@given(low=numbers, high=numbers, threshold=numbers, direction=directions)
 def test_the_reason_says_on_which_side_the_interval_is(low, high, threshold, direction):
     low, high = sorted((low, high))
     found, reason = decide(

@@ -13,8 +13,10 @@ from attnaudit.adapters.pooled import local_encoders
 from attnaudit.conformance import check_adapter
 from attnaudit.errors import AdapterError
 from attnaudit.models.encoders import CNN, MLP, Average, Encoder, Joined
+from tests import strategies
 from tests.small_models import WORDS, Attention, adapter, dataset, tokenize_with_ends
-from tests.units.conformance.variants import batch, deletion_agrees, ragged, states_are_of_the_kept_alone
+from tests.strategies import ragged_batches
+from tests.units.conformance.variants import batch, deletion_agrees, states_are_of_the_kept_alone
 
 torch.manual_seed(0)
 
@@ -33,12 +35,11 @@ ENCODERS: dict[str, Encoder] = {
     "far": CNN(3, 6),
     "near, joined": Joined(Narrow(3, 4), 3, "concat"),
 }
-TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=40).map(" ".join)
+TEXT = strategies.texts(WORDS, max_words=40)
 
 
 @pytest.mark.parametrize("name", list(ENCODERS))
-@settings(max_examples=60, deadline=None)
-@given(case=ragged(most=24))
+@given(case=ragged_batches(max_tokens=24))
 def test_states_are_those_of_the_tokens_that_stay_read_alone(
     name: str, case: tuple[Tensor, Tensor, Tensor, Tensor]
 ) -> None:
@@ -82,7 +83,7 @@ def pair(name: str, **changes: object) -> tuple[PooledAttentionAdapter, PooledAt
 
 @pytest.mark.parametrize("name", ["near", "far", "token alone"])
 @pytest.mark.parametrize("tokenizer", ["plain", "ends", "attended ends"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(texts=st.lists(TEXT, min_size=1, max_size=5), budget=st.sampled_from([1, 30, 4096]))
 def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, name: str, texts: list[str], budget: int) -> None:
     ends = {} if tokenizer == "plain" else {"tokenize": tokenize_with_ends, "attend_special": tokenizer != "ends"}

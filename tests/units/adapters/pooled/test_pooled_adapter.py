@@ -10,9 +10,10 @@ from attnaudit.adapters import Encoding, ModelAdapter, PooledAttentionAdapter
 from attnaudit.adapters.padding import pad
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
+from tests import strategies
 from tests.small_models import WORDS, adapter, dataset, parts, tokenize_with_ends
 
-sentences = st.lists(st.sampled_from(WORDS[1:]), min_size=1, max_size=9).map(" ".join)
+sentences = strategies.texts(WORDS[1:], max_words=9)
 
 
 def test_it_is_a_model_adapter() -> None:
@@ -20,7 +21,7 @@ def test_it_is_a_model_adapter() -> None:
 
 
 @given(st.lists(sentences, min_size=1, max_size=5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_rows_do_not_depend_on_their_batch(texts: list[str]) -> None:
     model = adapter(2, tokenize=tokenize_with_ends)
     rows = [Instance(id=str(i), text=t) for i, t in enumerate(texts)]
@@ -46,7 +47,6 @@ def test_special_tokens_are_never_attended() -> None:
 
 
 @given(sentences, st.data())
-@settings(max_examples=40, deadline=None)
 def test_deletion_equals_encoding_the_shorter_text(text: str, data: st.DataObject) -> None:
     words = text.split()
     if len(words) < 2:
@@ -61,7 +61,6 @@ def test_deletion_equals_encoding_the_shorter_text(text: str, data: st.DataObjec
 
 
 @given(sentences, st.data())
-@settings(max_examples=40, deadline=None)
 def test_keeping_some_tokens_equals_encoding_them_alone(text: str, data: st.DataObject) -> None:
     words = text.split()
     kept = data.draw(st.lists(st.booleans(), min_size=len(words), max_size=len(words)).filter(any))

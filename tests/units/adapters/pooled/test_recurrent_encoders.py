@@ -16,8 +16,10 @@ from attnaudit.adapters.pooled import recurrent_encoders
 from attnaudit.conformance import check_adapter
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.errors import AdapterError
+from tests import strategies
 from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
-from tests.units.conformance.variants import batch, deletion_agrees, ragged, states_are_of_the_kept_alone
+from tests.strategies import ragged_batches
+from tests.units.conformance.variants import batch, deletion_agrees, states_are_of_the_kept_alone
 
 torch.manual_seed(0)
 LAYERS: dict[str, recurrent_encoders.Layer] = {
@@ -37,8 +39,7 @@ def plain(layer: recurrent_encoders.Layer, embeddings: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", list(LAYERS))
-@settings(max_examples=40, deadline=None)
-@given(case=ragged())
+@given(case=ragged_batches())
 def test_states_are_those_of_the_tokens_that_stay_read_alone(
     name: str, case: tuple[Tensor, Tensor, Tensor, Tensor]
 ) -> None:
@@ -48,7 +49,7 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
     states_are_of_the_kept_alone(found, shared, case, partial(plain, LAYERS[name]))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(gone=st.lists(st.integers(0, 79), min_size=1, max_size=3), seed=st.integers(0, 2**31), padding=st.integers(0, 3))
 def test_a_variant_whose_state_is_that_of_the_whole_input_again_is_not_read_on(
     gone: list[int], seed: int, padding: int
@@ -85,8 +86,7 @@ def test_a_variant_whose_state_is_that_of_the_whole_input_again_is_not_read_on(
 
 
 @pytest.mark.parametrize("name", list(LAYERS))
-@settings(max_examples=40, deadline=None)
-@given(case=ragged(), data=st.data())
+@given(case=ragged_batches(), data=st.data())
 def test_influences_are_gradients_of_the_norms_of_states(
     name: str, case: tuple[Tensor, Tensor, Tensor, Tensor], data: st.DataObject
 ) -> None:
@@ -112,11 +112,11 @@ def pair(**changes: Any) -> tuple[PooledAttentionAdapter, PooledAttentionAdapter
     return adapter(2, encoder=encoder, lstm=encoder.rnn, **changes), adapter(2, encoder=encoder, **changes)
 
 
-TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=24).map(" ".join)
+TEXT = strategies.texts(WORDS, max_words=24)
 
 
 @pytest.mark.parametrize("tokenizer", ["plain", "ends", "attended ends"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(texts=st.lists(TEXT, min_size=1, max_size=5), budget=st.sampled_from([1, 30, 4096]))
 def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, texts: list[str], budget: int) -> None:
     ends = {} if tokenizer == "plain" else {"tokenize": tokenize_with_ends, "attend_special": tokenizer != "ends"}
@@ -143,7 +143,7 @@ def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("tokenizer", ["plain", "ends"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), budget=st.sampled_from([1, 4, 4096]))
 def test_influence_gives_the_numbers_of_backward_passes(tokenizer: str, texts: list[str], budget: int) -> None:
     fast, slow = pair(**({} if tokenizer == "plain" else {"tokenize": tokenize_with_ends}))

@@ -1,4 +1,4 @@
-"""The population: plans and halves, every kind on a small budget, resuming, and the same models every time."""
+"""Plans and halves, every kind on a small budget, resuming, and the same models every time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from attnaudit.errors import ModelError
 from attnaudit.models import checkpoint_folder
 from attnaudit.research.planted import plant_command, planted_population
 from attnaudit.research.planted.kinds import kinds
-from attnaudit.research.planted.planted_population import Plan, build, finished, half_of, plans
-from attnaudit.research.planted.truth import CONFIRMED, DECIDES, FAITHFUL, UNFAITHFUL
+from attnaudit.research.planted.planted_population import PlantedPlan, build, finished, half_of, plans
+from attnaudit.research.planted.verify_label import (
+    BYPASS_MINIMUM,
+    CONFIRMED_MINIMUM,
+    FAITHFUL_MINIMUM,
+    UNFAITHFUL_MAXIMUM,
+)
 
 WANTED = [one for one in plans(seeds=1) if one.data == "synthetic" and one.alignment in ("dot", "uniform")]
 
@@ -28,13 +33,13 @@ WANTED = [one for one in plans(seeds=1) if one.data == "synthetic" and one.align
 def small() -> Any:
     """A quarter of the synthetic sentences."""
     with pytest.MonkeyPatch.context() as patch:
-        whole = planted_population._parts
+        whole = planted_population._training_data
 
         def parts(data: str) -> Any:
             training, dev, cues, decoys = whole(data)
             return sample(training, 1000, 0), sample(dev, 300, 0), cues, decoys
 
-        patch.setattr(planted_population, "_parts", parts)
+        patch.setattr(planted_population, "_training_data", parts)
         patch.setattr(planted_population, "INSTANCES", 100)
         yield
 
@@ -55,10 +60,13 @@ def test_every_kind_reaches_its_label_or_is_reported(built: tuple[Path, list[dic
     for row in records:
         if row["truth"] == "trend" or row["excluded_because"]:
             continue
-        assert row["rank_agreement"] >= FAITHFUL if row["truth"] == "faithful" else row["rank_agreement"] <= UNFAITHFUL
-        assert row["verified_by"]["value"] >= CONFIRMED
-        if kinds()[row["kind"]].needs_share:
-            assert row["bypass_share"] >= DECIDES
+        if row["truth"] == "faithful":
+            assert row["rank_agreement"] >= FAITHFUL_MINIMUM
+        else:
+            assert row["rank_agreement"] <= UNFAITHFUL_MAXIMUM
+        assert row["verified_by"]["value"] >= CONFIRMED_MINIMUM
+        if kinds()[row["kind"]].needs_bypass:
+            assert row["bypass_share"] >= BYPASS_MINIMUM
     held = Counter(row["truth"] for row in records if not row["excluded_because"])
     assert held["faithful"] >= 3
     assert held["unfaithful"] >= 4
@@ -73,7 +81,7 @@ def test_every_model_passes_the_conformance_check_as_model_takes_it(built: tuple
         assert loaded.adapter.capabilities.linear_decoder
 
 
-def test_a_row_holds_what_the_audit_of_the_audit_reads(built: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_a_row_holds_what_a_validation_reads(built: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, _ = built
     for row in json.loads((folder / "population.json").read_text(encoding="utf-8")):
         assert set(row) == {
@@ -94,21 +102,21 @@ def test_a_second_run_builds_nothing(built: tuple[Path, list[dict[str, Any]]], m
     assert build(folder, WANTED) == records
 
 
-def test_a_killed_run_goes_on_and_gives_the_same_models(
+def test_a_killed_run_resumes_and_gives_the_same_models(
     built: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """What a killed run leaves: models without a record, and a list that lacks them."""
+    """A killed run leaves models without a record, and a list that lacks them."""
     folder, _ = built
     wanted = [one for one in WANTED if one.kind in ("bypass", "sparse_context_free", "label_everywhere")]
     whole = build(folder, wanted)
     broken = tmp_path / "broken"
     shutil.copytree(folder / wanted[0].folder, broken / wanted[0].folder)
     shutil.copytree(folder / wanted[1].folder, broken / wanted[1].folder)
-    (broken / wanted[1].folder / planted_population.RECORD).unlink()
+    (broken / wanted[1].folder / planted_population.RECORD_FILE).unlink()
     assert finished(broken, wanted[0]) is not None
     assert finished(broken, wanted[1]) is None
     seen: list[str] = []
-    again = build(broken, wanted, progress=lambda record, _done, _total: seen.append(record["folder"]))
+    again = build(broken, wanted, progress=lambda _done, _total, note: seen.append(note.split(",")[0]))
     assert seen == [one.folder for one in wanted[1:]]
     assert again == whole
     for plan in wanted:
@@ -116,7 +124,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_models(
         assert weights[0] == weights[1], plan.folder
 
 
-def test_another_recipe_is_built_anew(
+def test_a_changed_recipe_is_built_again(
     built: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = built
@@ -135,7 +143,7 @@ def test_the_quick_plan_has_enough_of_both_in_both_halves() -> None:
         assert found[truth, "held_out"] >= 24
 
 
-def test_some_kinds_are_wholly_held_out_and_the_others_in_both_halves() -> None:
+def test_some_kinds_are_held_out_and_the_others_are_in_both_halves() -> None:
     halves: dict[str, set[str]] = {}
     for one in plans(seeds=4):
         if kinds()[one.kind].truth != "trend":
@@ -145,7 +153,7 @@ def test_some_kinds_are_wholly_held_out_and_the_others_in_both_halves() -> None:
     assert all(both == {"tuning", "held_out"} for name, both in halves.items() if name not in alone)
 
 
-def test_every_plan_has_a_folder_of_its_own() -> None:
+def test_no_two_plans_share_a_folder() -> None:
     found = plans(seeds=3)
     assert len({one.folder for one in found}) == len(found)
 
@@ -162,10 +170,10 @@ def run(*words: object) -> int:
     return plant_command.run(parser.parse_args([*map(str, words)]))
 
 
-def test_the_command_builds_and_tells(
+def test_the_command_builds_and_prints_a_table(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = Plan(kind="bypass", data="synthetic", alignment="dot", seed=0)
+    one = PlantedPlan(kind="bypass", data="synthetic", alignment="dot", seed=0)
     monkeypatch.setattr(planted_population, "plans", lambda **_: [one])
     assert run("--out", tmp_path / "made", "--quick", "--jobs", 1) == 0
     printed = capsys.readouterr()

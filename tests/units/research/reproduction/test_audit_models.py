@@ -1,4 +1,4 @@
-"""Audits are measured once, and only what is new is measured."""
+"""Trained models are audited once; later runs measure only checks that have no kept record."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from attnaudit.checks import AdversarialDivergence, Agreement, Check, PermutationFragility
 from attnaudit.errors import CheckError
 from attnaudit.research.reproduction import audit_models, train_models
-from attnaudit.research.reproduction.audit_models import Measured, asked, audit_all
-from attnaudit.research.reproduction.paper_figures import by_attention, counterfactual, draw
+from attnaudit.research.reproduction.audit_models import AuditedModel, audit_all, audit_request
+from attnaudit.research.reproduction.paper_figures import counterfactual_text, draw, permutation_violins
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Result,
@@ -21,7 +21,7 @@ from attnaudit.research.reproduction.paper_tables import (
     reference_of,
     value_of,
 )
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 AGREEMENT = Agreement(importance="leave_one_out", severity="report")
 PERMUTED = PermutationFragility(severity="report")
@@ -29,16 +29,18 @@ EXACT = AdversarialDivergence(tvd=0.01, severity="report")
 ROW = RowPlan(name="r", title="R", corpus="movie-reviews")
 
 
-def audit(tmp_path: Path, *checks: Check, tokens: tuple[str, ...] = ()) -> tuple[train_models.TrainedPlan, Measured]:
+def audit(
+    tmp_path: Path, *checks: Check, tokens: tuple[str, ...] = ()
+) -> tuple[train_models.TrainedPlan, AuditedModel]:
     prepared = data(tmp_path / "data")
     models, failed = train_models.train_all([plan(epochs=4)], {"movie-reviews": prepared}, tmp_path / "models")
     assert failed == {}
     measured, unaudited = audit_all(
         models,
-        [(plan(epochs=4), asked(checks, instances=30, tokens=tokens))],
+        [(plan(epochs=4), audit_request(checks, instances=30, token_columns=tokens))],
         {"movie-reviews": prepared.path("test")},
-        folder=tmp_path / "models",
-        kept=tmp_path / "measured",
+        checkpoints=tmp_path / "models",
+        results=tmp_path / "measured",
     )
     assert unaudited == {}
     return models[plan(epochs=4)], measured[plan(epochs=4), 30]
@@ -47,13 +49,13 @@ def audit(tmp_path: Path, *checks: Check, tokens: tuple[str, ...] = ()) -> tuple
 def test_only_what_is_new_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, first = audit(tmp_path, AGREEMENT)
     judged: list[list[str]] = []
-    real = audit_models.judge_together
+    judge_model = audit_models.judge_model
 
-    def note(loaded: object, dataset: object, checks: list[Check], **named: object) -> object:
-        judged.append([one.id for one in checks])
-        return real(loaded, dataset, checks, **named)  # type: ignore[arg-type]
+    def note(loaded: object, dataset: object, checks: list[Check], **options: object) -> object:
+        judged.append([check.id for check in checks])
+        return judge_model(loaded, dataset, checks, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(audit_models, "judge_together", note)
+    monkeypatch.setattr(audit_models, "judge_model", note)
     assert audit(tmp_path, AGREEMENT)[1] == first
     assert judged == []
     _, both = audit(tmp_path, AGREEMENT, PERMUTED)
@@ -84,11 +86,11 @@ def test_the_pictures_come_from_what_was_measured(tmp_path: Path) -> None:
     column = "adversarial.0.01.attention"
     trained, measured = audit(tmp_path, PERMUTED, EXACT, tokens=("attention", column))
     models = {MODEL: Result(trained=trained, audits=(measured,))}
-    figure = by_attention(ROW, models, "permutation.tvd")
+    figure = permutation_violins(ROW, models, "permutation.tvd")
     assert figure.violins is not None
     assert sum(one.n for one in figure.violins.violins) <= 30
     assert draw(figure) is not None
-    rival = counterfactual(ROW, models, "0.01")
+    rival = counterfactual_text(ROW, models, "0.01")
     if rival is not None and rival.rival is not None:
         row = measured.ids.index(rival.rival.instance)
         assert rival.rival.attention == measured.per_token["attention"][row]

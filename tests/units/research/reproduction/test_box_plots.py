@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
 from attnaudit.research.reproduction.paper_figures import draw
-from attnaudit.research.reproduction.reproduction_records import Box, Boxes, Figure
 
 VALUES = [-0.2, 0.1, 0.3, 0.9]
 

@@ -9,19 +9,20 @@ from scipy.spatial.distance import jensenshannon
 
 from attnaudit.errors import CheckError
 from attnaudit.models.training import Score
-from attnaudit.research.reproduction.audit_models import Measured
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.compare_models import jsd_between, jsd_by_text, tvd_between, tvd_by_text
 from attnaudit.research.reproduction.paper_tables import Result
 from attnaudit.research.reproduction.train_models import TrainedPlan
-from tests.units.research.reproduction.small import plan
+from tests.units.research.reproduction.small_corpus import plan
 
 LENGTHS = (2, 5, 1, 9)
 
 
-def measured(seed: int, *, kept: bool = True, lengths: tuple[int, ...] = LENGTHS) -> Measured:
+def measured(seed: int, *, kept: bool = True, lengths: tuple[int, ...] = LENGTHS) -> AuditedModel:
     generator = np.random.default_rng(seed)
-    return Measured(
-        asked={}, checks=[], skipped={}, instances=len(lengths), seconds=0.0, cpu_seconds=0.0, classes=["a", "b", "c"],
+    return AuditedModel(
+        fingerprints={}, checks=[], skipped={}, instances=len(lengths), seconds=0.0, cpu_seconds=0.0,
+        classes=["a", "b", "c"],
         ids=[str(i) for i in range(len(lengths))],
         labels=[0] * len(lengths),
         predicted=[0] * len(lengths),
@@ -32,7 +33,7 @@ def measured(seed: int, *, kept: bool = True, lengths: tuple[int, ...] = LENGTHS
     )  # fmt: skip
 
 
-def result(*audits: Measured) -> Result:
+def result(*audits: AuditedModel) -> Result:
     score = Score(accuracy=1.0, f1=1.0, n=4)
     trained = TrainedPlan(
         key="", folder="", plan=plan(), dev=score, test=score, chosen=1, seconds=0.0, cpu_seconds=0.0

@@ -159,14 +159,14 @@ def test_a_run_that_ends_between_the_files_leaves_no_card_of_other_files(
     old = (tmp_path / path).read_bytes()
     rows = pyarrow.parquet.read_table(tmp_path / path).to_pylist()
     put(tmp_path, path, [{**row, "text": f"{row['text']} more"} for row in rows])
-    written = corpora._put
+    written = corpora._write
 
     def killed(to: Path, content: bytes) -> None:
         if to.name == "dev.jsonl":
             raise KeyboardInterrupt
         written(to, content)
 
-    monkeypatch.setattr(corpora, "_put", killed)
+    monkeypatch.setattr(corpora, "_write", killed)
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus("sst"), tmp_path, tmp_path / "out")
     monkeypatch.undo()

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
+from attnaudit.research.reproduction.paper_report import Reproduction, WordVectors
 from attnaudit.research.reproduction.papers.jain_wallace import PAPER
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction, WordVectors
-from tests.units.research.reproduction.made_up import reproduction, row
+from attnaudit.research.reproduction.remedies_file import Remedy
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 VECTORS = WordVectors(name="made.2d", width=2, sha256="")
 

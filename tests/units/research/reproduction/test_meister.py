@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.research.reproduction.audit_models import asked, audit_all
+from attnaudit.research.reproduction.audit_models import audit_all, audit_request
 from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared
 from attnaudit.research.reproduction.model_plans import PLAIN, Plan
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan, TablePlan
 from attnaudit.research.reproduction.papers.meister import GRID, PAPER, adversaries, plan
 from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
 from attnaudit.research.reproduction.papers.meister_numbers import BILSTM, TRANSFORMER
-from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
 from attnaudit.research.reproduction.train_models import train_all
-from attnaudit.run.environment import describe_environment
-from tests.units.research.reproduction.small import data
+from tests.units.research.reproduction import synthetic_reports
+from tests.units.research.reproduction.small_corpus import data
 
 TABLES = {table.name: table for table in PAPER.tables}
 
@@ -86,9 +86,12 @@ def made(table: TablePlan, row: RowPlan, small: tuple[Path, Prepared]) -> Models
     models, failed = train_all(list(plans.values()), {EMBEDDED: prepared}, folder / "models")
     assert not failed
     (audit,) = table.audits
-    wanted = [(one, asked(audit.checks, instances=None, tokens=audit.tokens)) for one in dict.fromkeys(plans.values())]
+    wanted = [
+        (one, audit_request(audit.checks, instances=None, token_columns=audit.tokens))
+        for one in dict.fromkeys(plans.values())
+    ]
     where = {EMBEDDED: prepared.path("test")}
-    measured, failed = audit_all(models, wanted, where, folder=folder / "models", kept=folder / "measured")
+    measured, failed = audit_all(models, wanted, where, checkpoints=folder / "models", results=folder / "measured")
     assert not failed
     return {role: Result(trained=models[one], audits=(measured[one, None],)) for role, one in plans.items()}
 
@@ -111,39 +114,8 @@ def test_every_quantity_is_read_and_every_figure_drawn(table: str, small: tuple[
 
 
 def reproduction(table: str, values: dict[str, dict[str, list[float]]]) -> Reproduction:
-    """row -> quantity -> values by seed"""
-    how = Made(
-        command="c",
-        created="c",
-        attnaudit="0",
-        seeds=[0, 1, 2],
-        instances=None,
-        quick=False,
-        **{name: 0.0 for name in Made.__struct_fields__ if name.endswith("seconds")},
-    )
-    lines = {
-        row: [
-            Line(quantity=name, words=name, paper=None, ours=sum(found) / 3, std=None, values=list(found), n=9)
-            for name, found in quantities.items()
-        ]
-        for row, quantities in values.items()
-    }
-    made_rows = [Row(name=row, title=row, corpus="sst", lines=found, made=how) for row, found in lines.items()]
-    return Reproduction(
-        schema_version=SCHEMA_VERSION,
-        paper="meister",
-        title="t",
-        citation="c",
-        quick=False,
-        command="c",
-        created="c",
-        attnaudit="0",
-        seconds=0.0,
-        jobs=1,
-        environment=describe_environment(device="cpu", threads=1),
-        data={},
-        tables=[Table(name=table, title="t", source="s", deviations=[], rows=made_rows, figures=[])],
-    )
+    """A report with one table: row -> quantity -> values by seed."""
+    return synthetic_reports.reproduction({table: [synthetic_reports.row(*item) for item in values.items()]})
 
 
 def holds(claim: str, one: Reproduction) -> str:

@@ -12,13 +12,14 @@ import torch
 from attnaudit.data import load
 from attnaudit.errors import ModelError
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.training_state import Unfinished
+from attnaudit.models.training_job import TrainingData, TrainingJob
+from attnaudit.models.training_state import TrainingStateFile
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.research.reproduction import train_models
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, architecture, jain_wallace
 from attnaudit.research.reproduction.papers.tutek_snajder_models import plan as tutek_snajder
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 
 def train(tmp_path: Path, *plans: Plan) -> tuple[dict[Plan, train_models.TrainedPlan], dict[Plan, str]]:
@@ -89,24 +90,26 @@ def test_a_model_that_was_under_way_goes_on_from_its_last_epoch(tmp_path: Path) 
     asked = plan(0, epochs=6)
     whole, _ = train(tmp_path / "whole", asked)
     task = train_models.Task(plan=asked, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
-    unfinished = Unfinished(
-        path=tmp_path / "models" / asked.folder / train_models.UNFINISHED, key=train_models._key(task), every=0
+    state_file = TrainingStateFile(
+        path=tmp_path / "models" / asked.folder / train_models.STATE_FILE,
+        key=train_models._key(task),
+        save_interval=0,
     )
 
     def killed(_done: int, _total: int, note: str) -> None:
         if note.startswith("epoch 4"):
             raise KeyboardInterrupt
 
-    given = (load(task.data.path(part)) for part in ("train", "dev"))
+    job = TrainingJob(
+        data=TrainingData(**{part: load(task.data.path(part)) for part in ("train", "dev")}),
+        architecture=asked.architecture,
+        settings=asked.settings,
+        state_file=state_file,
+        progress=killed,
+    )
     with pytest.raises(KeyboardInterrupt):
-        train_models.train(
-            *given,
-            architecture=asked.architecture,
-            settings=asked.settings,
-            unfinished=unfinished,
-            progress=killed,
-        )
-    kept = unfinished.kept()
+        train_models.train(job)
+    kept = state_file.load()
     assert kept is not None
     assert len(kept["history"]) == 4
     after, _ = train(tmp_path, asked)
@@ -115,7 +118,7 @@ def test_a_model_that_was_under_way_goes_on_from_its_last_epoch(tmp_path: Path) 
         folder / "models" / asked.folder / checkpoint_folder.WEIGHTS for folder in (tmp_path, tmp_path / "whole")
     )
     assert ours.read_bytes() == theirs.read_bytes()
-    assert not unfinished.path.exists()
+    assert not state_file.path.exists()
 
 
 def test_other_data_trains_anew(tmp_path: Path) -> None:

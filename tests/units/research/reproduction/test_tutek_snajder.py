@@ -8,24 +8,22 @@ import msgspec
 import pytest
 
 from attnaudit.checks import UniformFragility, load_policy
-from attnaudit.errors import ReportError
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import Score
-from attnaudit.research.reproduction import reproduction_pages
-from attnaudit.research.reproduction.audit_models import Measured
-from attnaudit.research.reproduction.claims import judged
+from attnaudit.research.reproduction.audit_models import AuditedModel
+from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED
+from attnaudit.research.reproduction.paper_report import Reproduction, Row, WordVectors
 from attnaudit.research.reproduction.paper_tables import Result, RowPlan
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.papers.tutek_snajder_models import FORMS, OPTIONS, WEIGHTS
+from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.reproduce import quick
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction, Row, WordVectors
 from attnaudit.research.reproduction.train_models import TrainedPlan
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.policy_writer import policy_text
 from attnaudit.research.validation.scoring import Gate
-from attnaudit.research.validation.validate import Options, _reproduced, validate
-from tests.units.research.reproduction.made_up import reproduction, row
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 PAPER = paper("tutek-snajder")
 TABLES = {table.name: table for table in PAPER.tables}
@@ -82,17 +80,17 @@ def test_an_adversary_is_trained_against_its_own_form() -> None:
     assert twin.base == models["mlm"]
 
 
-def measured(labels: list[int], predicted: list[int], alone: list[list[float | None]]) -> Measured:
+def measured(labels: list[int], predicted: list[int], alone: list[list[float | None]]) -> AuditedModel:
     n = len(labels)
-    return Measured(
-        asked={}, checks=[], skipped={}, instances=n, seconds=0.0, cpu_seconds=0.0, classes=["no", "yes"],
+    return AuditedModel(
+        fingerprints={}, checks=[], skipped={}, instances=n, seconds=0.0, cpu_seconds=0.0, classes=["no", "yes"],
         ids=[str(i) for i in range(n)], labels=labels, predicted=predicted, probabilities=[[0.2, 0.8]] * n,
         scalars={"token_probability": [x[0] for x in alone]},
         tokens=[["word"] * len(x) for x in alone], per_token={"token_probability.alone": alone},
     )  # fmt: skip
 
 
-def result(one: RowPlan, role: str, audit: Measured) -> Result:
+def result(one: RowPlan, role: str, audit: AuditedModel) -> Result:
     score = Score(accuracy=1.0, f1=1.0, n=audit.instances)
     trained = TrainedPlan(
         key="", folder="", plan=one.models[role], dev=score, test=score, chosen=1, seconds=0.0, cpu_seconds=0.0
@@ -138,7 +136,7 @@ def table_1(drops: dict[str, float], *, f1: float = 0.82, tvd: float = 0.3) -> l
 
 
 def findings(one: Reproduction) -> dict[str, str]:
-    return {found.claim: found.holds for found in judged(PAPER.claims, one)}
+    return {found.claim: found.holds for found in answer_claims(PAPER.claims, one)}
 
 
 def test_claims_hold_and_do_not() -> None:
@@ -211,16 +209,3 @@ def test_a_chosen_policy_names_the_remedies_of_its_question(tmp_path: Path) -> N
     (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
     (question,) = load_policy(tmp_path / "policy.toml").record.questions
     assert question.remedies == ['tie "them" \\ well']
-
-
-def test_remedies_come_from_a_report_that_is_there(tmp_path: Path) -> None:
-    one = msgspec.structs.replace(reproduction(), remedies=(Remedy(question="used", option="mlm", words="w"),))
-    reproduction_pages.write(one, tmp_path, "made-up")
-    further = (Remedy(question="used", option="mlm", words="late"), Remedy(question="used", option="tying", words="t"))
-    reproduction_pages.write(msgspec.structs.replace(one, remedies=further), tmp_path, "other")
-    both = [tmp_path / "made-up.json", tmp_path / "other.json"]
-    assert [remedy.words for remedy in _reproduced(both)] == ["w", "t"]
-    missing = tmp_path / "nothing.json"
-    options = Options(population=tmp_path, out=tmp_path, remedies=[tmp_path / "made-up.json", missing])
-    with pytest.raises(ReportError, match=r"nothing\.json: not found.*attnaudit reproduce tutek-snajder"):
-        validate(options)

@@ -14,10 +14,10 @@ from attnaudit.checks import UniformFragility
 from attnaudit.errors import ModelError
 from attnaudit.models import checkpoint_folder
 from attnaudit.research.reproduction import train_models
-from attnaudit.research.reproduction.audit_models import asked, audit_all
+from attnaudit.research.reproduction.audit_models import audit_all, audit_request
 from attnaudit.research.reproduction.corpora import Prepared
 from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, jain_wallace
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 KEPT = ("frozen_attention", "fixed_representation", "twin_frozen")
 
@@ -103,10 +103,12 @@ def test_what_is_guided_is_audited_with_its_guides_attention(tmp_path: Path) -> 
     guided, free = plan().made("imposed_attention"), plan().made("frozen_attention")
     prepared = data(tmp_path / "data")
     found = train(tmp_path, guided, free, prepared=prepared)
-    check = asked([UniformFragility(severity="report")], instances=None, tokens=["attention"])
+    check = audit_request([UniformFragility(severity="report")], instances=None, token_columns=["attention"])
     wanted = [(one, check) for one in (plan(), guided, free)]
     models, kept = tmp_path / "models", tmp_path / "measured"
-    measured, failed = audit_all(found, wanted, {plan().corpus: prepared.path("test")}, folder=models, kept=kept)
+    measured, failed = audit_all(
+        found, wanted, {plan().corpus: prepared.path("test")}, checkpoints=models, results=kept
+    )
     assert failed == {}
     base, ours, other = (measured[one, None].per_token["attention"] for one, _ in wanted)
     assert ours == base

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from attnaudit.research.reproduction.claims import Claim
+from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_tables import Models, Quantity
 from attnaudit.research.reproduction.papers.wen import PAPER
 from attnaudit.research.reproduction.papers.wen_claims import CLAIMS
-from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
-from attnaudit.run.environment import describe_environment
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 TABLES = {table.name: table for table in PAPER.tables}
 
@@ -84,27 +84,9 @@ def test_kept_is_to_two_decimals(after: float | None, kept: float | None) -> Non
     assert read(models(model=checked(0.9), gumbel=checked(after)))[0] == kept
 
 
-def line(name: str, values: list[float | None]) -> Line:
-    known = [value for value in values if value is not None]
-    mean = sum(known) / len(known) if known else None
-    return Line(quantity=name, words=name, paper=None, ours=mean, std=None, values=values, n=50)
-
-
-def row(name: str, lines: Mapping[str, list[float | None]], seeds: list[int]) -> Row:
-    defaults = {"instances": None, "quick": False}
-    seconds = {field: 2.0 for field in Made.__struct_fields__ if field.endswith("seconds")}
-    made = Made(command="c", created="", attnaudit="0", seeds=seeds, **defaults, **seconds)  # type: ignore[arg-type]
-    return Row(
-        name=name,
-        title=name,
-        corpus=name.partition("/")[0],
-        lines=[line(quantity, values) for quantity, values in lines.items()],
-        made=made,
-    )
-
-
 def ranked(name: str, tau: list[float | None], seeds: list[int] | None = None) -> Row:
-    return row(name, {"tau": tau, "tau uncorrected": tau, "tau-b": tau}, seeds or list(range(len(tau))))
+    quantities = {"tau": tau, "tau uncorrected": tau, "tau-b": tau}
+    return row(name, quantities, seeds=seeds, corpus=name.partition("/")[0], seconds=2.0)
 
 
 def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -> None:
@@ -128,8 +110,8 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
     assert one.lines[0].values == [pytest.approx(0.35), pytest.approx(0.5)]  # seed 1: defined on 20News alone
     assert one.lines[0].paper == 0.92
     assert one.lines[2].paper is None
-    assert one.made is not None
-    assert (one.made.seeds, one.made.training_seconds) == ([0, 1], 4.0)
+    assert one.provenance is not None
+    assert (one.provenance.seeds, one.provenance.training_seconds) == ([0, 1], 4.0)
     rows[0] = ranked("sst/bilstm/additive", [None, None])
     undefined, _ = across(rows)
     assert [one.title for one in undefined if one.name == "mean/additive"] == [every.title]
@@ -141,27 +123,6 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
         ("additive", 0, [0.6, 0.5, 0.4]),
         ("additive", 1, [0.2, 0.0, 0.1]),
     ]
-
-
-def reproduction(**tables: list[Row]) -> Reproduction:
-    return Reproduction(
-        schema_version=SCHEMA_VERSION,
-        paper="wen",
-        title="t",
-        citation="c",
-        quick=False,
-        command="c",
-        created="",
-        attnaudit="0",
-        seconds=0.0,
-        jobs=1,
-        environment=describe_environment(device="cpu", threads=1),
-        data={},
-        tables=[
-            Table(name=name, title=name, source="", deviations=[], rows=rows, figures=[])
-            for name, rows in tables.items()
-        ],
-    )
 
 
 def claim(name: str) -> Callable[[Reproduction], tuple[str, str]]:
@@ -185,7 +146,7 @@ def test_claims_of_the_ranking() -> None:
         ranked(f"sst/{setting}", [0.90, 0.91, 0.92]) for setting in ("mlp/deep", "mlp/dot", "cnn/dot", "cnn/deep")
     ]
     holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
-    assert (holds, evidence.partition(" (")[0]) == ("yes", "no other is better in 5 of 5 pairs")
+    assert (holds, evidence.partition(" (")[0]) == ("yes", "the other is not better in 5 of 5 pairs")
     beaten = [ranked(one.name, [0.96, 0.97, 0.98]) for one in others]
     holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
     assert holds == "no"
@@ -198,12 +159,12 @@ def test_claims_of_the_ranking() -> None:
     ("changes", "holds"), [([0.02, 0.03, 0.01], "yes"), ([0.3, 0.32, 0.31], "no"), ([0.0, 0.3, 0.1], "undecided")]
 )
 def test_an_adversary_that_falls_little_keeps_its_ranking(changes: list[float | None], holds: str) -> None:
-    one = row("sst/bilstm/additive", {"change tau twin": changes}, [0, 1, 2])
+    one = row("sst/bilstm/additive", {"change tau twin": changes})
     assert claim("adversary-keeps-ranking")(reproduction(adversarial=[one]))[0] == holds
 
 
 def test_gumbel_is_judged_over_settings() -> None:
-    rows = [row(f"sst/{place}/additive", {"change tau gumbel": [0.1 if place else -0.2]}, [0]) for place in range(12)]
+    rows = [row(f"sst/{place}/additive", {"change tau gumbel": [0.1 if place else -0.2]}) for place in range(12)]
     holds, evidence = claim("gumbel-keeps")(reproduction(gumbel=rows))
     assert holds == "yes"
     assert "11 of 12 settings" in evidence

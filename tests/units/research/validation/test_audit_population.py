@@ -1,4 +1,4 @@
-"""A small population of untrained models, measured for real."""
+"""Validations of a small population of untrained models, which are really measured."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 
 from attnaudit.checks import Agreement, Check, UniformFragility
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
-from attnaudit.research.validation import audit_population, candidates, validation_pages
+from attnaudit.research.validation import audit_population, candidates, validation_report
 from attnaudit.research.validation.candidate_policy import read_policy
 from attnaudit.research.validation.population_reader import read_population
-from attnaudit.research.validation.validate import Options, validate
+from attnaudit.research.validation.validate import ValidationOptions, validate
 
 WORDS = ("good", "bad", "fine", "poor", "a", "film", "plot", "the")
 CHECKS: tuple[Check, ...] = (UniformFragility(severity="report"), Agreement(severity="report"))
@@ -44,7 +45,9 @@ def model(folder: Path, *, seed: int, peaked: bool) -> None:
 @pytest.fixture(autouse=True)
 def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("UniformFragility", "Agreement")
-    monkeypatch.setattr(candidates, "TRIED", [one for one in candidates.TRIED if one.name in names])
+    monkeypatch.setattr(
+        candidates, "CANDIDATE_SPECS", [spec for spec in candidates.CANDIDATE_SPECS if spec.name in names]
+    )
 
 
 @pytest.fixture
@@ -68,8 +71,8 @@ def population(tmp_path: Path) -> Path:
 
 def run(population: Path, checks: tuple[Check, ...] = CHECKS) -> tuple[dict[str, object], dict[str, str]]:
     entries = read_population(population).entries
-    found, failed = audit_population.run_population(
-        entries, checks, population=population, kept=population.parent / "kept", seed=0, max_instances=36
+    found, failed = audit_population.audit_population(
+        entries, checks, population=population, results=population.parent / "kept", seed=0, max_instances=36
     )
     return dict(found), failed
 
@@ -82,7 +85,7 @@ def test_every_model_is_measured_once_and_kept(population: Path, monkeypatch: py
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(audit_population, "judge_together", refuse)
+    monkeypatch.setattr(audit_population, "judge_model", refuse)
     assert run(population)[0] == found
 
 
@@ -92,9 +95,9 @@ def test_a_killed_run_goes_on_where_it_stopped(population: Path, monkeypatch: py
     kept[0].unlink()
     kept[1].write_text(kept[1].read_text(encoding="utf-8")[:100], encoding="utf-8")  # cut off while it was written
     again = []
-    judge = audit_population.judge_together
+    judge = audit_population.judge_model
     monkeypatch.setattr(
-        audit_population, "judge_together", lambda *given, **named: again.append(1) or judge(*given, **named)
+        audit_population, "judge_model", lambda *given, **named: again.append(1) or judge(*given, **named)
     )
     resumed, _ = run(population)
     assert len(again) == 2
@@ -105,13 +108,13 @@ def test_a_killed_run_goes_on_where_it_stopped(population: Path, monkeypatch: py
 def test_another_check_measures_only_what_is_new(population: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(population, CHECKS[:1])
     asked: list[list[str]] = []
-    judge = audit_population.judge_together
+    judge = audit_population.judge_model
 
     def note(loaded: object, dataset: object, checks: tuple[Check, ...], **named: object) -> object:
         asked.append([one.id for one in checks])
         return judge(loaded, dataset, checks, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(audit_population, "judge_together", note)
+    monkeypatch.setattr(audit_population, "judge_model", note)
     found, _ = run(population)
     assert asked == [[CHECKS[1].id]] * 8
     assert {one.check for one in found["flat-0"].checks} == {one.id for one in CHECKS}  # type: ignore[attr-defined]
@@ -131,7 +134,8 @@ def test_a_validation_is_written_and_read_back(population: Path, tmp_path: Path)
     told: list[tuple[int, int, str]] = []
     out = tmp_path / "out"
     validation, _ = validate(
-        Options(population=population, out=out, policy=policy, quick=True), progress=lambda *now: told.append(now)
+        ValidationOptions(population=population, out=out, policy=policy, quick=True),
+        progress=lambda *now: told.append(now),
     )
     assert sorted(done for done, _, _ in told) == list(range(1, 9))
     assert validation.counts == {
@@ -145,8 +149,8 @@ def test_a_validation_is_written_and_read_back(population: Path, tmp_path: Path)
     assert held.area.value == 1.0
     gated = [one for one in validation.checks if one.gated]
     assert [(one.check, one.threshold) for one in gated] == [("uniform_fragility.tvd", 0.05)]
-    validation_pages.write(validation, out)
-    assert validation_pages.read(out / "validation.json") == validation
+    validation_report.write(validation, out)
+    assert validation_report.read(out / "validation.json") == validation
     page = (out / "validation.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "http" not in page.replace("http-equiv", "")
@@ -160,15 +164,17 @@ def test_models_without_a_half_are_held_out_and_the_policy_is_tried_as_it_is(pop
     path.write_text(json.dumps(rows), encoding="utf-8")
     policy = tmp_path / "policy.toml"
     policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
-    validation, chosen = validate(Options(population=population, out=tmp_path / "out", policy=policy, quick=True))
+    validation, chosen = validate(
+        ValidationOptions(population=population, out=tmp_path / "out", policy=policy, quick=True)
+    )
     assert chosen == ""
     assert validation.left_out == []
-    assert any("nothing is chosen here" in note for note in validation.notes)
+    assert any("no policy is chosen" in note for note in validation.notes)
     assert validation.policy_held_out is not None
 
 
 def test_what_the_tuning_half_chooses_is_a_policy_that_can_be_read(population: Path, tmp_path: Path) -> None:
-    validation, chosen = validate(Options(population=population, out=tmp_path / "out", quick=True))
+    validation, chosen = validate(ValidationOptions(population=population, out=tmp_path / "out", quick=True))
     assert chosen
     path = tmp_path / "chosen.toml"
     path.write_text(chosen, encoding="utf-8")

@@ -64,7 +64,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PopulationError, match="entries 1 and 2 are both folder 'one'"):
+    with pytest.raises(PopulationError, match="entries 1 and 2 both have the folder 'one'"):
         read_population(population(tmp_path, GOOD, GOOD))
 
 

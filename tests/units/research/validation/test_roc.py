@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from attnaudit.research.validation import roc as stats
@@ -48,12 +47,15 @@ def test_no_area_without_both_truths() -> None:
 
 
 @given(n=st.integers(1, 60), share=st.floats(0, 1))
-def test_wilson_is_that_of_scipy(n: int, share: float) -> None:
+def test_wilson_is_the_published_formula(n: int, share: float) -> None:
+    """The limits p where |hits/n - p| is 1.96 standard errors √(p(1 - p)/n), solved for p (Wilson 1927)."""
     hits = round(n * share)
-    expected = binomtest(hits, n).proportion_ci(method="wilson")
-    found = stats.wilson(hits, n)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert found.value == hits / n
+    z, p = 1.959963984540054, hits / n
+    centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    half_width = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    rate = stats.wilson(hits, n)
+    assert (rate.low, rate.high) == pytest.approx((centre - half_width, centre + half_width), abs=1e-9)
+    assert rate.value == p
 
 
 def test_wilson_of_nothing_says_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Margins in standard errors, and what gates say together."""
+"""Margins in standard errors, and the outcome of several gates."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnaudit.research.validation.scoring import Gate, bound, margin, oriented, score
-from tests.units.research.validation.planted_scores import judged, record
+from tests.strategies import directions
+from tests.units.research.validation.synthetic_scores import judged, record
 
 USED = Gate(check="use", question="used", direction="at_least", threshold=0.3)
 POINTS = Gate(check="point", question="points", direction="at_most", threshold=0.5)
 
 
-@given(value=st.floats(0, 1), reach=st.floats(0.01, 0.4), direction=st.sampled_from(["at_least", "at_most"]))
+@given(value=st.floats(0, 1), reach=st.floats(0.01, 0.4), direction=directions)
 def test_a_margin_of_the_normal_quantile_is_exactly_a_pass(value: float, reach: float, direction: str) -> None:
     gate = Gate(check="c", question="used", direction=direction, threshold=0.4)  # type: ignore[arg-type]
     found = margin(record("c", value, reach=reach), gate)

@@ -11,9 +11,9 @@ import numpy as np
 
 from attnaudit.checks import Agreement, PermutationFragility, Sufficiency, UniformFragility
 from attnaudit.research.validation.candidates import Candidate
-from attnaudit.research.validation.scoring import Judged, score
+from attnaudit.research.validation.scoring import JudgedModel, score
 from attnaudit.research.validation.threshold_rule import check_area, choose, discriminates, rounded, threshold
-from tests.units.research.validation.planted_scores import judged, record
+from tests.units.research.validation.synthetic_scores import judged, record
 
 USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least")
 NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least")
@@ -22,7 +22,7 @@ AGREE = Candidate(check=Agreement(severity="report"), question="points", directi
 ALL = (USE, NOISE, POINT)
 
 
-def population(half: str = "tuning", *, shift: Callable[[str], float] = lambda kind: 0.0) -> list[Judged]:
+def population(half: str = "tuning", *, shift: Callable[[str], float] = lambda kind: 0.0) -> list[JudgedModel]:
     """Two faithful kinds pass both questions; bypasses and the like fail the first, decoys the second, the rest both;
     one check is noise."""
     rng = np.random.default_rng({"tuning": 1, "held_out": 2}[half])
@@ -79,7 +79,9 @@ def test_trends_are_never_tuned_on() -> None:
 def test_no_question_rests_on_agreement_alone() -> None:
     """Agreement that separates as well as the erasure check is chosen neither before it nor without it."""
     models = [
-        Judged(one.entry, {**one.records, AGREE.check.id: record(AGREE.check.id, one.records[POINT.check.id].value)})
+        JudgedModel(
+            one.entry, {**one.records, AGREE.check.id: record(AGREE.check.id, one.records[POINT.check.id].value)}
+        )
         for one in population()
     ]
     checks = [gate.check for gate in choose(models, [USE, AGREE, POINT], seed=0)]
@@ -95,7 +97,9 @@ def test_a_check_of_use_is_not_blamed_for_models_that_use_attention_to_look_at_t
     models = [*population(), *looking_away]
     blamed = check_area(models, USE, seed=0)
     told = [
-        Judged(msgspec.structs.replace(one.entry, fails=("points",)), one.records) if one.entry.kind == "place" else one
+        JudgedModel(msgspec.structs.replace(one.entry, fails=("points",)), one.records)
+        if one.entry.kind == "place"
+        else one
         for one in models
     ]
     fair = check_area(told, USE, seed=0)

@@ -1,0 +1,52 @@
+"""`attnaudit init`: write an audits/ folder into a repository."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.resources import files
+from pathlib import Path
+
+from attnaudit.errors import AuditError
+
+#: File in audits/ -> its template.
+TEMPLATES = {
+    "test_attention_faithfulness.py": "test_attention_faithfulness.template",
+    "policy.toml": "policy.toml",
+    "transformer.toml": "transformer.toml",
+    "conftest_example.py": "conftest.template",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attnaudit init`."""
+    parser.add_argument(
+        "folder", nargs="?", default=".", metavar="DIR", help="the repository (default: the working folder)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files and print the next command.
+
+    Raises:
+        AuditError: A file exists already, in which case none is written, or cannot be written.
+    """
+    root = Path(options.folder)
+    templates = files("attnaudit.run") / "templates"
+    targets = {root / "audits" / name: template for name, template in TEMPLATES.items()}
+    for path in targets:
+        if path.exists():
+            raise AuditError(f"{path}: exists already and is not overwritten. Remove it, or choose another folder.")
+    for path, template in targets.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text((templates / template).read_text(encoding="utf-8"), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise AuditError(
+                f"{path}: cannot be written ({error.strerror}). Choose a folder that you may write to."
+            ) from error
+        print(f"wrote {path}")
+    print("next:")
+    if root.resolve() != Path.cwd().resolve():
+        print(f"  cd {root}")
+    print("  pytest audits/ --model demo")
+    return 0

@@ -1,0 +1,29 @@
+"""`attnaudit list`: list everything that has a name on the command line or in a policy."""
+
+from __future__ import annotations
+
+import argparse
+
+from attnaudit import registry
+from attnaudit.commands.conformance_command import read_conftests
+from attnaudit.research.reproduction.papers import PAPERS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments: `attnaudit list` has none."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the names, including those that conftest.py and audits/conftest.py register."""
+    read_conftests()
+    for title, names in (
+        ("models (--model)", registry.models.names()),
+        ("data sets (--data)", registry.datasets.names()),
+        ("checks", registry.checks.names()),
+        ("measures", registry.measures.names()),
+        ("papers (attnaudit reproduce)", [f"{name}: {citation}" for name, (_, citation) in PAPERS.items()]),
+    ):
+        print(f"{title}:")
+        for name in names:
+            print(f"  {name}")
+    return 0

@@ -1,0 +1,36 @@
+"""`attnaudit report`: rebuild the report of a run from its files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from attnaudit.errors import ReportError, require_reachable
+from attnaudit.report import build
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attnaudit report`."""
+    parser.add_argument(
+        "folder",
+        metavar="RUN_DIR",
+        help="the folder of a run, such as reports/<run>; for reports/ itself, the newest run is taken",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write report.html and summary.md, and print the path of the report.
+
+    Raises:
+        ReportError: The folder does not exist, holds no finished run, or cannot be written to.
+    """
+    folder = Path(options.folder)
+    newest = folder / "latest.txt"
+    if not (folder / "audit.json").is_file() and newest.is_file():
+        folder = folder / newest.read_text(encoding="utf-8", errors="replace").strip()
+    require_reachable("report", folder)
+    if not folder.is_dir():
+        raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    build(folder)
+    print(folder / "report.html")
+    return 0

@@ -1,0 +1,124 @@
+"""Turn audit functions into one case per model, data set and check, and examine the cases that pytest selected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from attnaudit.errors import AuditError
+from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
+
+if TYPE_CHECKING:
+    from attnaudit.run import Case
+
+#: What a test over the fixture `measurements` gets unless its mark names its needs.
+DEFAULT_NEEDS = ("prediction", "attention")
+
+
+def is_audit_function(metafunc: pytest.Metafunc) -> bool:
+    """Return whether a test function is decorated with @audit or uses the fixture `measurements`."""
+    return hasattr(metafunc.function, "attnaudit_checks") or "attnaudit_case" in metafunc.fixturenames
+
+
+def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
+    """Parametrize an audit function. An error of the user is kept in `state.usage_errors` until pytest has selected."""
+    checks = getattr(metafunc.function, "attnaudit_checks", None)
+    imperative = checks is None
+    argument = "attnaudit_case" if imperative else "check"
+    try:
+        if not imperative and "check" not in metafunc.fixturenames:
+            raise AuditError(
+                f"{metafunc.definition.nodeid}: is decorated with @audit but takes no argument `check`. "
+                f"Write def {metafunc.function.__name__}(check): check.enforce()"
+            )
+        state.options.validate()
+        pairs = [
+            (model.id, data.id) for model in state.options.model_targets() for data in state.options.data_targets()
+        ]
+        policy = state.options.load_policy()
+        if not imperative:
+            description = policy.record if policy else getattr(metafunc.function, "attnaudit_policy", None)
+            checks, state.policy = policy or checks, state.policy or description
+    except AuditError as error:
+        if argument in metafunc.fixturenames:
+            metafunc.parametrize(argument, [pytest.param(None, id="not-auditable")], indirect=imperative)
+        state.usage_errors[metafunc.definition.nodeid] = str(error)
+        return
+    from attnaudit.run import Case
+
+    for check in checks or ():
+        state.session.register_check(check)
+        state.files_with_checks.add(metafunc.definition.path)
+    has_xdist = metafunc.config.pluginmanager.hasplugin("xdist")
+    parameters: list[Any] = []
+    for model, data in pairs:
+        marks = [pytest.mark.xdist_group(f"{model}-{data}")] if has_xdist else []
+        if imperative:
+            request = MeasurementsRequest(model, data, state.session)
+            parameters.append(pytest.param(request, id=f"{model}-{data}", marks=marks))
+            continue
+        for check in checks or ():
+            case = Case(check, model=model, data=data, session=state.session)
+            parameters.append(pytest.param(case, id=case.id, marks=marks))
+    metafunc.parametrize(argument, parameters, indirect=imperative)
+
+
+def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str]:
+    """Attach its case to each selected item.
+
+    Returns:
+        node id -> message, for every error of the user that concerns a selected item.
+    """
+    first_of: dict[tuple[str, str, str], tuple[Any, str]] = {}
+    errors: dict[str, str] = {}
+    for item in items:
+        function = f"{item.parent.nodeid if item.parent else ''}::{getattr(item, 'originalname', item.name)}"
+        if function in state.usage_errors:
+            errors[function] = state.usage_errors[function]
+        case = _case_of(item)
+        if case is None:
+            continue
+        item.stash[CASE] = case
+        if isinstance(case, MeasurementsRequest):
+            try:
+                case.needs = _declared_needs(item) or DEFAULT_NEEDS
+            except AuditError as error:
+                errors[function] = str(error)
+            continue
+        key = (case.model, case.data, case.check.id)
+        first_check, first_test = first_of.setdefault(key, (case.check, item.nodeid))
+        if first_check != case.check:
+            errors[function] = (
+                f"{item.nodeid} and {first_test} are the same check with other arguments, so one verdict would hide "
+                "the other. Keep one of them."
+            )
+    return errors
+
+
+def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:
+    """Return the case among the parameters of an item."""
+    from attnaudit.run import Case
+
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return None
+    return next((value for value in callspec.params.values() if isinstance(value, (Case, MeasurementsRequest))), None)
+
+
+def _declared_needs(item: pytest.Item) -> tuple[str, ...]:
+    """Return the needs of @pytest.mark.attnaudit(needs=[...]). Raises AuditError, which names the test."""
+    mark = item.get_closest_marker("attnaudit")
+    if mark is None:
+        return ()
+    place = f"{item.nodeid}: @pytest.mark.attnaudit"
+    remedy = 'Write @pytest.mark.attnaudit(needs=["uniform"]).'
+    for name in mark.kwargs:
+        if name != "needs":
+            raise AuditError(f"{place} has no argument '{name}'. {remedy}")
+    needs = mark.kwargs.get("needs", ())
+    if mark.args or isinstance(needs, str) or not all(isinstance(need, str) for need in needs):
+        given = mark.args[0] if mark.args else needs
+        raise AuditError(f"{place} is given {given!r}: expected a list of names. {remedy}")
+    return tuple(needs)

@@ -1,0 +1,106 @@
+"""The options that the plugin adds to pytest's command line and configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from attnaudit.devices import NAMES
+
+if TYPE_CHECKING:
+    from attnaudit.run import AuditOptions
+
+DEFAULT_DATA = "movie-reviews"
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the options. Each has the default None, so that a value in the configuration file can take effect."""
+    group = parser.getgroup("attnaudit", "attention audit")
+    group.addoption(
+        "--model",
+        action="append",
+        metavar="MODEL",
+        help="model to audit: a checkpoint folder, a registered name (demo) or package.module:factory; repeatable",
+    )
+    group.addoption(
+        "--data",
+        action="append",
+        metavar="DATA",
+        help="data to audit on: a .jsonl, .csv or .parquet file with the columns text and label, or a registered name; "
+        f"repeatable (default: {DEFAULT_DATA})",
+    )
+    group.addoption("--policy", metavar="FILE", help="TOML file whose checks replace those of every @audit function")
+    group.addoption("--audit-device", metavar="DEVICE", help=f"device to measure on: {NAMES} (default: cpu)")
+    group.addoption("--audit-reports", metavar="DIR", help="folder to write the runs to (default: reports)")
+    group.addoption(
+        "--audit-max-instances", type=int, metavar="N", help="audit a random sample of N instances, drawn with the seed"
+    )
+    group.addoption(
+        "--audit-unit", choices=("tokens", "words"), help="compute statistics over tokens or words (default: tokens)"
+    )
+    group.addoption(
+        "--audit-seed", type=int, metavar="N", help="seed for samples, permutations and intervals (default: 0)"
+    )
+    parser.addini("audit_model", "as --model, relative to the configuration file", type="args", default=[])
+    parser.addini("audit_data", "as --data, relative to the configuration file", type="args", default=[DEFAULT_DATA])
+    parser.addini("audit_policy", "as --policy, relative to the configuration file", default=None)
+    parser.addini("audit_device", "as --audit-device", default="cpu")
+    parser.addini("audit_reports", "as --audit-reports, relative to the configuration file", default="reports")
+    parser.addini("audit_max_instances", "as --audit-max-instances", default="")
+    parser.addini("audit_unit", "as --audit-unit", default="tokens")
+    parser.addini("audit_seed", "as --audit-seed", default="0")
+
+
+def option_value(config: pytest.Config, option: str, ini: str) -> Any:
+    """Return an option from the command line, or else from the configuration file, or else its default."""
+    value = config.getoption(option)
+    return value if value is not None else config.getini(ini)
+
+
+def names_a_model(config: pytest.Config) -> bool:
+    """Return whether a model is given, on the command line or in the configuration file."""
+    return bool(option_value(config, "--model", "audit_model"))
+
+
+def audit_options(config: pytest.Config) -> AuditOptions:
+    """Collect the options of the audit.
+
+    Paths on the command line are relative to the working folder; those in the configuration file, to that file.
+
+    Raises:
+        pytest.UsageError: A number in the configuration file is not a whole number.
+    """
+    from attnaudit.run import AuditOptions
+
+    working_folder = config.invocation_params.dir
+    # Without a configuration file, pytest's rootdir is the common folder of all paths on the command line, including
+    # the value of --data; so it is of no use here.
+    ini_folder = working_folder if config.inipath is None else config.inipath.parent
+
+    def base(option: str) -> Path:
+        return ini_folder if config.getoption(option) is None else working_folder
+
+    policy = option_value(config, "--policy", "audit_policy")
+    limit = option_value(config, "--audit-max-instances", "audit_max_instances")
+    return AuditOptions(
+        models=tuple(option_value(config, "--model", "audit_model")),
+        data=tuple(option_value(config, "--data", "audit_data")),
+        models_base=base("--model"),
+        data_base=base("--data"),
+        reports=base("--audit-reports") / option_value(config, "--audit-reports", "audit_reports"),
+        policy=None if policy is None else base("--policy") / policy,
+        device=str(option_value(config, "--audit-device", "audit_device")),
+        max_instances=None if limit == "" else _whole_number(limit, "audit_max_instances"),
+        unit=str(option_value(config, "--audit-unit", "audit_unit")),
+        seed=_whole_number(option_value(config, "--audit-seed", "audit_seed"), "audit_seed"),
+    )
+
+
+def _whole_number(value: Any, ini: str) -> int:
+    """Convert a value of the configuration file. Raises pytest.UsageError."""
+    try:
+        return int(value)
+    except ValueError:
+        raise pytest.UsageError(f"{ini} = {value} in the configuration file: expected a whole number.") from None

@@ -1,0 +1,48 @@
+"""Treat SIGTERM, with which CI systems cancel a job, as Ctrl-C, so that the run is still written."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from attnaudit.plugin.workers import is_worker
+
+
+class TerminationHandler:
+    """Turns the first SIGTERM into a KeyboardInterrupt, and ignores those that follow.
+
+    Whoever cancels a job often sends a second signal, which must not stop the writing of the run. A process that has to
+    end at once still ends with SIGKILL.
+    """
+
+    def __init__(self) -> None:
+        self._installed = False
+
+    def install(self, config: pytest.Config) -> None:
+        """Handle SIGTERM until pytest ends, except in a worker of xdist and where SIGTERM has a handler already."""
+        if is_worker(config) or not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+        signal.signal(signal.SIGTERM, self._interrupt)
+        self._installed = True
+        config.add_cleanup(_restore_default)
+
+    def ignore(self) -> None:
+        """Ignore SIGTERM from now on, while the run is written. Does nothing unless installed."""
+        if self._installed and _in_main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    @staticmethod
+    def _interrupt(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+
+def _restore_default() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _in_main_thread() -> bool:
+    """Return whether this thread may set signal handlers."""
+    return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,65 @@
+"""Build the command that runs one case again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+#: The options that are repeated on the command line, and those that are given once.
+REPEATED = ("--model", "--data")
+SINGLE = (
+    "--policy",
+    "--audit-device",
+    "--audit-reports",
+    "--audit-max-instances",
+    "--audit-unit",
+    "--audit-seed",
+)
+#: What pytest's -k reads as one word.
+KEYWORD = re.compile(r"[\w:+.\[\]\\/][\w:+.\[\]\\/-]*")
+
+
+def rerun_command(config: pytest.Config, nodeid: str, *, several_files: bool) -> str:
+    """Return the command that runs one case again from the folder in which this run was started.
+
+    Args:
+        config: pytest's configuration.
+        nodeid: The node id of the case.
+        several_files: Whether the checks of the policy are declared in several files. The command then collects all
+            of them and selects the case with -k, because a failure is corrected for the number of all gates.
+    """
+    path, separator, name = _without_group(nodeid).partition("::")
+    words = ["pytest", f"{displayed_path(config.rootpath / path, config)}{separator}{name}"]
+    if several_files:
+        keywords = [word for word in dict.fromkeys(KEYWORD.findall(name)) if word not in ("and", "or", "not")]
+        words = ["pytest", *config.args, "-k", " and ".join(keywords)]
+    for option in REPEATED:
+        words += [word for value in config.getoption(option) or () for word in (option, value)]
+    for option in SINGLE:
+        value = config.getoption(option)
+        words += [] if value is None else [option, str(value)]
+    return " ".join(_quoted(word) for word in words)
+
+
+def displayed_path(path: Path, config: pytest.Config) -> str:
+    """Return a path relative to the working folder if it is inside it, and unchanged otherwise."""
+    try:
+        return str(path.relative_to(config.invocation_params.dir))
+    except ValueError:
+        return str(path)
+
+
+def _without_group(nodeid: str) -> str:
+    """Remove the "@group" that xdist's `--dist loadgroup` adds."""
+    return nodeid.rpartition("@")[0] if "]@" in nodeid else nodeid
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for the shell."""
+    if os.name == "nt":
+        return f'"{word}"' if " " in word else word
+    return shlex.quote(word)

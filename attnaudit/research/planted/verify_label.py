@@ -1,0 +1,269 @@
+"""Measure whether a planted model is what its construction aims at, and grant its label only then.
+
+Rank agreement is Kendall's τ-b of attention with |contribution|, per instance over real tokens (ties count as ties),
+averaged over the instances where it is defined.
+
+The contributions are verified by an intervention: one token's embedding is replaced by zeros, which carry no evidence
+by construction, while attention keeps its clean weights, and the change of the logit is measured. No check of an audit
+does this: checks delete or substitute tokens, or drop states and renormalise the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
+from attnaudit.adapters.protocol import TEXT
+from attnaudit.instances import Dataset, Instance
+from attnaudit.metrics import kendall_tau_b
+from attnaudit.models.planted_states import PlantedEncoder
+from attnaudit.models.pooled_classifier import PooledClassifier
+from attnaudit.models.vocabulary import Vocabulary
+from attnaudit.research.planted.construction import logit_terms
+from attnaudit.research.planted.kinds import Kind, Recipe
+
+#: Rank agreement of a faithful model is at least, and of an unfaithful model at most:
+FAITHFUL_MINIMUM, UNFAITHFUL_MAXIMUM = 0.9, 0.1
+#: Of the token pairs that differ in contribution, the share that the intervention must order in the same way.
+CONFIRMED_MINIMUM = 0.9
+#: The share of the logit's variance that a bypass must carry.
+BYPASS_MINIMUM = 0.95
+#: A model with a lower accuracy than this has learned nothing.
+ACCURACY_MINIMUM = 0.6
+#: How much accuracy a deceptive model may lose in comparison with its honest reference.
+ACCURACY_LOSS_MAXIMUM = 0.03
+#: The share of instances on which the agreement must be defined.
+DEFINED_MINIMUM = 0.8
+INTERVENTION = "neutral_embedding_with_attention_held"
+_BATCH = 100
+#: Effects below this share of the largest effect of their instance are rounding errors.
+_ROUNDING = 1e-10
+
+
+class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured on a planted model.
+
+    Attributes:
+        rank_agreement: τ-b of attention with the contributions that the construction gives.
+        effect_agreement: τ-b of attention with the measured effects of the intervention.
+        defined: Share of instances on which the rank agreement is defined.
+        confirmed: Share of token pairs that the intervention orders as their contributions do.
+        accuracy: Share of instances whose predicted class is their label.
+        reference_accuracy: The accuracy of the honest reference, if the recipe has one.
+        bypass_share: Share of the logit's variance that the evidence of the whole text carries.
+        unmet: The requirements of the label that are not met, in words; empty if the label is granted.
+    """
+
+    rank_agreement: float | None
+    effect_agreement: float | None
+    defined: float
+    confirmed: float | None
+    accuracy: float
+    reference_accuracy: float | None
+    bypass_share: float | None
+    unmet: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchEvidence:
+    """Evidence of one batch.
+
+    Attributes:
+        real: (B, T) True at real tokens.
+        weights: (B, T) attention.
+        contribution: (B, T) magnitude of the contribution that the construction gives.
+        effect: (B, T) magnitude of the measured effect.
+        own: (B,) part of the logit from the tokens' own evidence.
+        text: (B,) part of the logit from the evidence of the text.
+    """
+
+    real: Tensor
+    weights: Tensor
+    contribution: Tensor
+    effect: Tensor
+    own: Tensor
+    text: Tensor
+
+
+def verify_label(
+    kind: Kind,
+    recipe: Recipe,
+    model: PooledClassifier,
+    vocabulary: Vocabulary,
+    adapter: PooledAttentionAdapter,
+    data: Dataset,
+    *,
+    reference_accuracy: float | None = None,
+) -> LabelEvidence:
+    """Measure a stored model, and compare it with the requirements of its kind's label.
+
+    The model and the adapter are turned into float64, so that rounding does not decide the ranks of tiny weights.
+
+    Args:
+        kind: The kind of the model.
+        recipe: The recipe that it was made by.
+        model: The stored model.
+        vocabulary: Its vocabulary.
+        adapter: The adapter of the same checkpoint.
+        data: The instances to measure on.
+        reference_accuracy: The accuracy of the honest reference, if there is one.
+    """
+    accuracy = accuracy_of(adapter, data)
+    for module in (model, *adapter.modules):
+        module.double()
+    if recipe.contribution is None:
+        return LabelEvidence(
+            rank_agreement=None,
+            effect_agreement=None,
+            defined=0.0,
+            confirmed=None,
+            accuracy=accuracy,
+            reference_accuracy=reference_accuracy,
+            bypass_share=None,
+            unmet=[],
+        )
+    batches = [_measure_batch(recipe, model, vocabulary, adapter, batch) for batch in _batches(data)]
+    taus = torch.cat([kendall_tau_b(batch.weights, batch.contribution, batch.real) for batch in batches])
+    effect_taus = torch.cat([kendall_tau_b(batch.weights, batch.effect, batch.real) for batch in batches])
+    bypass_share = None
+    if isinstance(model.encoder, PlantedEncoder) and model.encoder.planted.label != "nowhere":
+        text_variance = torch.cat([batch.text for batch in batches]).var().item()
+        own_variance = torch.cat([batch.own for batch in batches]).var().item()
+        bypass_share = text_variance / (text_variance + own_variance)
+    evidence = LabelEvidence(
+        rank_agreement=_mean(taus),
+        effect_agreement=_mean(effect_taus),
+        defined=taus.isfinite().double().mean().item(),
+        confirmed=_mean(torch.cat([_same_order_share(batch) for batch in batches])),
+        accuracy=accuracy,
+        reference_accuracy=reference_accuracy,
+        bypass_share=bypass_share,
+        unmet=[],
+    )
+    return msgspec.structs.replace(evidence, unmet=unmet_requirements(kind, evidence))
+
+
+def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
+    """Return the requirements of the kind's label that a model does not meet, in words. A trend has none."""
+    if kind.truth == "trend":
+        return []
+    unmet = []
+    for name, value in (
+        ("rank agreement", evidence.rank_agreement),
+        ("agreement with the effect", evidence.effect_agreement),
+    ):
+        if value is None:
+            unmet.append(f"{name} is undefined")
+        elif kind.truth == "faithful" and value < FAITHFUL_MINIMUM:
+            unmet.append(f"{name} {value:.3f} is below {FAITHFUL_MINIMUM}")
+        elif kind.truth == "unfaithful" and value > UNFAITHFUL_MAXIMUM:
+            unmet.append(f"{name} {value:.3f} is above {UNFAITHFUL_MAXIMUM}")
+    if evidence.defined < DEFINED_MINIMUM:
+        unmet.append(f"defined on {evidence.defined:.0%} of the instances, expected {DEFINED_MINIMUM:.0%}")
+    if evidence.confirmed is None or evidence.confirmed < CONFIRMED_MINIMUM:
+        share = evidence.confirmed or 0
+        unmet.append(f"the intervention confirms {share:.3f} of the order, expected {CONFIRMED_MINIMUM}")
+    if kind.needs_bypass and (evidence.bypass_share is None or evidence.bypass_share < BYPASS_MINIMUM):
+        share = evidence.bypass_share or 0
+        unmet.append(f"the bypass carries {share:.3f} of the variance, expected {BYPASS_MINIMUM}")
+    if evidence.accuracy < ACCURACY_MINIMUM:
+        unmet.append(f"accuracy {evidence.accuracy:.3f} is below {ACCURACY_MINIMUM}")
+    reference = evidence.reference_accuracy
+    if reference is not None and evidence.accuracy < reference - ACCURACY_LOSS_MAXIMUM:
+        unmet.append(f"accuracy {evidence.accuracy:.3f}, but {reference:.3f} without the deception")
+    return unmet
+
+
+@torch.no_grad()
+def accuracy_of(adapter: PooledAttentionAdapter, data: Dataset) -> float:
+    """Return the share of labelled instances whose predicted class is their label."""
+    correct = 0
+    for batch in _batches(data):
+        logits = adapter.run(adapter.collate(batch)).logits
+        predicted = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)
+        correct += sum(
+            adapter.capabilities.classes[index] == instance.label
+            for index, instance in zip(predicted.tolist(), batch, strict=True)
+        )
+    return correct / len(data.instances)
+
+
+@torch.no_grad()
+def neutral_effect(adapter: PooledAttentionAdapter, batch: Sequence[Instance]) -> Tensor:
+    """Return how far the (last) logit falls if a token's embedding becomes zeros while attention is held.
+
+    Returns:
+        (B, T) changes of the logit; 0 at tokens that are not real.
+    """
+    inputs = adapter.collate(batch)
+    clean = adapter.run(inputs)
+    (site,) = adapter.sites()
+    embedded = adapter.embed(inputs)[TEXT]
+    effect = torch.zeros(embedded.shape[:2], dtype=embedded.dtype)
+    for position in range(embedded.shape[1]):
+        if not bool(inputs.real()[:, position].any()):
+            continue
+        changed = embedded.clone()
+        changed[:, position] = 0.0
+        run = adapter.run(inputs, embeddings={TEXT: changed}, intervene=lambda *_: clean.attention[site.key])
+        effect[:, position] = clean.logits[:, -1] - run.logits[:, -1]
+    return effect * inputs.real()
+
+
+def _mean(values: Tensor) -> float | None:
+    finite = values[values.isfinite()]
+    return finite.double().mean().item() if len(finite) else None
+
+
+def _batches(data: Dataset) -> list[list[Instance]]:
+    """Return the instances in batches of similar length."""
+    by_length = sorted(data.instances, key=lambda instance: (len(instance.text.split()), instance.id))
+    return [by_length[start : start + _BATCH] for start in range(0, len(by_length), _BATCH)]
+
+
+@torch.no_grad()
+def _measure_batch(
+    recipe: Recipe,
+    model: PooledClassifier,
+    vocabulary: Vocabulary,
+    adapter: PooledAttentionAdapter,
+    batch: Sequence[Instance],
+) -> _BatchEvidence:
+    assert recipe.contribution is not None
+    inputs = adapter.collate(batch)
+    traced = model.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
+    real = inputs.real()
+    contribution = recipe.contribution(model, vocabulary, traced).abs() * real
+    own, text = torch.zeros(len(batch)), torch.zeros(len(batch))
+    if isinstance(model.encoder, PlantedEncoder):
+        own, text = (term.sum(dim=1) for term in logit_terms(model, traced))
+    return _BatchEvidence(
+        real=real,
+        weights=traced.weights,
+        contribution=contribution,
+        effect=_without_rounding_errors(neutral_effect(adapter, batch).abs()),
+        own=own,
+        text=text,
+    )
+
+
+def _without_rounding_errors(values: Tensor) -> Tensor:
+    """Set values to zero that are tiny in comparison with the largest of their row."""
+    return values.masked_fill(values <= _ROUNDING * values.amax(dim=1, keepdim=True), 0.0)
+
+
+def _same_order_share(evidence: _BatchEvidence) -> Tensor:
+    """Return (B,): of the token pairs that differ in contribution, the share whose effects differ in the same way.
+
+    A pair with equal effects counts one half. NaN if no pair differs in contribution.
+    """
+    higher = evidence.contribution[:, :, None] > evidence.contribution[:, None, :]
+    pairs = evidence.real[:, :, None] & evidence.real[:, None, :] & higher
+    gap = evidence.effect[:, :, None] - evidence.effect[:, None, :]
+    same_order = ((gap > 0).double() + 0.5 * (gap == 0).double()) * pairs
+    return same_order.sum(dim=(1, 2)) / pairs.sum(dim=(1, 2))

@@ -1,0 +1,274 @@
+"""How well checks and policies detect unfaithful models: areas, rates and ROC curves from the records of all models.
+
+The tuning half decides the thresholds and the choice of checks. The figures that are shown first come from the held-out
+half.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from attnaudit.research.validation.candidates import Candidate
+from attnaudit.research.validation.roc import area, area_under_curve, roc_curve, wilson
+from attnaudit.research.validation.scoring import Gate, JudgedModel, margin, oriented, score
+from attnaudit.research.validation.threshold_rule import (
+    check_area,
+    choose,
+    discriminates,
+    in_question,
+    policy_score,
+    threshold,
+    tuning,
+)
+from attnaudit.research.validation.validation_schema import (
+    Area,
+    CheckFigures,
+    Figures,
+    GroupRates,
+    Half,
+    LeftOut,
+    Rate,
+    Remedy,
+    Truth,
+)
+
+#: Kinds of trend models that were trained with an option that may help, and the kind that they are compared with.
+REMEDIES = ("tying", "residual")
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detector:
+    """A check or a policy as a detector of unfaithful models.
+
+    Attributes:
+        score: Model -> its score, higher where attention seems faithful; -inf where undefined.
+        alarm: Model -> whether it raises an alarm; None without a threshold.
+        value: Model -> the number whose median is shown; NaN where undefined.
+    """
+
+    score: Callable[[JudgedModel], float]
+    alarm: Callable[[JudgedModel], bool] | None
+    value: Callable[[JudgedModel], float]
+
+
+def half_of(models: Sequence[JudgedModel], half: Half) -> list[JudgedModel]:
+    """Return the models of one half."""
+    return [model for model in models if model.entry.half == half]
+
+
+def policy_figures(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed: int) -> Figures | None:
+    """Return the figures of a policy on these models; None without gates or without labelled models."""
+    return _figures(models, _policy_detector(gates), seed=seed) if gates else None
+
+
+def trends(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[GroupRates]:
+    """Return how often the policy raises an alarm on each kind without a known truth."""
+    detector = _policy_detector(gates)
+    kinds = sorted({model.entry.kind for model in models if model.entry.truth == "trend"})
+    return [_group(kind, "trend", [m for m in models if m.entry.kind == kind], [], detector) for kind in kinds]
+
+
+def check_figures(
+    models: Sequence[JudgedModel], candidate: Candidate, gates: Sequence[Gate], *, skipped: int, seed: int
+) -> CheckFigures:
+    """Return the figures of one check on both halves.
+
+    Args:
+        models: All models of the population.
+        candidate: The check.
+        gates: The gates of the policy. A check that is not gated gets the threshold that the tuning half gives.
+        skipped: On how many models the check could not be judged.
+        seed: The seed of the areas' intervals.
+    """
+    check, direction = candidate.check.id, candidate.direction
+    gate = next((gate for gate in gates if gate.check == check), None)
+    value: float | str | None = gate.threshold if gate else threshold(tuning(models), candidate)
+    compared_with = gate
+    if gate is None and value is not None:
+        compared_with = Gate(check=check, question=candidate.question, direction=direction, threshold=value)
+    question = gate.question if gate else candidate.question
+    judged = [model for model in models if check in model.records]
+    asked = in_question(judged, question)
+    detector = _check_detector(candidate, compared_with)
+    tuning_figures = _figures(half_of(asked, "tuning"), detector, seed=seed)
+    held_out = _figures(half_of(asked, "held_out"), detector, seed=seed)
+    published = held_out or tuning_figures
+    published_area = published.area if published else None
+    return CheckFigures(
+        check=check,
+        title=candidate.title,
+        question=question,
+        direction=direction,
+        gated=gate is not None,
+        threshold=value,
+        threshold_from="policy" if gate else "tuning half" if value is not None else "",
+        discriminates=discriminates(published_area),
+        why=_area_sentence(published_area, half="held-out" if held_out and held_out.area else "tuning"),
+        tuning=tuning_figures,
+        held_out=held_out,
+        against_all=_area_against_all(half_of(judged, "held_out"), candidate, seed=seed),
+        skipped=skipped,
+    )
+
+
+def left_out(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[LeftOut]:
+    """Leave out each labelled kind in turn, choose a policy from the tuning half of the others, and try it on the kind.
+
+    A kind is missing in the list if the tuning half is too small to choose a policy without it.
+    """
+    labelled = [model for model in models if model.entry.truth != "trend"]
+    held_out = half_of(labelled, "held_out")
+    rows = []
+    for kind, truth in sorted({(model.entry.kind, model.entry.truth) for model in labelled}):
+        gates = choose([model for model in labelled if model.entry.kind != kind], candidates, seed=seed)
+        if not gates:
+            continue
+        members = [model for model in labelled if model.entry.kind == kind]
+        others = [model for model in held_out if model.entry.truth != truth]
+        value = _area_between(
+            [policy_score(model, gates) for model in members], [policy_score(model, gates) for model in others], truth
+        )
+        rows.append(
+            LeftOut(
+                kind=kind,
+                truth=truth,
+                alarms=wilson(sum(score(model, gates).alarm for model in members), len(members)),
+                area=None if math.isnan(value) else value,
+                checks=[gate.text for gate in gates],
+            )
+        )
+    return rows
+
+
+def remedies(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[Remedy]:
+    """Return the effect of training with tying or residual connections on the gated checks."""
+    effects = []
+    for option in REMEDIES:
+        for gate in gates:
+            plain = _values(models, PLAIN, gate.check)
+            treated = _values(models, option, gate.check)
+            if plain and treated:
+                effects.append(
+                    Remedy(
+                        option=option,
+                        check=gate.check,
+                        plain=median(plain),
+                        treated=median(treated),
+                        plain_models=len(plain),
+                        treated_models=len(treated),
+                    )
+                )
+    return effects
+
+
+def _policy_detector(gates: Sequence[Gate]) -> Detector:
+    def policy_margin(model: JudgedModel) -> float:
+        return policy_score(model, gates)
+
+    return Detector(
+        score=policy_margin, alarm=(lambda model: score(model, gates).alarm) if gates else None, value=policy_margin
+    )
+
+
+def _check_detector(candidate: Candidate, gate: Gate | None) -> Detector:
+    check = candidate.check.id
+
+    def value(model: JudgedModel) -> float:
+        number = model.records[check].value
+        return math.nan if number is None else number
+
+    return Detector(
+        score=lambda model: oriented(model.records[check], candidate.direction),
+        alarm=None if gate is None else lambda model: margin(model.records.get(check), gate).verdict != "pass",
+        value=value,
+    )
+
+
+def _values(models: Sequence[JudgedModel], kind: str, check: str) -> list[float]:
+    records = (model.records.get(check) for model in models if _is_kind(model.entry.kind, kind))
+    return [record.value for record in records if record is not None and record.value is not None]
+
+
+def _is_kind(name: str, kind: str) -> bool:
+    """Return whether a kind is `kind` or a variant of it: "plain-bilstm" is plain, "tying-10" is tying."""
+    return name.replace("_", "-").split("-")[0] == kind
+
+
+def _figures(models: Sequence[JudgedModel], detector: Detector, *, seed: int) -> Figures | None:
+    labelled = [model for model in models if model.entry.truth != "trend"]
+    if not labelled:
+        return None
+    scores = [detector.score(model) for model in labelled]
+    truth = [model.faithful for model in labelled]
+    faithful_scores = [s for s, faithful in zip(scores, truth, strict=True) if faithful]
+    unfaithful_scores = [s for s, faithful in zip(scores, truth, strict=True) if not faithful]
+    kinds = sorted({(m.entry.kind, m.entry.truth) for m in labelled}, key=lambda pair: pair[::-1])
+    encoders = sorted({(m.entry.encoder, m.entry.truth) for m in labelled})
+    return Figures(
+        area=area(scores, truth, [model.entry.kind for model in labelled], seed=seed),
+        sensitivity=_alarm_rate([model for model in labelled if not model.faithful], detector),
+        false_alarms=_alarm_rate([model for model in labelled if model.faithful], detector),
+        roc=roc_curve(faithful_scores, unfaithful_scores),
+        by_encoder=[
+            _group(
+                name, truth_, [m for m in labelled if (m.entry.encoder, m.entry.truth) == (name, truth_)], labelled,
+                detector,
+            )
+            for name, truth_ in encoders
+        ],
+        by_kind=[
+            _group(
+                name, truth_, [m for m in labelled if (m.entry.kind, m.entry.truth) == (name, truth_)], labelled,
+                detector,
+            )
+            for name, truth_ in kinds
+        ],
+    )  # fmt: skip
+
+
+def _group(
+    name: str, truth: Truth, members: Sequence[JudgedModel], labelled: Sequence[JudgedModel], detector: Detector
+) -> GroupRates:
+    """Return the alarms of one group, and its area against all labelled models of the other truth."""
+    scores = [detector.score(model) for model in members]
+    other_scores = [detector.score(model) for model in labelled if model.entry.truth != truth]
+    group_area = math.nan if truth == "trend" else _area_between(scores, other_scores, truth)
+    values = [x for x in map(detector.value, members) if math.isfinite(x)]
+    return GroupRates(
+        name=name,
+        truth=truth,
+        models=len(members),
+        alarms=_alarm_rate(members, detector),
+        area=None if math.isnan(group_area) else group_area,
+        median_value=median(values) if values else None,
+    )
+
+
+def _alarm_rate(models: Sequence[JudgedModel], detector: Detector) -> Rate | None:
+    if detector.alarm is None:
+        return None
+    return wilson(sum(map(detector.alarm, models)), len(models))
+
+
+def _area_between(scores: Sequence[float], other_scores: Sequence[float], truth: Truth) -> float:
+    """Return the area of a group of models of one truth against models of the other truth."""
+    if truth == "faithful":
+        return area_under_curve(scores, other_scores)
+    return area_under_curve(other_scores, scores)
+
+
+def _area_against_all(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int) -> Area | None:
+    """Return the area against every unfaithful model, whatever question it fails."""
+    return check_area(models, dataclasses.replace(candidate, question="evidence"), seed=seed)
+
+
+def _area_sentence(value: Area | None, *, half: str) -> str:
+    if value is None:
+        return "there is no area: that takes both faithful and unfaithful models"
+    text = f"{half} area {value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+    return text if discriminates(value) else f"{text}: does not discriminate, so it is evidence only"

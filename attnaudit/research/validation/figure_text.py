@@ -1,0 +1,105 @@
+"""The figures of a validation as text, the same for the HTML page, the Markdown page and the terminal."""
+
+from __future__ import annotations
+
+from attnaudit.research.study.text_tables import NO_VALUE, fixed
+from attnaudit.research.validation.validation_schema import Area, CheckFigures, Figures, Rate, Validation
+
+#: Question -> how reports ask it.
+QUESTIONS = {
+    "used": "Is attention used?",
+    "points": "Does it point at what matters?",
+    "evidence": "Neither: evidence",
+}
+#: The goals that a policy is compared with.
+GOAL_AREA = 0.95
+GOAL_FALSE_ALARMS = 0.05
+#: With fewer models or kinds than these on one side, the page asks for caution.
+FEW_MODELS = 20
+FEW_KINDS = 5
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number with two decimals, as in "0.97"."""
+    return fixed(value, digits)
+
+
+def share(rate: Rate | None) -> str:
+    """Return a rate in full, as in "95% [76%, 99%], 19 of 20"."""
+    if rate is None:
+        return NO_VALUE
+    if rate.value is None:
+        return "no model"
+    return f"{rate.value:.0%} [{rate.low:.0%}, {rate.high:.0%}], {rate.hits} of {rate.n}"
+
+
+def short_share(rate: Rate | None) -> str:
+    """Return a rate in short, as in "19/20"."""
+    return NO_VALUE if rate is None or rate.value is None else f"{rate.hits}/{rate.n}"
+
+
+def area(value: Area | None) -> str:
+    """Return an area with its interval, as in "0.97 [0.90, 1.00]"."""
+    return NO_VALUE if value is None else f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
+
+
+def required(check: CheckFigures) -> str:
+    """Return the threshold with its side, as in "≥ 0.08"."""
+    if check.threshold is None:
+        return NO_VALUE
+    threshold = check.threshold if isinstance(check.threshold, str) else f"{check.threshold:g}"
+    return f"{'≥' if check.direction == 'at_least' else '≤'} {threshold}"
+
+
+def published_figures(check: CheckFigures) -> Figures | None:
+    """Return the held-out figures; those of the tuning half if no model is held out."""
+    return check.held_out or check.tuning
+
+
+def outcome(validation: Validation) -> str:
+    """Return the result in one sentence, without its full stop."""
+    figures = validation.policy_held_out
+    if figures is None or figures.area is None:
+        return "The policy could not be scored: that takes faithful models, unfaithful models and a gated check"
+    return (
+        f"The policy separates faithful from unfaithful attention with an area of {area(figures.area)} on "
+        f"{figures.area.faithful} faithful and {figures.area.unfaithful} unfaithful held-out models"
+    )
+
+
+def shortfalls(validation: Validation) -> list[str]:
+    """Return the goals that the held-out figures do not reach, one phrase each."""
+    figures = validation.policy_held_out
+    if figures is None or figures.area is None:
+        return []
+    phrases = []
+    if figures.area.value < GOAL_AREA:
+        phrases.append(f"the area is {number(figures.area.value, 3)}, the goal is at least {GOAL_AREA}")
+    false_alarms = figures.false_alarms
+    if false_alarms is not None and false_alarms.value is not None and false_alarms.value > GOAL_FALSE_ALARMS:
+        phrases.append(f"{share(false_alarms)} of the faithful models raise a false alarm, the goal is at most 5%")
+    for kind in figures.by_kind:
+        if kind.truth == "unfaithful" and kind.alarms is not None and kind.alarms.hits < kind.alarms.n:
+            missed = kind.alarms.n - kind.alarms.hits
+            phrases.append(f"kind '{kind.name}': {missed} of {kind.alarms.n} models raise no alarm")
+    return phrases
+
+
+def cautions(validation: Validation) -> list[str]:
+    """Return what the figures cannot show, because the population is small; one phrase each."""
+    figures = validation.policy_held_out
+    if figures is None or figures.area is None:
+        return []
+    models, kinds = figures.area, (figures.area.faithful_kinds, figures.area.unfaithful_kinds)
+    phrases = []
+    if min(models.faithful, models.unfaithful) < FEW_MODELS:
+        phrases.append(
+            f"fewer than {FEW_MODELS} faithful or unfaithful models are held out: rely on the intervals rather than on "
+            "the values"
+        )
+    if min(kinds) < FEW_KINDS:
+        phrases.append(
+            f"the interval of an area resamples {kinds[0]} faithful and {kinds[1]} unfaithful kinds, which are so few "
+            "that it is too narrow"
+        )
+    return phrases

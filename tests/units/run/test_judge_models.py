@@ -1,0 +1,64 @@
+"""The fingerprint of the code covers every folder that decides numbers; checks are judged together or one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import attnaudit
+from attnaudit.adapters.loading import load_model
+from attnaudit.checks import PermutationFragility, UniformFragility
+from attnaudit.data import load, sample
+from attnaudit.engine import measuring
+from attnaudit.errors import ModelError
+from attnaudit.run.judge_models import (
+    NUMERIC_FOLDERS,
+    NUMERIC_MODULES,
+    check_fingerprint,
+    compact_record,
+    judge_model,
+)
+
+PACKAGE = Path(attnaudit.__file__).parent
+#: Folders and modules that arrange, show or start audits. Their code cannot change a number.
+OTHER_FOLDERS = {"commands", "conformance", "plugin", "report", "research", "run"}
+OTHER_MODULES = {
+    *("__init__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py", "progress.py"),
+    *("records.py", "registry.py", "verdict_text.py"),
+}
+
+
+def test_every_folder_of_the_package_either_decides_numbers_or_cannot() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert folders == set(NUMERIC_FOLDERS) | OTHER_FOLDERS
+
+
+def test_every_module_of_the_root_either_decides_numbers_or_cannot() -> None:
+    assert {path.name for path in PACKAGE.glob("*.py")} == set(NUMERIC_MODULES) | OTHER_MODULES
+
+
+def test_two_checks_have_one_fingerprint_only_if_all_their_arguments_are_equal() -> None:
+    assert check_fingerprint(UniformFragility(at_least=0.1)) == check_fingerprint(UniformFragility(at_least=0.1))
+    assert check_fingerprint(UniformFragility(at_least=0.1)) != check_fingerprint(UniformFragility(at_least=0.2))
+
+
+def test_a_check_that_cannot_be_judged_is_skipped_and_the_others_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    uniform, permutation = UniformFragility(severity="report"), PermutationFragility(severity="report")
+    measure = measuring.measure
+
+    def refuse_permutations(adapter: object, dataset: object, needs: list[str], **options: object) -> object:
+        if set(needs) & set(permutation.needs()):
+            raise ModelError("no permutations here")
+        return measure(adapter, dataset, needs, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(measuring, "measure", refuse_permutations)
+    loaded, dataset = load_model("demo"), sample(load("movie-reviews"), 40, 0)
+    judged = judge_model(loaded, dataset, [permutation, uniform], name="demo", seed=0)
+    assert judged.skipped == {permutation.id: "no permutations here"}
+    (record,) = judged.records
+    assert record.check == uniform.id
+    assert len(judged.measurements) == 1
+    compact = compact_record(record)
+    assert record.worst
+    assert (compact.value, compact.interval, compact.charts, compact.worst) == (record.value, record.interval, [], [])
