@@ -162,5 +162,5 @@ def test_fields_of_other_types_are_refused(registry: Registry[Any], changes: dic
 
 
 def test_a_path_that_cannot_be_looked_for() -> None:
-    with pytest.raises(AuditError, match=r"--data x+\.\.\.: cannot be looked for \(File name too long\)"):
+    with pytest.raises(AuditError, match=r"--data x+\.\.\.: cannot be accessed \(File name too long\)"):
         load("x" * 300)
