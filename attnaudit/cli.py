@@ -103,7 +103,7 @@ def _parser(*, training: bool, planting: bool) -> argparse.ArgumentParser:
 
 def _init(options: argparse.Namespace) -> None:
     root = Path(options.folder)
-    templates = files("attnaudit.audit") / "templates"
+    templates = files("attnaudit.run") / "templates"
     wanted = {
         root / "audits" / "test_attention_faithfulness.py": "test_attention_faithfulness.template",
         root / "audits" / "policy.toml": "policy.toml",

@@ -19,7 +19,7 @@ MEND = (
 
 
 @contract("deletion", "shares_states")
-def check_resume(e: Examples) -> str:
+def check_logits_without(e: Examples) -> str:
     """logits_without() gives the logits of run() on what keep() leaves."""
     examples = e if e.thorough else e.few
     rows, keep = _variants(examples.inputs.mask[TEXT], examples.inputs.special[TEXT], 12 if e.thorough else 4)

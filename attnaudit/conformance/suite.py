@@ -24,7 +24,7 @@ from attnaudit.conformance.gradient_flow import (
     check_live_gradients,
 )
 from attnaudit.conformance.partial_passes import check_replay, check_transformed
-from attnaudit.conformance.prefix_states import check_influence, check_resume
+from attnaudit.conformance.prefix_states import check_influence, check_logits_without
 from attnaudit.conformance.replaced_weights import (
     check_decode,
     check_each_site,
@@ -64,7 +64,7 @@ CHECKS: tuple[Check, ...] = (
     check_deletion,
     check_repeated_deletion,
     check_substitution,
-    check_resume,
+    check_logits_without,
     check_influence,
     check_replay,
     check_transformed,

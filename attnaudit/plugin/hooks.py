@@ -137,7 +137,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(argument, [pytest.param(None, id="not-auditable")], indirect=checks is None)
         state.problems[metafunc.definition.nodeid] = str(error)
         return
-    from attnaudit.audit import Case
+    from attnaudit.run import Case
 
     for check in checks or ():
         state.session.declare(check)
@@ -234,7 +234,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     stopped = session.testsfailed and not config.option.continue_on_collection_errors
     if STATE not in config.stash or config.option.collectonly or stopped:
         return
-    from attnaudit.audit.run_folder import PlannedCase
+    from attnaudit.run.run_folder import PlannedCase
 
     state = config.stash[STATE]
     for item in session.items:
@@ -346,7 +346,7 @@ def _finish(session: pytest.Session) -> None:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if not planned:
         return
-    from attnaudit.audit.finish_run import finish
+    from attnaudit.run.finish_run import finish
 
     ignore_terminations(config)
     try:
@@ -379,10 +379,10 @@ def pytest_terminal_summary(
         for problem in dict.fromkeys(state.problems.values()):
             terminalreporter.write_line(f"ERROR: {problem}", red=True)
     if state.finished is not None:
-        from attnaudit.audit.verdict_table import verdict_table
         from attnaudit.report.questions import notes as policy_notes
         from attnaudit.report.questions import remedies_in_short
         from attnaudit.report.wording import measuring_notes
+        from attnaudit.run.verdict_table import verdict_table
 
         writer = config.get_terminal_writer()
         run = state.finished

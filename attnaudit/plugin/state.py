@@ -19,9 +19,9 @@ import pytest
 from attnaudit.errors import AuditError
 
 if TYPE_CHECKING:
-    from attnaudit.audit import AuditOptions, AuditSession, Case, Ledger, RunFolder
-    from attnaudit.audit.run_folder import PlannedCase
     from attnaudit.records import PolicyRecord, RunRecord
+    from attnaudit.run import AuditOptions, AuditSession, Case, Ledger, RunFolder
+    from attnaudit.run.run_folder import PlannedCase
 
 
 @dataclass
@@ -66,8 +66,8 @@ current: dict[str, State] = {}
 def state_of(config: pytest.Config) -> State:
     """Made at the first case, or by the controller of xdist, whose workers meet the cases."""
     if STATE not in config.stash:
-        from attnaudit.audit import AuditSession, Ledger, RunFolder, new_run_name
-        from attnaudit.audit.finish_run import now
+        from attnaudit.run import AuditSession, Ledger, RunFolder, new_run_name
+        from attnaudit.run.finish_run import now
 
         options = options_of(config)
         carried: dict[str, Any] = getattr(config, "workerinput", {})
@@ -88,7 +88,7 @@ def state_of(config: pytest.Config) -> State:
 
 def options_of(config: pytest.Config) -> AuditOptions:
     """Raises pytest.UsageError for a value of the configuration file that is no number."""
-    from attnaudit.audit import AuditOptions
+    from attnaudit.run import AuditOptions
 
     here = config.invocation_params.dir
     # Without a configuration file pytest takes for root what all paths on the command line share, --data's included.
@@ -127,7 +127,7 @@ def _whole(value: Any, ini: str) -> int:
 
 
 def case_of(item: pytest.Item) -> Case | Imperative | None:
-    from attnaudit.audit import Case
+    from attnaudit.run import Case
 
     callspec = getattr(item, "callspec", None)
     found = [v for v in callspec.params.values() if isinstance(v, (Case, Imperative))] if callspec else []

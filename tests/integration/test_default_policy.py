@@ -23,7 +23,7 @@ def test_the_installed_policy_is_the_one_in_the_repository() -> None:
 
 def test_the_policy_for_transformers_is_installed_and_gates_nothing() -> None:
     shipped = ROOT / "audits" / "transformer.toml"
-    installed = files("attnaudit.audit") / "templates" / "transformer.toml"
+    installed = files("attnaudit.run") / "templates" / "transformer.toml"
     assert installed.read_text(encoding="utf-8") == shipped.read_text(encoding="utf-8")
     assert {one.severity for one in load_policy(shipped)} == {"report"}
 

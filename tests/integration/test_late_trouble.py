@@ -64,7 +64,7 @@ def test_a_second_termination_waits_for_the_report(project: pytest.Pytester) -> 
         + TERMINATE
         + """
 
-import attnaudit.audit.finish_run as finishing
+import attnaudit.run.finish_run as finishing
 
 whole = finishing.finish
 

@@ -33,7 +33,7 @@ FLOORS = {
     "measures": 4,
     "checks": 5,
     "report": 6,
-    "audit": 7,
+    "run": 7,
     "research": 8,
     "plugin": 9,
     "commands": 9,
@@ -96,7 +96,7 @@ def test_the_report_reads_records_only() -> None:
             assert not name.startswith("attnaudit") or name.split(".")[1] in allowed, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("folder", ["checks", "report", "audit", "data"])
+@pytest.mark.parametrize("folder", ["checks", "report", "run", "data"])
 def test_torch_is_not_imported_when_cases_are_collected(folder: str) -> None:
     for path in (PACKAGE / folder).rglob("*.py"):
         early = [name for name, at_import in imports(path) if at_import and name.split(".")[0] == "torch"]
@@ -104,7 +104,7 @@ def test_torch_is_not_imported_when_cases_are_collected(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["attnaudit", "attnaudit.plugin.hooks", "attnaudit.cli", "attnaudit.checks", "attnaudit.audit"]
+    "module", ["attnaudit", "attnaudit.plugin.hooks", "attnaudit.cli", "attnaudit.checks", "attnaudit.run"]
 )
 def test_importing_is_cheap(module: str, tmp_path: Path) -> None:
     code = f"import sys, {module}; print(sorted(set(sys.modules) & {{'torch', 'sklearn', 'scipy', 'rich', 'jinja2'}}))"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.audit.judge_models import code_sha256, judge_together, without_charts, words_of
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import from_tables, to_table
 from attnaudit.errors import AuditError, ReportError
@@ -23,6 +22,7 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, Record
 from attnaudit.research.reproduction.model_plans import Plan, variant
 from attnaudit.research.reproduction.train_models import TrainedPlan
+from attnaudit.run.judge_models import code_sha256, judge_together, without_charts, words_of
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel

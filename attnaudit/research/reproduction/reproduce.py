@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.audit.environment import describe_environment
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
@@ -26,6 +25,7 @@ from attnaudit.research.reproduction.reproduction_options import Options
 from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Remedy, Reproduction, WordVectors
 from attnaudit.research.reproduction.table_rows import RowRun, laid_out
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
+from attnaudit.run.environment import describe_environment
 
 #: A title, such as "training" -> a progress bar.
 ProgressBar = Callable[[str], AbstractContextManager[ProgressCallback]]

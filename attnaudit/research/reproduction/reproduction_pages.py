@@ -38,7 +38,7 @@ class Page:
     one: Reproduction
     pictures: dict[str, list[Picture]]
 
-    reproduction_wording = reproduction_wording
+    words = reproduction_wording
     number = staticmethod(number)
     plural = staticmethod(plural)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from attnaudit import __version__
-from attnaudit.audit.judge_models import code_sha256, judge_together, without_charts, words_of
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import to_table
 from attnaudit.errors import AuditError, ReportError
@@ -22,6 +21,7 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
 from attnaudit.research.validation.population_reader import dataset_of
 from attnaudit.research.validation.validation_records import Entry, ModelResult
+from attnaudit.run.judge_models import code_sha256, judge_together, without_charts, words_of
 
 
 class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

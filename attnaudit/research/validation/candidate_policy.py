@@ -45,6 +45,6 @@ def read_policy(path: Path) -> Given:
 
 def shipped_policy() -> Path | None:
     """The default policy as it is installed; None in a version that ships none."""
-    found = files("attnaudit.audit") / "templates" / SHIPPED
+    found = files("attnaudit.run") / "templates" / SHIPPED
     with as_file(found) as path:
         return path if path.is_file() else None

@@ -28,7 +28,7 @@ class Page:
     rest: Drawing | None
     checks: list[CheckFigures]
 
-    validation_wording = validation_wording
+    words = validation_wording
 
 
 def write(validation: Validation, out: Path) -> list[Path]:

@@ -62,7 +62,7 @@ def test_what_is_not_declared_is_not_there_though_another_check_has_it_measured(
 
 
 def test_an_error_in_a_check_says_where_it_came_about():
-    with pytest.raises(CheckError, match=r"ValueError at test_custom\.py:\d+ in failing_for_tests: operands"):
+    with pytest.raises(CheckError, match=r"ValueError at test_custom_check\.py:\d+ in failing_for_tests: operands"):
         failing_for_tests(severity="report").judge(measured())
 
 

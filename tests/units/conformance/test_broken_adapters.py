@@ -222,6 +222,6 @@ def test_an_exception_inside_the_adapter_becomes_a_clear_error() -> None:
 
     with pytest.raises(
         AdapterError,
-        match=r"sites: the adapter raised ValueError at test_conformance\.py:\d+ in encoder: expected 3 axes",
+        match=r"sites: the adapter raised ValueError at test_broken_adapters\.py:\d+ in encoder: expected 3 axes",
     ):
         quick(adapter(encoder=encoder), INSTANCES)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import mutual_info_score
 
-from attnaudit.metrics import choose_ranks, ranked_information
+from attnaudit.metrics import choose_ranks, information_ranking
 from attnaudit.metrics.ranked_information import (
     default_clusters,
     information_by_rank,
@@ -35,8 +35,8 @@ def weights_of(shares: tuple[float, ...], n: int = 400) -> Array:
 def test_attention_that_follows_information_ranks_it_and_the_reverse_does_not() -> None:
     shares = (0.4, 0.3, 0.2, 0.1)
     states, logit = planted((0.1, 1.0, 4.0, 30.0))
-    following = ranked_information(states, weights_of(shares), logit, seed=0)
-    reverse = ranked_information(states[:, ::-1], weights_of(shares), logit, seed=0)
+    following = information_ranking(states, weights_of(shares), logit, seed=0)
+    reverse = information_ranking(states[:, ::-1], weights_of(shares), logit, seed=0)
     assert (following.weighted_tau, following.tau_b) == (1.0, pytest.approx(1.0))
     assert (reverse.weighted_tau, reverse.tau_b) == (pytest.approx(-1.0), pytest.approx(-1.0))
 
@@ -44,7 +44,7 @@ def test_attention_that_follows_information_ranks_it_and_the_reverse_does_not() 
 def test_states_that_tell_nothing_have_a_corrected_information_near_zero() -> None:
     rng = np.random.default_rng(1)
     states, logit = rng.normal(size=(400, 3, 4)), rng.normal(size=(400, 1))
-    result = ranked_information(states, weights_of((0.5, 0.3, 0.2)), logit, seed=0)
+    result = information_ranking(states, weights_of((0.5, 0.3, 0.2)), logit, seed=0)
     assert (result.information > 0.05).all()
     assert (np.abs(result.corrected) < 0.06).all()
 
@@ -53,7 +53,7 @@ def test_each_part_equals_an_independent_computation() -> None:
     states, logit = planted((0.5, 2.0, 1.0))
     rng = np.random.default_rng(4)
     weights = -np.sort(-rng.dirichlet(np.ones(3), 400), 1)
-    result = ranked_information(states, weights, logit, seed=3)
+    result = information_ranking(states, weights, logit, seed=3)
     assert result.clusters == 20
     outputs = quantise_outputs(logit, seed=3)
     clusters = [quantise(states[:, r], 20, seed=3) for r in range(3)]
@@ -68,7 +68,7 @@ def test_each_part_equals_an_independent_computation() -> None:
 
 def test_subsamples_take_their_information_from_the_kept_clusters() -> None:
     states, logit = planted((0.5, 2.0, 1.0))
-    result = ranked_information(states, weights_of((0.5, 0.3, 0.2)), logit, seed=3)
+    result = information_ranking(states, weights_of((0.5, 0.3, 0.2)), logit, seed=3)
     part = np.random.default_rng(0).permutation(400)[:200]
     shuffled = np.stack([np.random.default_rng(s).permutation(result.outputs[part]) for s in range(30)])
     information, null = information_by_rank(result.labels[:, part], result.outputs[part], shuffled)
@@ -80,16 +80,16 @@ def test_subsamples_take_their_information_from_the_kept_clusters() -> None:
 
 def test_one_rank_or_one_output_is_undefined() -> None:
     states, logit = planted((0.1,))
-    one_rank = ranked_information(states, weights_of((1.0,)), logit, seed=0)
+    one_rank = information_ranking(states, weights_of((1.0,)), logit, seed=0)
     assert np.isnan([one_rank.weighted_tau, one_rank.tau_b]).all()
     states, _ = planted((0.1, 1.0))
-    one_output = ranked_information(states, weights_of((0.6, 0.4)), np.zeros((400, 1)), seed=0)
+    one_output = information_ranking(states, weights_of((0.6, 0.4)), np.zeros((400, 1)), seed=0)
     assert np.isnan(one_output.weighted_tau)
 
 
 def test_the_wen_preset_is_undefined_where_its_rule_fails() -> None:
     states, logit = planted((0.1, 1.0), n=150)
-    result = ranked_information(states, weights_of((0.6, 0.4), 150), logit, seed=0, preset="wen")
+    result = information_ranking(states, weights_of((0.6, 0.4), 150), logit, seed=0, preset="wen")
     assert result.clusters is None
     assert all(
         np.isnan(value).all()
@@ -152,13 +152,13 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     states, logit = planted((0.1, 1.0))
     weights = weights_of((0.6, 0.4))
     with pytest.raises(ValueError, match=r"weights: expected shape \(400, 2\) but got \(400, 3\)"):
-        ranked_information(states, weights_of((0.5, 0.3, 0.2)), logit, seed=0)
+        information_ranking(states, weights_of((0.5, 0.3, 0.2)), logit, seed=0)
     with pytest.raises(ValueError, match="logits: expected 400 rows but got 399"):
-        ranked_information(states, weights, logit[1:], seed=0)
+        information_ranking(states, weights, logit[1:], seed=0)
     with pytest.raises(ValueError, match="preset: expected None or 'wen' but got 'default'"):
-        ranked_information(states, weights, logit, seed=0, preset="default")
+        information_ranking(states, weights, logit, seed=0, preset="default")
     with pytest.raises(ValueError, match="states: expected shape"):
-        ranked_information(states[0], weights, logit, seed=0)
+        information_ranking(states[0], weights, logit, seed=0)
     with pytest.raises(ValueError, match="lengths: expected shape"):
         choose_ranks([], np.empty((0, 1)))
     with pytest.raises(ValueError, match=r"weights: expected shape \(2, K\)"):

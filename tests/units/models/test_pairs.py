@@ -180,7 +180,7 @@ def test_models_with_a_query_pass_the_whole_conformance_check(
     check_adapter(adapter, ROWS)
     assert adapter.capabilities.query
     assert not adapter.capabilities.linear_decoder
-    assert adapter.capabilities.resumes == (parts["encoder"] != "transformer" and "layers" not in parts)
+    assert adapter.capabilities.shares_states == (parts["encoder"] != "transformer" and "layers" not in parts)
 
 
 def test_movie_reviews_are_paired_for_a_model_that_cannot_do_without_a_query(tmp_path: Path) -> None:

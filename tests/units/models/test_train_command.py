@@ -19,7 +19,7 @@ from attnaudit.models import checkpoint_folder, train_command, training_state
 from attnaudit.models.alignments import ALIGNMENTS
 from attnaudit.models.encoders import ENCODERS
 from attnaudit.models.projections import PROJECTIONS
-from attnaudit.models.training import Progress
+from attnaudit.progress import ProgressCallback
 
 SIZES = ["--embedding-size", "8", "--hidden-size", "8", "--attention-size", "4", "--epochs", "2", "--min-count", "1"]
 
@@ -99,7 +99,7 @@ def test_the_same_command_writes_the_same_bytes(files: tuple[Path, Path, Path], 
 
 def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
     @contextlib.contextmanager
-    def shown() -> Iterator[Progress]:
+    def shown() -> Iterator[ProgressCallback]:
         def progress(_done: int, _total: int, note: str) -> None:
             if note.startswith(f"epoch {number}:"):
                 raise KeyboardInterrupt
@@ -108,7 +108,7 @@ def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch, *words: objec
 
     monkeypatch.setattr(training_state, "Unfinished", functools.partial(training_state.Unfinished, every=0))
     with monkeypatch.context() as patched:
-        patched.setattr(train_command, "_shown", shown)
+        patched.setattr(train_command, "progress_bar", lambda *_, **__: shown())
         with pytest.raises(KeyboardInterrupt):
             run(*words)
 
@@ -223,7 +223,7 @@ def test_the_defaults_are_those_of_the_library() -> None:
 
 def test_showing_the_help_imports_no_torch() -> None:
     script = (
-        "import argparse, sys; from attnaudit.models import command; p = argparse.ArgumentParser(); "
+        "import argparse, sys; from attnaudit.models import train_command as command; p = argparse.ArgumentParser(); "
         "command.add_arguments(p); p.format_help(); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

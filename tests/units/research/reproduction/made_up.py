@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
+from attnaudit.run.environment import describe_environment
 
 Numbers = Mapping[str, Sequence[float | None]]
 

@@ -11,7 +11,7 @@ from attnaudit.research.reproduction import reproduction_pages
 from attnaudit.research.reproduction.papers import PAPERS
 from attnaudit.research.validation.validate import _reproduced
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "reports" / "papers"
 #: Reports whose remedies the default policy names (docs/validation.md).
 NAMED = ("jain-wallace-glove.6B.50d", "tutek-snajder-glove.6B.50d", "tutek-snajder")

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.research.reproduction.audit_models import asked, audit_all
 from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared
 from attnaudit.research.reproduction.model_plans import PLAIN, Plan
@@ -18,6 +17,7 @@ from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
 from attnaudit.research.reproduction.papers.meister_numbers import BILSTM, TRANSFORMER
 from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
 from attnaudit.research.reproduction.train_models import train_all
+from attnaudit.run.environment import describe_environment
 from tests.units.research.reproduction.small import data
 
 TABLES = {table.name: table for table in PAPER.tables}

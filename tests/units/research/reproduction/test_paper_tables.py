@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.errors import ReportError
 from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction import reproduction_pages, reproduction_wording
@@ -25,6 +24,7 @@ from attnaudit.research.reproduction.reproduction_records import (
     Violins,
 )
 from attnaudit.research.reproduction.reproduction_terminal import summary
+from attnaudit.run.environment import describe_environment
 
 MADE = Made(
     command="attnaudit reproduce made-up",

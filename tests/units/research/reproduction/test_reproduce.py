@@ -83,7 +83,7 @@ def run(
     only: Sequence[str] = (),
     tables: Sequence[str] = (),
     seeds: int = 2,
-    shown: reproduce.Shown = silent,
+    progress_bar: reproduce.ProgressBar = silent,
     vectors: Vectors | None = None,
 ) -> Reproduction:
     options = Options(
@@ -95,8 +95,8 @@ def run(
         seeds=seeds,
         vectors=vectors,
     )
-    found = reproduce.reproduce(options, progress_bar=shown)
-    reproduce.pages.write(found, options.folder / "papers", options.report)
+    found = reproduce.reproduce(options, progress_bar=progress_bar)
+    reproduce.reproduction_pages.write(found, options.folder / "papers", options.report)
     return found
 
 
@@ -141,10 +141,10 @@ def test_one_run_at_a_time_adds_to_a_report(tmp_path: Path) -> None:
     entered: list[str] = []
 
     def other() -> None:
-        with reproduce.pages.alone(tmp_path):
+        with reproduce.reproduction_pages.alone(tmp_path):
             entered.append("other")
 
-    with reproduce.pages.alone(tmp_path):
+    with reproduce.reproduction_pages.alone(tmp_path):
         waiting = threading.Thread(target=other)
         waiting.start()
         waiting.join(timeout=0.3)
@@ -157,7 +157,7 @@ def test_a_folder_for_reports_that_cannot_be_made_is_told(tmp_path: Path) -> Non
     (tmp_path / "papers").write_text("")
     with (
         pytest.raises(AuditError, match=r"papers: cannot be written.*--out"),
-        reproduce.pages.alone(tmp_path / "papers"),
+        reproduce.reproduction_pages.alone(tmp_path / "papers"),
     ):
         pass
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.research.reproduction.claims import Claim
 from attnaudit.research.reproduction.paper_tables import Models, Quantity
 from attnaudit.research.reproduction.papers.wen import PAPER
 from attnaudit.research.reproduction.papers.wen_claims import CLAIMS
 from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
+from attnaudit.run.environment import describe_environment
 
 TABLES = {table.name: table for table in PAPER.tables}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnaudit.audit.environment import describe_environment
 from attnaudit.research.reproduction import reproduce
 from attnaudit.research.reproduction.compare_models import (
     folded_by_text,
@@ -25,6 +24,7 @@ from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.papers.wiegreffe_pinter import LAMBDA, OTHERS, PAPER, SEEDS, base, twin
 from attnaudit.research.reproduction.reproduction_options import Options
 from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
+from attnaudit.run.environment import describe_environment
 from tests.units.research.reproduction.test_compare_models import measured, result
 
 TABLES = {table.name: table for table in PAPER.tables}

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attnaudit.audit.audit_options import AuditOptions
-from attnaudit.audit.environment import describe_environment
-from attnaudit.audit.run_folder import RunFolder
-from attnaudit.audit.targets import Named
 from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord
+from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.environment import describe_environment
+from attnaudit.run.run_folder import RunFolder
+from attnaudit.run.targets import Named
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from attnaudit.audit.audit_options import AuditOptions
-from attnaudit.audit.outcomes import Ledger
-from attnaudit.audit.run_folder import Part, PlannedCase, RunFolder
 from attnaudit.records import SCHEMA_VERSION, RunRecord
+from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.outcomes import Ledger
+from attnaudit.run.run_folder import Part, PlannedCase, RunFolder
 
 
 def now() -> str:

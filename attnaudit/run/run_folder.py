@@ -77,7 +77,7 @@ class RunFolder:
         env: Environment,
     ) -> None:
         """Write one part. Its description comes last: a part with a description is whole."""
-        from attnaudit.audit.measurements_file import write_measurements
+        from attnaudit.run.measurements_file import write_measurements
 
         stem = f"{measured.worker}-{uuid.uuid4().hex[:8]}"
         numbers = self._parts / f"{stem}.parquet"
@@ -92,7 +92,7 @@ class RunFolder:
 
     def finish(self, run: RunRecord, parts: Iterable[Part]) -> None:
         """Write audit.json and measurements.parquet, remove the parts, name the run in latest.txt."""
-        from attnaudit.audit.measurements_file import merge_measurements
+        from attnaudit.run.measurements_file import merge_measurements
 
         chosen: dict[tuple[str, str], Path] = {}
         for part in parts:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attnaudit.records import CheckRecord
 
 if TYPE_CHECKING:
-    from attnaudit.audit.session import AuditSession
+    from attnaudit.run.session import AuditSession
 
 
 class Case:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from attnaudit.audit.run_folder import PlannedCase
 from attnaudit.records import CheckRecord, MissingCase
+from attnaudit.run.run_folder import PlannedCase
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnaudit.audit.verdict_table import verdict_table
 from attnaudit.records import Interval, Planning
+from attnaudit.run.verdict_table import verdict_table
 from tests.units.report.example_runs import check_record, seven_checks
 
 WIDE = Interval(low=0.19, high=0.31, confidence=0.9975, method="m")

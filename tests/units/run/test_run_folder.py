@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attnaudit.audit.measurements_file import merge_measurements, write_measurements
-from attnaudit.audit.run_folder import PlannedCase, RunFolder, new_run_name
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
 from attnaudit.instances import Instance
+from attnaudit.run.measurements_file import merge_measurements, write_measurements
+from attnaudit.run.run_folder import PlannedCase, RunFolder, new_run_name
 from tests.units.report.example_runs import run_record
 
 
@@ -91,7 +91,7 @@ def test_the_verdicts_are_there_where_the_numbers_cannot_be_written(
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("attnaudit.audit.measurements_file.merge_measurements", full)
+    monkeypatch.setattr("attnaudit.run.measurements_file.merge_measurements", full)
     folder = RunFolder(tmp_path, "run")
     with pytest.raises(ReportError, match="No space left on device"):
         folder.finish(run_record([]), [])

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from attnaudit import checks
-from attnaudit.audit.outcomes import Ledger
-from attnaudit.audit.run_folder import PlannedCase
+from attnaudit.run.outcomes import Ledger
+from attnaudit.run.run_folder import PlannedCase
 from tests.units.checks.made import measured
 
 PLANNED = [PlannedCase(test=f"t[{name}]", model="m", data="d", check=name) for name in ("one", "two", "three")]

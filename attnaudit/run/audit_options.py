@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.audit.targets import Named, resolve_datasets, resolve_models
 from attnaudit.devices import require_name
 from attnaudit.errors import AuditError, ModelError, ReportError, require_seed
+from attnaudit.run.targets import Named, resolve_datasets, resolve_models
 
 if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
