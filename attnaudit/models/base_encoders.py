@@ -79,11 +79,11 @@ def find(name: str) -> Base:
         ModelError: There is no such encoder, its folder is incomplete, or Transformers is missing or too old.
     """
     # Importing this package imports torch, which showing --help must not do.
-    from attnaudit.adapters.huggingface.checkpoint_format import require
+    from attnaudit.adapters.huggingface.checkpoint_format import require_transformers
 
     base = _find_package(name) if name in PACKAGES else _find_folder(name)
     _check_files(base)
-    require("--base")
+    require_transformers("--base")
     return base
 
 

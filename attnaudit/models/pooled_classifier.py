@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled.pooled_adapter import CLOSED
+from attnaudit.adapters.pooled.pooled_adapter import CLOSED_LOGIT
 from attnaudit.models.alignments import ALIGNMENTS
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoders import Encoder, Joined, encoder
@@ -196,7 +196,7 @@ class PooledClassifier(nn.Module):
         context = torch.einsum("bt,btm->bm", weights, hidden)
         logits = self.decode(self.dropout(context), *query_state)
         if query is not None and query.open_classes is not None:
-            logits = logits.masked_fill(~query.open_classes, CLOSED)
+            logits = logits.masked_fill(~query.open_classes, CLOSED_LOGIT)
         return ForwardPass(
             ids=ids,
             mask=mask,
