@@ -1,6 +1,8 @@
-"""attnaudit: does attention explain the model's predictions? Checks to gate releases on, run by pytest.
+"""attnaudit tests whether attention explains the predictions of a model, with checks that pytest runs.
 
-Importing this package imports neither torch nor the checks: names are resolved when they are first used.
+`audit` declares the checks of a test function, `checks` holds all checks, and `register_model` and `register_dataset`
+make models and data sets available to --model and --data. Importing the package imports neither torch nor the checks:
+each name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Errors that a user can mend. Every message says what was found, where, what was expected and the mend."""
+"""Errors that a user can fix.
+
+Every message says where the problem is, what is wrong, what was expected and how to fix it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Folders of code that users do not write.
+#: Folders of installed code, which users did not write.
 LIBRARIES = {"site-packages", "dist-packages", Path(sysconfig.get_path("stdlib")).name}
 
 
 class AuditError(Exception):
-    """A problem in what the user gave: shown as its message alone, never as a traceback."""
+    """A problem that the user can fix. Users see its message without a traceback."""
 
 
 class DataError(AuditError):
-    """A data set cannot be read or used; the message names the file and the row."""
+    """A data set cannot be read or used. The message names the file and the row."""
 
 
 class ModelError(AuditError):
@@ -24,11 +27,11 @@ class ModelError(AuditError):
 
 
 class AdapterError(ModelError):
-    """An adapter broke its contract; the message names the method and the likely mend."""
+    """An adapter breaks its contract. The message names the method and the likely fix."""
 
 
 class CheckError(AuditError):
-    """A check or policy is declared with arguments that cannot be meant."""
+    """A check or policy is declared with invalid arguments."""
 
 
 class ReportError(AuditError):
@@ -36,37 +39,58 @@ class ReportError(AuditError):
 
 
 def raised_at(error: BaseException) -> str:
-    """ " at conftest.py:121 in tokenize": where code of the user's raised it; "" where none of it is on the way."""
+    """Locate an error in the code of the user.
+
+    Args:
+        error: An error that was raised.
+
+    Returns:
+        The innermost line of the traceback that is neither in this package nor in installed code, such as
+        " at conftest.py:121 in tokenize"; "" if there is none.
+    """
     import traceback
 
-    ours = Path(__file__).parent
+    package = Path(__file__).parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if path.is_file() and ours not in path.parents and not LIBRARIES & set(path.parts):
+        if path.is_file() and package not in path.parents and not LIBRARIES & set(path.parts):
             return f" at {path.name}:{frame.lineno} in {frame.name}"
     return ""
 
 
 def require_reachable(option: str, path: Path) -> None:
-    """Raises AuditError for a path that cannot be looked for: its name is too long, or a folder may not be entered.
+    """Raise AuditError for a path that the system refuses to look up, such as one with a name that is too long.
 
-    option: what it was given as, such as "--data"."""
+    Args:
+        option: The option that the path was given to, such as "--data".
+        path: The path. It need not exist.
+    """
     try:
         path.exists()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        shown = str(path) if len(str(path)) <= 80 else f"{str(path)[:77]}..."
-        raise AuditError(f"{option} {shown}: cannot be looked for ({why}). Give a path that you may read.") from error
+        reason = getattr(error, "strerror", None) or error
+        shortened = str(path) if len(str(path)) <= 80 else f"{str(path)[:77]}..."
+        raise AuditError(
+            f"{option} {shortened}: cannot be accessed ({reason}). Give a path that you may read."
+        ) from error
 
 
 def require_seed(option: str, seed: int) -> None:
-    """Raises AuditError unless the seed fits what random generators and files take."""
+    """Raise AuditError for a seed that is negative or does not fit into 63 bits, the most that files can hold."""
     if not 0 <= seed < 2**63:
         raise AuditError(f"{option} {seed}: expected a whole number from 0 to 2^63 - 1.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the known words nearest to `name`: "Did you mean 'x'?" or the whole list."""
+    """Write a sentence that helps with an unknown name.
+
+    Args:
+        name: The unknown name.
+        known: All known names.
+
+    Returns:
+        "Did you mean 'x'?" with up to three similar names; all known names if none is similar.
+    """
     choices = sorted(set(known))
     near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
     if near:

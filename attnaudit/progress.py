@@ -1,24 +1,27 @@
-"""Progress of long work: one callback for everything that reports it, one bar for everything that shows it."""
+"""Report and show the progress of long work, always through the same callback and the same bar."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Called as callback(steps done, steps in all, note). The note says what was just finished, or what is being done.
+#: Called as callback(completed steps, all steps, note). The note names the step that was finished or is being done.
 ProgressCallback = Callable[[int, int, str], None]
 
 
 @contextmanager
 def progress_bar(title: str = "", *, print_notes: bool = False) -> Iterator[ProgressCallback]:
-    """Show progress and the estimated time left on standard error.
+    """Show progress and the estimated remaining time on standard error.
 
-    On a terminal this is a bar that disappears at the end. Elsewhere, such as in a CI log, it is one line for every
-    tenth of the work.
+    On a terminal this is a bar that disappears at the end. Elsewhere, such as in a CI log, one line is printed for
+    every tenth of the work.
 
     Args:
-        title: what is being done, such as "training".
-        print_notes: print each new note on a line of its own, on a terminal and elsewhere, in place of those tenths.
+        title: The work, such as "training".
+        print_notes: Print each new note on a line of its own, on a terminal and elsewhere, instead of the tenths.
+
+    Yields:
+        The callback to report progress to.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,13 +33,13 @@ def progress_bar(title: str = "", *, print_notes: bool = False) -> Iterator[Prog
         task = bar.add_task(title, total=None)
 
         def update(done: int, total: int, note: str) -> None:
-            described = title if print_notes else f"{title} {note}".strip()
-            bar.update(task, completed=done, total=total, description=described)
+            description = title if print_notes else f"{title} {note}".strip()
+            bar.update(task, completed=done, total=total, description=description)
             if print_notes:
                 if note and note not in printed:
                     printed.add(note)
                     console.print(note, highlight=False, markup=False)
             elif not console.is_terminal and done * 10 // total > (done - 1) * 10 // total:
-                console.print(f"{title or described}: {done} of {total}", highlight=False, markup=False)
+                console.print(f"{title or description}: {done} of {total}", highlight=False, markup=False)
 
         yield update

@@ -1,7 +1,7 @@
-"""The one mechanism by which models, data sets, checkpoint formats, measures and checks are found.
+"""Registries: how models, data sets, checkpoint formats, measures and checks are found by name.
 
-Three ways in: a decorator (`@models.register("name")`), a sibling file in the package that belongs to the
-registry, and an entry point of an installed distribution. Nothing is imported before it is asked for.
+There are three ways to register: a decorator (`@models.register("name")`), a module in the package that belongs to the
+registry, and an entry point of an installed distribution. Nothing is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Names and the things they stand for.
+    """A mapping from names to registered objects.
 
-    kind: the word used in messages ("model"). group: the entry-point group. package: a package whose
-    modules register themselves when imported.
+    Args:
+        kind: What the objects are called in messages, such as "model".
+        group: The group of entry points that provide further objects.
+        package: A package whose modules register objects when they are imported.
     """
 
     def __init__(self, kind: str, group: str, *, package: str | None = None) -> None:
@@ -32,29 +34,38 @@ class Registry(Generic[T]):
         self._origin: dict[str, str] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator: register the decorated thing under `name`. The same name from two places is an error."""
+        """Return a decorator that registers an object.
+
+        Args:
+            name: The name, without spaces, slashes and colons.
+
+        Raises:
+            AuditError: The name is invalid, or another object is registered under it.
+        """
         if not name or any(c.isspace() or c in "/\\:" for c in name):
             raise AuditError(f"{self.kind} name {name!r}: expected a non-empty name without spaces, slashes or colons.")
 
-        def add(thing: T) -> T:
-            origin = f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', '?')}"
+        def add(item: T) -> T:
+            origin = f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', '?')}"
             if name in self._known and self._origin[name] != origin:
                 raise AuditError(
-                    f"{self.kind} '{name}' is registered twice, by {self._origin[name]} and by {origin}: rename one."
+                    f"{self.kind} '{name}' is registered twice, by {self._origin[name]} and by {origin}. "
+                    "Rename one of them."
                 )
-            shipped = None if origin.startswith("attnaudit.") else self._entry_points().get(name)
-            if shipped is not None and shipped.value.replace(":", ".") != origin:
+            installed = None if origin.startswith("attnaudit.") else self._entry_points().get(name)
+            if installed is not None and installed.value.replace(":", ".") != origin:
                 raise AuditError(
-                    f"{self.kind} '{name}' is registered twice, by {shipped.value} of an installed package and by "
-                    f"{origin}: rename one."
+                    f"{self.kind} '{name}' is registered twice, by {installed.value} of an installed package and by "
+                    f"{origin}. Rename one of them."
                 )
-            self._known[name] = thing
+            self._known[name] = item
             self._origin[name] = origin
-            return thing
+            return item
 
         return add
 
-    def _import_siblings(self) -> None:
+    def _import_modules(self) -> None:
+        """Import the modules of the package that belongs to the registry."""
         if self._package is None:
             return
         package = importlib.import_module(self._package)
@@ -65,33 +76,37 @@ class Registry(Generic[T]):
         return {point.name: point for point in entry_points(group=self.group)}
 
     def names(self) -> list[str]:
-        """Every name, sorted, without importing what entry points refer to."""
-        self._import_siblings()
+        """List all names in alphabetical order. What the entry points refer to is not imported."""
+        self._import_modules()
         return sorted({*self._known, *self._entry_points()})
 
     def __contains__(self, name: object) -> bool:
         return name in self._known or name in self.names()
 
     def get(self, name: str) -> T:
-        """The thing registered as `name`. Raises AuditError with the nearest names when there is none."""
+        """Return the object that is registered under a name.
+
+        Raises:
+            AuditError: There is none, in which case the message names similar ones, or its module cannot be imported.
+        """
         if name in self._known:
             return self._known[name]
-        self._import_siblings()
+        self._import_modules()
         if name in self._known:
             return self._known[name]
         point = self._entry_points().get(name)
         if point is None:
             raise AuditError(f"Unknown {self.kind} '{name}'. {nearest(name, self.names())}")
         try:
-            thing: T = point.load()
+            item: T = point.load()
         except Exception as error:
             raise AuditError(
                 f"{self.kind} '{name}' ({point.value}) cannot be imported: {type(error).__name__}: {error}. "
                 "Reinstall the package that provides it."
             ) from error
-        self._known[name] = thing
+        self._known[name] = item
         self._origin[name] = point.value
-        return thing
+        return item
 
 
 models: Registry[Callable[[], Any]] = Registry("model", "attnaudit.models")

@@ -1,9 +1,9 @@
-"""Does attention explain the model's predictions? One pytest case per model, data set and check.
+"""Does attention explain the predictions of the model? pytest runs one case per model, data set and check.
 
     pytest audits/ --model demo
     pytest audits/ --model my_checkpoint --data reviews.jsonl
 
-The checks and their thresholds are in policy.toml beside this file, each with the figure that justifies it.
+policy.toml in this folder holds the checks and their thresholds, with a comment on the evidence for each threshold.
 """
 
 from pathlib import Path

@@ -90,11 +90,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--test", metavar="NAME|FILE", help="data to evaluate on once, at the end")
     settings = parser.add_argument_group("training")
     for name, kind, default, description in _SETTING_OPTIONS:
-        shown = "" if default is None else " (%(default)s)"
+        default_note = "" if default is None else " (default: %(default)s)"
         if default is not None and FINE_TUNING_DEFAULTS.get(name, default) != default:
-            shown = f" (%(default)s; with --base {FINE_TUNING_DEFAULTS[name]:g})"
+            default_note = f" (default: %(default)s; with --base {FINE_TUNING_DEFAULTS[name]:g})"
         settings.add_argument(
-            option_name(name), action=_StoreAndRecord, type=kind, default=default, metavar="N", help=description + shown
+            option_name(name),
+            action=_StoreAndRecord,
+            type=kind,
+            default=default,
+            metavar="N",
+            help=description + default_note,
         )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the checkpoint folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the checkpoint in DIR, if there is one")
@@ -106,24 +111,32 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
         ("form", "text", "text, pair (text and query, as in NLI) or question (answered with a class in the text)"),
         ("encoder", "bilstm", "bilstm, cnn, transformer, mlp or average"),
         ("alignment", "additive", "additive, dot, deep or uniform"),
-        ("projection", "softmax", "softmax, sparsemax, sparsegen, entmax or gumbel"),
+        (
+            "projection",
+            "softmax",
+            "softmax, gumbel or, with the extra attnaudit[entmax], sparsemax, sparsegen or entmax",
+        ),
     ):
         model.add_argument(
-            f"--{part}", action=_StoreAndRecord, default=default, metavar="NAME", help=f"{choices} (%(default)s)"
+            f"--{part}",
+            action=_StoreAndRecord,
+            default=default,
+            metavar="NAME",
+            help=f"{choices} (default: %(default)s)",
         )
     model.add_argument(
         "--layers",
         action=_StoreAndRecord,
         type=int,
         metavar="N",
-        help="number of stacked layers of a bilstm (1) or transformer (2)",
+        help="number of stacked layers of a bilstm (default: 1) or transformer (default: 2)",
     )
     model.add_argument(
         "--projection-parameter",
         action=_StoreAndRecord,
         type=float,
         metavar="N",
-        help="λ of sparsegen (0.5), α of entmax (1.5) or temperature of gumbel (0.8)",
+        help="λ of sparsegen (default: 0.5), α of entmax (default: 1.5) or temperature of gumbel (default: 0.8)",
     )
     for part, description in (
         ("embedding", "features of an embedding"),
@@ -136,7 +149,7 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
             type=int,
             default=128,
             metavar="N",
-            help=f"{description} (%(default)s)",
+            help=f"{description} (default: %(default)s)",
         )
     model.add_argument(
         "--vectors",
@@ -176,10 +189,14 @@ def _add_pretrained_options(parser: argparse.ArgumentParser) -> None:
         action=_StoreAndRecord,
         type=float,
         metavar="N",
-        help="share of the steps over which the learning rate rises (0.1)",
+        help="share of the steps over which the learning rate rises (default: 0.1)",
     )
     pretrained.add_argument(
-        "--max-tokens", action=_StoreAndRecord, type=int, metavar="N", help="truncate longer texts to N tokens (256)"
+        "--max-tokens",
+        action=_StoreAndRecord,
+        type=int,
+        metavar="N",
+        help="truncate longer texts to N tokens (default: 256)",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the papers claim, asked of small models of the embedded sentences: all that is needed is trained and audited."""
+"""The claims of the papers, answered from small models that are trained on the embedded sentences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASKED = {
     "wen": (("ranking", "fixed", "adversarial"), ("*/bilstm/additive", "*/bilstm/dot")),
     "wiegreffe-pinter": (("uniform", "adversary"), ("*/bilstm/additive",)),
 }
-#: What small models show at three seeds, beyond what the seeds explain. The others may come out either way.
+#: Claims that hold for small models over three seeds. The others may come out either way.
 HOLD: dict[str, set[str]] = {
     "jain-wallace": {
         "attention agrees little",
@@ -35,10 +35,10 @@ HOLD: dict[str, set[str]] = {
     },
     "meister": {"influence is spread", "states over inputs, gradient"},
     "tutek-snajder": {"tying is fragile", "states retain more", "one state says less"},
-    "wen": set(),  # of so few texts the ranking moves with rounding in the training
+    "wen": set(),  # with so few texts, rounding in the training changes the ranking
     "wiegreffe-pinter": {"trained adversaries stay behind those sought per text"},
 }
-#: Claims whose reverse small models never show, though three seeds may leave them open.
+#: Claims that small models never contradict, though three seeds may leave them undecided.
 NOT_REVERSED = {
     "jain-wallace": {"without context it agrees more"},
     "meister": {"states over inputs, leave-one-out"},
@@ -71,7 +71,7 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ASKED)
-def test_claims_come_out_as_they_are(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answers_to_claims(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = _reproduced(name, folder, monkeypatch)
     found = {finding.claim: finding for finding in one.findings}
     for claim in HOLD[name]:

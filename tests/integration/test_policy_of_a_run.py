@@ -57,4 +57,10 @@ def test_a_policy_file_counts_its_own(project: pytest.Pytester) -> None:
     assert all(one["interval"]["confidence"] == 0.9 and one["inconclusive"] == "warn" for one in audit["checks"])
     (agreement,) = [one for one in audit["checks"] if one["family"] == "agreement"]
     assert agreement["requirement"]["expression"] == "floor + 0.5 * (ceiling - floor)"
-    result.stdout.fnmatch_lines(["*fails only if its whole 96.7% interval misses the threshold, because 3"])
+    result.stdout.fnmatch_lines(
+        [
+            "A gate fails only if its whole 96.7% interval is on the wrong side of the",
+            "threshold, because 3 checks gate this release.",
+        ],
+        consecutive=True,
+    )

@@ -1,4 +1,4 @@
-"""One name, one thing: registering does not replace what is there."""
+"""Each name stands for one object: registering a name again does not replace the first object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnaudit.registry import Registry, checks, datasets, models
 
 def test_a_shipped_name_is_not_replaced() -> None:
     for registry, name in ((models, "demo"), (datasets, "movie-reviews")):
-        with pytest.raises(AuditError, match=f"'{name}' is registered twice, by attnaudit.* and by tests.*rename"):
+        with pytest.raises(AuditError, match=f"'{name}' is registered twice, by attnaudit.* and by tests.*Rename one"):
 
             @registry.register(name)
             def mine() -> None: ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import number, plural
 from attnaudit.report.charts import Drawing
-from attnaudit.report.heatmaps import Heatmap, line
+from attnaudit.report.heatmaps import Heatmap, token_row
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.reproduction import paper_wording as wording
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
@@ -72,10 +72,10 @@ def _heatmap(pair: Counterfactual) -> Heatmap:
         label=pair.label,
         predicted=pair.predicted,
         tokens=len(pair.tokens),
-        shown=len(pair.tokens),
-        lines=(
-            line("attention", pair.attention, pair.tokens, positions),
-            line("adversarial.0.01.attention", pair.adversarial, pair.tokens, positions),
+        shown_tokens=len(pair.tokens),
+        rows=(
+            token_row("attention", pair.attention, pair.tokens, positions),
+            token_row("adversarial.0.01.attention", pair.adversarial, pair.tokens, positions),
         ),
     )
 

@@ -177,8 +177,8 @@ class Paper:
     corpora: Sequence[str]
     tables: Sequence[TablePlan]
     embeddings: str = (
-        "Embeddings are random (300 wide, standard deviation .1) and not pretrained, which matters much "
-        "(docs/reproduction.md, Word vectors). Words seen once in training are read as unknown."
+        "Embeddings are random (300 wide, standard deviation .1) and not pretrained, which makes a large difference "
+        "(see Word vectors in docs/reproduction.md). Words seen once in training are read as unknown."
     )
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()

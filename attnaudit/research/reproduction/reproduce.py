@@ -124,7 +124,7 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
 
 
 def _added(run: FinishedRun, earlier: Results | None) -> Results:
-    """The earlier results, with the rows and figures of this run in place of the same ones."""
+    """The earlier results, in which the rows and figures of this run replace older ones."""
     options = run.options
     embedded = options.data_root is None
     rows = {(row.table, row.name): row for row in earlier.rows} if earlier else {}

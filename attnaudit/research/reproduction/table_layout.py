@@ -133,8 +133,12 @@ def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: 
         *paper.deviations,
         *table.deviations,
         *of_corpora,
-        *([f"A sample of the test set: {'; '.join(sampled)}."] if sampled else []),
-        *([f"One seed, so no deviation over seeds: {'every row' if every else '; '.join(single)}."] if single else []),
+        *([f"Only a sample of the test set was audited: {'; '.join(sampled)}."] if sampled else []),
+        *(
+            [f"Without a standard deviation, since there is one seed: {'every row' if every else '; '.join(single)}."]
+            if single
+            else []
+        ),
     ]
 
 
@@ -142,7 +146,7 @@ def _embeddings(vectors: WordVectors | None, paper: Paper) -> str:
     if vectors is None:
         return paper.embeddings
     return (
-        f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further, but those of bAbI are "
-        "random. Words without a vector start at random, as large as those with one; words seen once in training are "
-        "read as unknown. Where the paper's hidden states are as wide as its embeddings, ours are."
+        f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further; the embeddings for bAbI "
+        "are random. Words without a vector start at random, at the scale of the others. Words seen once in training "
+        "are read as unknown. Where the paper's hidden states are as wide as its embeddings, ours are too."
     )

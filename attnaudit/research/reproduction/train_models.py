@@ -1,4 +1,4 @@
-"""Trains what is planned and not there yet; a killed run loses the epochs that were under way, and nothing else."""
+"""Train the planned models that do not exist yet. A run that is killed loses only the epoch that it was training."""
 
 from __future__ import annotations
 
@@ -24,9 +24,19 @@ RECORD = "plan.json"
 
 
 class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """plan.json: a finished model. key: of the plan, the data and, where it has one, the model it is made from.
-    seconds: wall clock of training, with the epochs of a run that was stopped; cpu_seconds: of the process. started:
-    how many of its words had a word vector."""
+    """plan.json: the record of a finished model.
+
+    Attributes:
+        key: hash of the plan and the data.
+        folder: name of the checkpoint folder.
+        plan: the plan.
+        dev: score on dev.
+        test: score on the test part.
+        chosen: the epoch that was chosen on dev.
+        seconds: wall-clock seconds of training, those of stopped runs included.
+        cpu_seconds: CPU seconds of the process.
+        started: number of words of the training texts that had a word vector; None without word vectors.
+    """
 
     key: str
     folder: str
@@ -40,6 +50,14 @@ class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model to train.
+
+    Attributes:
+        plan: the plan.
+        data: the prepared corpus.
+        models: folder of all checkpoints.
+    """
+
     plan: Plan
     data: Prepared
     models: str
@@ -53,10 +71,17 @@ def train_all(
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
-    """(plan -> its finished model, plan -> why there is none). Models that others are made from come first.
+    """Train models, and first those that they are made from.
 
-    models: the folder of checkpoints. progress: called with (done, total, folder). Raises ModelError when nothing can
-    be written there.
+    Args:
+        plans: the plans.
+        prepared: name of a corpus -> its prepared parts.
+        models: folder of the checkpoints.
+        jobs: number of processes.
+        progress: called with (models done, models in all, checkpoint folder).
+
+    Returns:
+        (plan -> its finished model, plan -> why it could not be trained)
     """
     waves = _waves(plans)
     total = sum(map(len, waves))
@@ -76,7 +101,7 @@ def train_all(
 
 
 def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """The plans and all that they are made from, each in a wave after that of its base."""
+    """The plans and all plans that they are made from, each in a later group than its base."""
     depths: dict[Plan, int] = {}
 
     def depth(plan: Plan) -> int:
@@ -92,10 +117,10 @@ def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
 
 
 def train_one(task: Task) -> TrainedPlan | str:
-    """The finished model, trained now or before; or why there is none."""
-    kept = finished(task)
-    if kept is not None:
-        return kept
+    """Return the finished model, trained now or earlier, or the reason why there is none."""
+    earlier = finished(task)
+    if earlier is not None:
+        return earlier
     try:
         return _train(task)
     except AuditError as error:
@@ -103,14 +128,14 @@ def train_one(task: Task) -> TrainedPlan | str:
 
 
 def finished(task: Task) -> TrainedPlan | None:
-    """The record of a model that is whole and made from this plan and this data, else None."""
+    """The record of a complete model that was made from this plan and this data; None where there is none."""
     folder = Path(task.models) / task.plan.folder
     try:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    whole = all((folder / name).is_file() for name in (checkpoint_folder.CARD, checkpoint_folder.WEIGHTS))
-    return record if whole and record.key == _key(task) else None
+    complete = all((folder / name).is_file() for name in (checkpoint_folder.CARD, checkpoint_folder.WEIGHTS))
+    return record if complete and record.key == _key(task) else None
 
 
 def _key(task: Task) -> str:

@@ -162,5 +162,5 @@ def test_fields_of_the_wrong_type_are_refused(registry: Registry[Any], changes: 
 
 
 def test_a_path_that_is_too_long_is_refused() -> None:
-    with pytest.raises(AuditError, match=r"--data x+\.\.\.: cannot be looked for \(File name too long\)"):
+    with pytest.raises(AuditError, match=r"--data x+\.\.\.: cannot be accessed \(File name too long\)"):
         load("x" * 300)

@@ -75,7 +75,7 @@ def test_a_folder_is_no_data_set(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_too_long_and_one_that_is_not_utf8(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match=r"--model .*: cannot be looked for \(File name too long\)"):
+    with pytest.raises(AuditError, match=r"--model .*: cannot be accessed \(File name too long\)"):
         resolve_models(["x" * 300], base=tmp_path)
     path = tmp_path / os.fsdecode(b"caf\xe9.csv")
     try:

@@ -293,13 +293,13 @@ PAPER = Paper(
                 _mean_of(
                     "co_indexed_entropy", "co-indexed", "co-indexed: H̃ of the influence of x_i on h_i, over all i"
                 ),
-                _mean_of("own_share", "own share", "share of influence that a state's own token has"),
+                _mean_of("own_share", "own share", "share of the influence on a state that its own token has"),
                 _mean_of("rival_share", "rival share", "largest share that another token has"),
             ),
             audits=(Audit(checks=(INFLUENCE,)),),
             deviations=(
                 "The paper's number is compared with the mean, over all hidden states h_p, of the entropy of "
-                "g_{h_p}(x). A line of its own has the co-indexed reading: one distribution per text, of each token's "
+                "g_{h_p}(x). A separate line gives the co-indexed reading: one distribution per text, of each token's "
                 "influence on its own state.",
             ),
         ),

@@ -244,7 +244,7 @@ def _grid(name: str, form: str, symbol: str, values: Sequence[float]) -> TablePl
     return TablePlan(
         name=name,
         title=f"F1 and its drop, by {symbol} ({FORMS[form]})",
-        source=f"table 4 lists the values of {symbol}; the paper reports results for the best one only",
+        source=f"table 4, which lists the values of {symbol} (results are reported for the best one only)",
         rows=lambda corpora: grid_rows(corpora, form, values),
         quantities=_over_grid(symbol, values),
         audits=FRAGILE,
@@ -282,7 +282,7 @@ PAPER = Paper(
         TablePlan(
             name="information",
             title="What hidden states retain of their words",
-            source="table 2 (the paper does not say to which base; ours is e)",
+            source="table 2 (the base of the logarithm is not stated; ours is e)",
             rows=lambda corpora: rows(corpora, INFORMATION),
             quantities=(*_information("mf"), *_information("rs")),
             audits=(Audit(checks=tuple(RETAINED.values())),),

@@ -1,4 +1,4 @@
-"""A small corpus and small plans for the tests of this room."""
+"""A small corpus and small plans for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {"positive": ("good", "fine", "great"), "negative": ("bad", "poor", "awf
 
 
 def data(folder: Path) -> Prepared:
-    """Sentences whose label is told by one word."""
+    """Sentences with one word that determines the label."""
     rows = {}
     for part, count in (("train", 40), ("dev", 16), ("test", 40)):
         folder.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def data(folder: Path) -> Prepared:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"{part}.jsonl").write_text(text, encoding="utf-8")
         rows[part] = count
-    return Prepared(corpus="movie-reviews", folder=str(folder), rows=rows, sha256="made up", made_from="")
+    return Prepared(corpus="movie-reviews", folder=str(folder), rows=rows, sha256="synthetic", made_from="")
 
 
 def plan(seed: int = 0, *, variant: str = "plain", value: float | None = None, epochs: int = 2) -> Plan:

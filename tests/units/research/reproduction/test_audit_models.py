@@ -82,7 +82,7 @@ def test_numbers_are_read_off_records_and_columns(tmp_path: Path) -> None:
             wrong(models)
 
 
-def test_the_pictures_come_from_what_was_measured(tmp_path: Path) -> None:
+def test_figures_show_the_measured_numbers(tmp_path: Path) -> None:
     column = "adversarial.0.01.attention"
     trained, measured = audit(tmp_path, PERMUTED, EXACT, tokens=("attention", column))
     models = {MODEL: Result(trained=trained, audits=(measured,))}

@@ -48,12 +48,12 @@ def test_values_are_paired_by_seed_where_both_are_defined() -> None:
     )
 
 
-def test_a_row_about_seeds_has_one_value() -> None:
+def test_a_row_that_compares_seeds_has_one_value() -> None:
     one = reproduction(t=[row("sst/seeds", {"jsd": [0.2]}, seeds=(0, 1, 2))])
     assert values_by_seed(one, "t", "sst/seeds", "jsd") == {0: 0.2}
 
 
-def test_other_readings_of_a_table() -> None:
+def test_differences_within_rows_and_single_quantities() -> None:
     assert differences_within_rows(ONE, "t", "f1", "drop")[0].values == pytest.approx((0.79, 0.79))
     assert each_row(ONE, "t", "drop", minus=0.05)[0].values == pytest.approx((-0.04, -0.03, -0.02))
     assert values_by_seed(ONE, "t", "sst/base/dot", "nothing") == {}
@@ -62,7 +62,7 @@ def test_other_readings_of_a_table() -> None:
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8))
-def test_the_interval_is_students(values: list[float]) -> None:
+def test_the_interval_matches_scipys_t_interval(values: list[float]) -> None:
     found = mean_interval(values)
     assert found.mean == pytest.approx(statistics.fmean(values))
     error = scipy.stats.sem(values)
@@ -95,7 +95,7 @@ CLEAR, REVERSE, OPEN = (0.10, 0.11, 0.12), (-0.10, -0.11, -0.12), (-0.1, 0.0, 0.
         ([], "undecided"),
     ],
 )
-def test_a_claim_holds_where_every_interval_says_so(values: list[tuple[float, ...]], holds: str) -> None:
+def test_a_claim_holds_where_every_interval_is_above_zero(values: list[tuple[float, ...]], holds: str) -> None:
     cases = [Case(name=f"row {i}", values=one) for i, one in enumerate(values)]
     assert holds_in_every_case(cases, what="tying minus base")[0] == holds
 
@@ -117,7 +117,7 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     assert holds_in_every_case([], what="drop")[1] == "No row that this claim needs has been run here."
 
 
-def test_of_many_rows_the_evidence_names_the_weakest_and_the_strongest() -> None:
+def test_of_many_rows_the_evidence_lists_the_lowest_and_the_highest() -> None:
     cases = [Case(name=f"row {i}", values=(i / 10, i / 10)) for i in (4, 2, 9, 3, 8, 1, 5, 7, 6)]
     assert holds_in_every_case(cases, what="drop")[1] == (
         "drop: mean over 2 seeds, 95% interval. The interval is above 0 in 9 of 9 rows, at or below 0 in 0. "
@@ -154,7 +154,7 @@ def test_every_format_shows_the_findings() -> None:
     assert "<li>tie &lt;each&gt; state</li>" in html
 
 
-def test_a_report_without_claims_does_not_speak_of_them() -> None:
+def test_a_report_without_claims_does_not_mention_them() -> None:
     for text in (summary(ONE, width=80), paper_pages.markdown(ONE), paper_pages.html(ONE)):
         assert "whether they hold" not in text
         assert "may help" not in text

@@ -1,4 +1,4 @@
-"""Trends over a grid against scipy, and the records of its charts."""
+"""Trends over a grid against scipy, and the records of charts over it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def models(*columns: list[float | None]) -> Models:
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=3, max_size=3))
-def test_both_trends_are_scipys(columns: list[list[float]]) -> None:
+def test_both_trends_match_scipy(columns: list[list[float]]) -> None:
     made = models(*(list(values) for values in columns))
     over_means = kendalltau(list(GRID.values()), [math.fsum(values) / 4 for values in columns]).statistic
     over_texts = kendalltau(np.repeat(list(GRID.values()), 4), np.concatenate(columns)).statistic

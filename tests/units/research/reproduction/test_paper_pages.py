@@ -1,4 +1,4 @@
-"""Tables from made-up records: the same numbers on the terminal, in Markdown and on the page."""
+"""Pages of a synthetic report: the same numbers on the terminal, in Markdown and in HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnaudit.research.reproduction.paper_wording import cells
 from attnaudit.run.environment import describe_environment
 
 PROVENANCE = Provenance(
-    command="attnaudit reproduce made-up",
+    command="attnaudit reproduce synthetic",
     created="2026-01-01T00:00:00Z",
     attnaudit="0",
     seeds=[0, 1],
@@ -82,7 +82,7 @@ def reproduction(*, quick: bool = False) -> Reproduction:
     )
     absent = Row(name="b", title="B", corpus="sst", lines=[], missing="not run here")
     return Reproduction(
-        paper="made-up",
+        paper="synthetic",
         title="A paper",
         citation="Nobody 2026.",
         quick=quick,
@@ -105,14 +105,14 @@ def reproduction(*, quick: bool = False) -> Reproduction:
     )
 
 
-def test_a_line_says_paper_ours_difference_and_n() -> None:
+def test_a_line_shows_paper_ours_difference_and_n() -> None:
     tau, flat, half = reproduction().tables[0].rows[0].lines
     assert cells(tau) == ("tau", "0.351", "0.310 ± 0.012", "−0.041", "40")
     assert cells(flat) == ("flat", "0.200", "undefined", "—", "0")
     assert cells(half) == ("half", "—", "0.500 (1 of 2 seeds undefined)", "—", "40")
 
 
-def test_every_output_shows_the_same_and_the_deviations() -> None:
+def test_every_output_shows_the_same_numbers_and_the_deviations() -> None:
     one = reproduction()
     for text in (summary(one, width=100), paper_pages.markdown(one), paper_pages.html(one)):
         for expected in ("0.351", "0.310 ± 0.012", "−0.041", "undefined", "not run here", "Embeddings are random."):
@@ -127,7 +127,7 @@ def test_quick_is_marked_on_every_output() -> None:
         assert "QUICK: not a reproduction" in text
 
 
-def test_the_page_is_escaped_whole_and_draws_every_figure() -> None:
+def test_the_page_is_escaped_and_draws_every_figure() -> None:
     page = paper_pages.html(reproduction())
     assert "<i>BiLSTM" not in page
     assert "<b>waste" not in page
@@ -137,7 +137,7 @@ def test_the_page_is_escaped_whole_and_draws_every_figure() -> None:
     assert "https://" not in page
 
 
-def test_a_violin_lies_on_its_side_of_the_line() -> None:
+def test_half_a_violin_is_drawn_on_its_side_of_the_line() -> None:
     drawn = draw(figures()[0])
     assert drawn is not None
     half = next(shape for shape in drawn.shapes if shape.kind == "path")

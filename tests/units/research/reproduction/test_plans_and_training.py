@@ -1,4 +1,4 @@
-"""Plans, their variants, and training that goes on where it was stopped."""
+"""Plans of models, and training that resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_equal_plans_share_a_folder_and_others_do_not() -> None:
     assert plan(0).base is None
 
 
-def test_a_plan_with_word_vectors_is_another_one_wherever_their_file_is() -> None:
+def test_word_vectors_change_the_digest_but_their_path_does_not() -> None:
     here = Vectors(path="here.txt", width=50, sha256="1")
     one = plan().starting_from(here)
     assert one.architecture.embedding_size == 50
@@ -52,26 +52,26 @@ def test_a_plan_with_word_vectors_is_another_one_wherever_their_file_is() -> Non
     assert asking.starting_from(here) == asking
 
 
-def test_a_model_of_before_there_were_word_vectors_is_still_the_plans() -> None:
-    told = msgspec.to_builtins(plan())
-    del told["settings"]["vectors"], told["divergence"]
-    before = hashlib.sha256(msgspec.json.encode([1, told], order="sorted")).hexdigest()
+def test_the_fields_for_word_vectors_and_divergence_do_not_change_older_digests() -> None:
+    parts = msgspec.to_builtins(plan())
+    del parts["settings"]["vectors"], parts["divergence"]
+    before = hashlib.sha256(msgspec.json.encode([1, parts], order="sorted")).hexdigest()
     assert plan().digest == before
 
 
-def test_an_unknown_variant_is_told_with_the_nearest() -> None:
+def test_an_unknown_variant_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(ModelError, match="Did you mean 'frozen_attention'"):
         plan(0, variant="frozen_atention").check()
 
 
-def test_a_part_that_no_model_has_is_told() -> None:
+def test_an_unknown_part_of_a_model_is_reported() -> None:
     with pytest.raises(ModelError, match="'hiden_size'"):
         architecture(corpus("sst"), hiden_size=3)
     with pytest.raises(ModelError, match="Unknown encoder 'bilstn'"):
         jain_wallace("sst", encoder="bilstn", alignment="additive")
 
 
-def test_a_killed_run_goes_on_without_training_a_finished_model_again(
+def test_a_killed_run_resumes_without_training_a_finished_model_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, failed = train(tmp_path, plan(0), plan(1))
@@ -86,7 +86,7 @@ def test_a_killed_run_goes_on_without_training_a_finished_model_again(
     assert second[plan(1)].test == first[plan(1)].test
 
 
-def test_a_model_that_was_under_way_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
+def test_an_interrupted_model_resumes_from_its_last_epoch(tmp_path: Path) -> None:
     asked = plan(0, epochs=6)
     whole, _ = train(tmp_path / "whole", asked)
     task = train_models.Task(plan=asked, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
@@ -121,7 +121,7 @@ def test_a_model_that_was_under_way_goes_on_from_its_last_epoch(tmp_path: Path) 
     assert not state_file.path.exists()
 
 
-def test_other_data_trains_anew(tmp_path: Path) -> None:
+def test_changed_data_trains_the_model_again(tmp_path: Path) -> None:
     train(tmp_path, plan(0))
     task = train_models.Task(plan=plan(0), data=data(tmp_path / "data"), models=str(tmp_path / "models"))
     assert train_models.finished(task) is not None
@@ -129,7 +129,7 @@ def test_other_data_trains_anew(tmp_path: Path) -> None:
     assert train_models.finished(changed) is None
 
 
-def test_a_model_that_cannot_be_trained_says_why_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_trained_gives_its_reason_and_does_not_stop_the_others(tmp_path: Path) -> None:
     bad = plan(0).with_settings(learning_rate=-1.0)
     found, failed = train(tmp_path, bad, plan(1))
     assert list(found) == [plan(1)]

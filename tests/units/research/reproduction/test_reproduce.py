@@ -1,4 +1,4 @@
-"""A whole reproduction of a small made-up paper."""
+"""A complete reproduction of a small synthetic paper."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def table(name: str) -> TablePlan:
     )
 
 
-PAPER = Paper(name="made-up", title="A paper", citation="", corpora=(), tables=(table("first"), table("second")))
+PAPER = Paper(name="synthetic", title="A paper", citation="", corpora=(), tables=(table("first"), table("second")))
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_a_row_is_the_mean_and_the_deviation_over_seeds(tmp_path: Path) -> None:
     assert row.provenance.seeds == [0, 1]
 
 
-def test_rows_that_were_not_asked_for_are_not_run_and_earlier_ones_are_kept(tmp_path: Path) -> None:
+def test_rows_that_are_not_selected_are_not_run_and_earlier_ones_are_kept(tmp_path: Path) -> None:
     first = run(tmp_path, only=("*/one",), tables=("first",))
     assert [row.missing for row in first.tables[0].rows] == ["", "not run here", "No such model."]
     assert [bool(row.lines) for row in first.tables[1].rows] == [False, False, False]
@@ -122,18 +122,18 @@ def test_rows_that_were_not_asked_for_are_not_run_and_earlier_ones_are_kept(tmp_
     assert [bool(row.lines) for row in second.tables[0].rows] == [True, True, False]
     assert [bool(row.lines) for row in second.tables[1].rows] == [False, True, False]
     assert second.tables[0].rows[0] == first.tables[0].rows[0]
-    assert "One seed, so no deviation over seeds: two." in second.tables[0].deviations
+    assert "Without a standard deviation, since there is one seed: two." in second.tables[0].deviations
     assert "Provenance up." in second.tables[0].deviations
 
 
-def test_a_run_keeps_the_rows_that_another_run_adds_meanwhile(tmp_path: Path) -> None:
+def test_a_run_keeps_the_rows_that_another_run_adds_in_the_meantime(tmp_path: Path) -> None:
     @contextmanager
-    def beside_another(doing: str) -> Iterator[Callable[[int, int, str], None]]:
+    def while_another_runs(doing: str) -> Iterator[Callable[[int, int, str], None]]:
         if doing == "auditing":
             run(tmp_path, only=("*/two",), tables=("first",), seeds=1)
         yield lambda done, total, name: None
 
-    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, progress_bar=beside_another)
+    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, progress_bar=while_another_runs)
     assert [bool(row.lines) for row in found.tables[0].rows] == [True, True, False]
 
 
@@ -153,7 +153,7 @@ def test_one_run_at_a_time_adds_to_a_report(tmp_path: Path) -> None:
     assert entered == ["this", "other"]
 
 
-def test_a_folder_for_reports_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_for_reports_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "papers").write_text("")
     with (
         pytest.raises(AuditError, match=r"papers: cannot be written.*--out"),
@@ -169,8 +169,8 @@ def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: 
     vectors = Vectors.from_file(path)
     found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=vectors)
     assert sorted(one.name for one in (tmp_path / "papers").glob("*.jsonl")) == [
-        "made-up-embedded-made.2d.jsonl",
-        "made-up-embedded.jsonl",
+        "synthetic-embedded-made.2d.jsonl",
+        "synthetic-embedded.jsonl",
     ]
     (row, *_), deviations = found.tables[0].rows, found.tables[0].deviations
     assert row.notes == ("3 words of the training texts started from made.2d",)
@@ -190,7 +190,7 @@ def test_equal_plans_are_trained_once_for_all_tables(tmp_path: Path) -> None:
     assert len(list((tmp_path / "measured").iterdir())) == 1
 
 
-def test_a_wrong_table_or_row_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+def test_an_unknown_table_or_row_is_reported_before_anything_is_trained(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="Did you mean 'first'"):
         run(tmp_path, tables=("frist",))
     with pytest.raises(AuditError, match=r"--only sst/\*: no row matches"):

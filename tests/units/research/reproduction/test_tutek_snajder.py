@@ -1,4 +1,4 @@
-"""Tutek & Šnajder 2020: its numbers, its models, what is read off them, its claims and remedies on made-up tables."""
+"""Tutek & Šnajder 2020: numbers, models, quantities, and claims and remedies on synthetic tables."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def rows(table: str, *corpora: str) -> dict[str, RowPlan]:
     return {one.name: one for one in TABLES[table].rows(corpora or ("sst",))}
 
 
-def test_the_numbers_are_the_papers() -> None:
-    """Read off tables 1, 6, 2 and 3 again, one number each way of laying them out."""
+def test_the_numbers_match_the_paper() -> None:
+    """Compare some numbers with tables 1, 6, 2 and 3 of the paper, at least one per layout."""
     assert rows("fragility")["sst/tying/additive"].paper == {"f1": 0.835, "uniform": 0.07, "permuted": 0.18}
     assert rows("fragility", "imdb")["imdb/mlm/dot"].paper == {"f1": 0.878, "uniform": 0.153, "permuted": 0.185}
     assert rows("layers", "20news")["20news/concat/3-layers"].paper == {
@@ -62,7 +62,7 @@ def test_the_central_tables_share_their_models() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_model_can_be_built_also_in_a_quick_run(table: str) -> None:
+def test_every_model_can_be_built_in_a_full_and_in_a_quick_run(table: str) -> None:
     for one in rows(table, EMBEDDED).values():
         for plan in one.models.values():
             small = quick(plan)
@@ -98,7 +98,7 @@ def result(one: RowPlan, role: str, audit: AuditedModel) -> Result:
     return Result(trained=trained, audits=(audit,))
 
 
-def test_the_text_of_figure_2_is_the_median_one_that_all_get_right() -> None:
+def test_figure_2_shows_the_median_text_that_all_models_classify_correctly() -> None:
     one = rows("tokens")["sst/additive"]
     labels, right = [1] * 5, [1] * 5
 
@@ -139,7 +139,7 @@ def findings(one: Reproduction) -> dict[str, str]:
     return {found.claim: found.holds for found in answer_claims(PAPER.claims, one)}
 
 
-def test_claims_hold_and_do_not() -> None:
+def test_claims_are_answered_from_the_tables() -> None:
     one = reproduction(
         fragility=table_1({"base": 0.05, "tying": 0.2, "mlm": 0.01}),
         information=[
@@ -183,14 +183,14 @@ def test_a_remedy_is_named_with_its_figures() -> None:
     )
 
 
-def test_a_remedy_tried_with_word_vectors_says_so() -> None:
+def test_a_remedy_measured_with_word_vectors_names_them() -> None:
     one = reproduction(fragility=table_1({"base": 0.05, "residual": 0.2}))
     (found,) = advice(msgspec.structs.replace(one, vectors=WordVectors(name="made.2d", width=2, sha256="")))
     assert found.words.startswith("add the embedding to each state, `attnaudit train --residual --vectors FILE`: ")
     assert found.words.endswith("Tutek & Šnajder 2020 done again from made.2d)")
 
 
-def test_what_does_not_help_is_no_remedy() -> None:
+def test_an_option_with_a_small_effect_is_no_remedy() -> None:
     assert advice(reproduction(fragility=table_1({"base": 0.05, "tying": 0.2}, tvd=0.06))) == ()
     assert advice(reproduction(fragility=table_1({"tying": 0.2}))) == ()
     assert advice(reproduction()) == ()

@@ -1,4 +1,4 @@
-"""Wen et al. 2022: which models, how Δτ is read, means over rows, claims."""
+"""Wen et al. 2022: models, Δτ, means over rows, and claims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def quantity(table: str, name: str) -> Quantity:
 
 
 def checked(value: float | None, *, first: float = 0.5, ranks: int = 4, **details: float) -> SimpleNamespace:
-    """A model whose check found this."""
+    """A model whose check has this record."""
     found = {"ranks (k)": ranks, "weight of the first rank": first, **details}
     record = SimpleNamespace(value=value, n_defined=90, details=found, references=())
     return SimpleNamespace(check=lambda name: record)
@@ -32,7 +32,7 @@ def models(**roles: SimpleNamespace) -> Models:
     return roles  # type: ignore[return-value]
 
 
-def test_a_corpus_and_seed_take_23_models_and_the_paper_s_settings() -> None:
+def test_one_corpus_and_seed_need_23_models_with_the_settings_of_the_paper() -> None:
     plans = {plan for table in PAPER.tables for row in table.rows(("sst",)) for plan in row.models.values()}
     assert len(plans) == 23
     for plan in plans:
@@ -42,7 +42,7 @@ def test_a_corpus_and_seed_take_23_models_and_the_paper_s_settings() -> None:
     assert {plan.architecture.hidden_size for plan in plans} == {128}
 
 
-def test_the_paper_s_numbers_stand_where_it_has_them() -> None:
+def test_the_numbers_of_the_paper_are_in_the_right_rows() -> None:
     def paper(table: str, name: str) -> Mapping[str, float]:
         return next(row.paper for row in TABLES[table].rows(PAPER.corpora) if row.name == name)
 
@@ -59,7 +59,7 @@ def test_the_paper_s_numbers_stand_where_it_has_them() -> None:
     assert [row.corpus for row in TABLES["adversarial"].rows(PAPER.corpora)] == ["sst", "imdb", "agnews", "20news"]
 
 
-def test_a_change_is_the_normal_model_s_tau_less_the_other_s() -> None:
+def test_a_change_is_the_tau_of_the_normal_model_minus_the_other_one() -> None:
     change = quantity("adversarial", "change tau twin").read
     assert change(models(model=checked(0.9), twin=checked(0.7))) == (pytest.approx(0.2), 90)
     assert change(models(model=checked(0.9), twin=checked(None))) == (None, 0)
@@ -71,7 +71,7 @@ def test_a_change_is_the_normal_model_s_tau_less_the_other_s() -> None:
     assert rise(both)[0] == pytest.approx(0.3)
 
 
-def test_uniform_attention_ranks_nothing_and_counts_as_no_agreement() -> None:
+def test_uniform_attention_ranks_nothing_and_its_tau_counts_as_zero() -> None:
     change = quantity("fixed", "change tau uniform").read
     assert change(models(model=checked(0.9), uniform=checked(None, first=0.25))) == (0.9, 90)
     # Undefined for another reason, such as states that all hold the same information.
@@ -79,7 +79,7 @@ def test_uniform_attention_ranks_nothing_and_counts_as_no_agreement() -> None:
 
 
 @pytest.mark.parametrize(("after", "kept"), [(0.95, 1.0), (0.897, 1.0), (0.89, 0.0), (None, None)])
-def test_kept_is_to_two_decimals(after: float | None, kept: float | None) -> None:
+def test_a_tau_counts_as_kept_to_two_decimals(after: float | None, kept: float | None) -> None:
     read = quantity("gumbel", "kept").read
     assert read(models(model=checked(0.9), gumbel=checked(after)))[0] == kept
 
@@ -158,7 +158,7 @@ def test_claims_of_the_ranking() -> None:
 @pytest.mark.parametrize(
     ("changes", "holds"), [([0.02, 0.03, 0.01], "yes"), ([0.3, 0.32, 0.31], "no"), ([0.0, 0.3, 0.1], "undecided")]
 )
-def test_an_adversary_that_falls_little_keeps_its_ranking(changes: list[float | None], holds: str) -> None:
+def test_an_adversary_keeps_its_ranking_if_tau_falls_little(changes: list[float | None], holds: str) -> None:
     one = row("sst/bilstm/additive", {"change tau twin": changes})
     assert claim("adversary-keeps-ranking")(reproduction(adversarial=[one]))[0] == holds
 

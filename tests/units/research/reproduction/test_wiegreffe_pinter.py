@@ -31,7 +31,7 @@ TABLES = {table.name: table for table in PAPER.tables}
 
 
 def plans(of: str, seeds: int) -> set[Plan]:
-    """Every model of a corpus, as a run of so many seeds asks for them."""
+    """Every model of a corpus that a run with this number of seeds trains."""
     found = set()
     for table in PAPER.tables:
         for one in table.rows([of]):
@@ -50,7 +50,7 @@ def test_the_paper_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("of", sorted(LAMBDA))
-def test_models_are_few_shared_and_can_be_meant(of: str) -> None:
+def test_models_are_valid_and_shared_between_tables(of: str) -> None:
     found = plans(of, 3)
     for plan in found:
         plan.check()
@@ -70,7 +70,7 @@ def test_the_published_weight_is_doubled() -> None:
     )
 
 
-def test_numbers_over_seeds_are_those_of_numpy() -> None:
+def test_statistics_over_seeds_match_numpy() -> None:
     some = models()
     each = np.array([jsd_by_text(some, role) for role in OTHERS], dtype=float)
     assert over_roles_by_text(jsd_by_text, OTHERS, max)(some)[0] == pytest.approx(np.nanmean(each.max(0)))
@@ -125,7 +125,7 @@ CLAIMS = {claim.name: claim for claim in PAPER.claims}
         ([0.1, 0.6, 0.4], [0.8, 0.81, 0.8], "undecided"),
     ],
 )
-def test_an_adversary_must_go_far_and_answer_as_well(jsd: list[float], lost: list[float], holds: str) -> None:
+def test_an_adversary_must_reach_a_high_jsd_at_equal_f1(jsd: list[float], lost: list[float], holds: str) -> None:
     values = {"jsd": jsd, "f1 adversary": lost, "f1": [0.8, 0.81, 0.8]}
     found, evidence = CLAIMS["an adversary can be trained"].read(report("adversary", "sst/bilstm/additive", values))  # type: ignore[arg-type]
     assert found == holds
@@ -139,13 +139,13 @@ def test_uniform_is_enough_is_about_two_corpora(name: str, holds: str) -> None:
     assert found == holds
 
 
-def test_what_was_not_run_is_undecided() -> None:
+def test_claims_about_rows_that_were_not_run_are_undecided() -> None:
     nothing = report("none", "none", {})
     assert {claim.read(nothing)[0] for claim in PAPER.claims} == {"undecided"}
 
 
-def test_every_claim_reads_quantities_that_there_are() -> None:
-    """With every quantity of the tables there, each claim finds what it needs."""
+def test_every_claim_reads_quantities_that_exist() -> None:
+    """Each claim finds what it needs in a report that has every quantity of the tables."""
     for claim in PAPER.claims:
         answers = {
             claim.read(report(name, "agnews/bilstm/additive", {q.name: [0.5, 0.5, 0.5] for q in table.quantities}))[1]
