@@ -25,7 +25,7 @@ from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
 from attnaudit.measures.erasure_curves import DRAWS, counts_at, first, random_orders, ranked
 from attnaudit.measures.quantised_states import choose_words, clusters_for, quantised
-from attnaudit.measures.randomised_parameters import COPIES, redrawn_values, parameters_of, redrawn
+from attnaudit.measures.randomised_parameters import COPIES, parameters_of, redrawn, redrawn_values
 from tests.small_models import TEXTS, WORDS, adapter, dataset, parts, tokenize_with_ends
 
 NEEDS = [
