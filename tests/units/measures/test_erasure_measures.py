@@ -25,7 +25,7 @@ from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
 from attnaudit.measures.erasure_curves import DRAWS, counts_at, first, random_orders, ranked
 from attnaudit.measures.quantised_states import choose_words, clusters_for, quantised
-from attnaudit.measures.randomised_parameters import COPIES, drawn_again, parameters_of, redrawn
+from attnaudit.measures.randomised_parameters import COPIES, parameters_of, redrawn, redrawn_values
 from tests.small_models import TEXTS, WORDS, adapter, dataset, parts, tokenize_with_ends
 
 NEEDS = [
@@ -278,7 +278,7 @@ def test_randomised_columns_compare_with_models_that_have_the_redrawn_parameters
     for copy in range(COPIES):
         other = adapter(2)
         for name, parameter in parameters_of(other).items():
-            parameter.data = drawn_again(name, parameter, seed=3, copy=copy)
+            parameter.data = redrawn_values(name, parameter, seed=3, copy=copy)
         copies.append(measured(other, ["gradient.meister.inputs"]))
     for i, n in enumerate(measurements.lengths):
         for what, column in (("attention", "attention"), ("gradient", "gradient.meister.inputs")):
@@ -292,13 +292,13 @@ def test_randomised_columns_compare_with_models_that_have_the_redrawn_parameters
 
 def test_parameters_are_redrawn_by_seed_copy_and_name_at_their_own_scale() -> None:
     one = torch.full((400, 50), 3.0) + 0.5 * torch.randn((400, 50), generator=torch.Generator().manual_seed(1))
-    drawn = drawn_again("0.weight", one, seed=1, copy=0)
-    assert torch.equal(drawn, drawn_again("0.weight", one, seed=1, copy=0))
+    drawn = redrawn_values("0.weight", one, seed=1, copy=0)
+    assert torch.equal(drawn, redrawn_values("0.weight", one, seed=1, copy=0))
     for other in (("0.weight", 2, 0), ("0.weight", 1, 1), ("1.weight", 1, 0)):
-        assert not torch.equal(drawn, drawn_again(other[0], one, seed=other[1], copy=other[2]))
+        assert not torch.equal(drawn, redrawn_values(other[0], one, seed=other[1], copy=other[2]))
     assert (drawn.mean().item(), drawn.std().item()) == pytest.approx((3.0, 0.5), abs=0.02)
-    assert torch.equal(drawn_again("b", torch.full((4,), 2.0), seed=1, copy=0), torch.full((4,), 2.0))
-    assert drawn_again("b", torch.tensor([2.0]), seed=1, copy=0).abs().item() == 2.0
+    assert torch.equal(redrawn_values("b", torch.full((4,), 2.0), seed=1, copy=0), torch.full((4,), 2.0))
+    assert redrawn_values("b", torch.tensor([2.0]), seed=1, copy=0).abs().item() == 2.0
 
 
 def test_attention_without_parameters_is_the_same_in_every_copy() -> None:

@@ -35,7 +35,7 @@ def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows_of(model: SmallTransformer) -> Dataset:
     rows = tuple((INSTANCES if model.cross else PLAIN)[::2])
-    return Dataset(name="films", source="made up", description="", instances=rows)
+    return Dataset(name="films", source="synthetic", description="", instances=rows)
 
 
 def measured(model: SmallTransformer, *needs: str, **options: object) -> Measurements:
