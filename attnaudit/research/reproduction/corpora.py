@@ -22,6 +22,7 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.models.vocabulary import words
 from attnaudit.processes import replace_file
 from attnaudit.records import Record
+from attnaudit.research.study.report_files import not_writable
 
 #: Raise it when a corpus is prepared differently, so that models of the older preparation are retrained.
 PREPARATION = 1
@@ -387,6 +388,4 @@ def _write(path: Path, content: bytes) -> None:
     try:
         replace_file(path, content)
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be written."
-        ) from error
+        raise not_writable(path, error) from error

@@ -89,9 +89,9 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         name = variant(self.variant).base
         if name is None:
             return None
-        return self.made(name, self.value, self.divergence) if variant(name).valued else self.made(name)
+        return self.as_variant(name, self.value, self.divergence) if variant(name).has_value else self.as_variant(name)
 
-    def made(self, name: str, value: float | None = None, divergence: Divergence = KL) -> Plan:
+    def as_variant(self, name: str, value: float | None = None, divergence: Divergence = KL) -> Plan:
         """The plan of another variant of the same model."""
         return msgspec.structs.replace(self, variant=name, value=value, divergence=divergence)
 
@@ -121,10 +121,10 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Raise ModelError or AuditError for an invalid part, variant, value or setting."""
         chosen = variant(self.variant)
-        if chosen.valued != (self.value is not None):
-            expected = "a value (λ), such as 0.001" if chosen.valued else "none"
+        if chosen.has_value != (self.value is not None):
+            expected = "a value (λ), such as 0.001" if chosen.has_value else "none"
             raise ModelError(f"Variant '{self.variant}' has the value {self.value}: expected {expected}.")
-        known = DIVERGENCES if chosen.valued else (KL,)
+        known = DIVERGENCES if chosen.has_value else (KL,)
         if self.divergence not in known:
             raise ModelError(
                 f"Variant '{self.variant}' has the divergence '{self.divergence}'. {nearest(self.divergence, known)}"
@@ -151,15 +151,20 @@ def architecture(of: Corpus, **parts: Any) -> Architecture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What a variant is trained with. job: plain training of the plan. base: the model that the variant is made from;
-    None without one."""
+class TrainingInputs:
+    """What a variant is trained from.
+
+    Attributes:
+        job: the plain training of the plan.
+        base: the model that the variant is made from; None where it is made from no other model.
+    """
 
     job: TrainingJob
     base: PooledClassifier | None = None
 
     @property
     def guide(self) -> PooledClassifier:
+        """The base of a variant that has one."""
         assert self.base is not None
         return self.base
 
@@ -169,40 +174,40 @@ class Variant:
     """A way of making a model.
 
     Attributes:
-        words: a description, for the card of the checkpoint.
+        description: what the model is, for the card of the checkpoint.
         train: how it is trained; None for plain training.
         base: the variant of the same plan that it is made from; None for none.
-        valued: whether it has a parameter, the value of the plan.
+        has_value: whether it has a parameter, the value of the plan.
         guided: whether the attention of its base replaces its own, text by text.
         build: raise it when this variant is made differently, as BUILD is raised for all of them.
     """
 
-    words: str
-    train: Callable[[Plan, Given], Trained] | None = None
+    description: str
+    train: Callable[[Plan, TrainingInputs], Trained] | None = None
     base: str | None = None
-    valued: bool = False
+    has_value: bool = False
     guided: bool = False
     build: int = 0
 
 
-def _uniform(_plan: Plan, given: Given) -> Trained:
-    return train(with_uniform_attention(given.job))
+def _uniform(_plan: Plan, inputs: TrainingInputs) -> Trained:
+    return train(with_uniform_attention(inputs.job))
 
 
-def _keeping(*parts: str) -> Callable[[Plan, Given], Trained]:
-    """Take over these modules of the base and train them no further."""
+def _keeping(*parts: str) -> Callable[[Plan, TrainingInputs], Trained]:
+    """Train with these modules of the base, frozen."""
 
-    def made(_plan: Plan, given: Given) -> Trained:
-        return train(with_frozen_parts(given.job, given.guide, *parts))
+    def train_variant(_plan: Plan, inputs: TrainingInputs) -> Trained:
+        return train(with_frozen_parts(inputs.job, inputs.guide, *parts))
 
-    return made
+    return train_variant
 
 
-def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, Given], Trained]:
-    def made(plan: Plan, given: Given) -> Trained:
+def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, TrainingInputs], Trained]:
+    def train_variant(plan: Plan, inputs: TrainingInputs) -> Trained:
         adversary = as_adversary(
-            given.job,
-            given.guide,
+            inputs.job,
+            inputs.guide,
             weight=plan.value or 0.0,
             divergence=plan.divergence,
             frozen=frozen,
@@ -210,85 +215,88 @@ def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, Given], T
         )
         return train(adversary)
 
-    return made
+    return train_variant
 
 
 def _mlp(job: TrainingJob) -> TrainingJob:
-    """Without context, and without what is added to the loss for the sake of states that have one."""
+    """The training of an MLP without context, and without the loss terms for hidden states that have a context."""
     settings = msgspec.structs.replace(job.settings, tying=0.0, mlm=0.0)
     return replace(job, architecture=context_free(job.architecture), settings=settings)
 
 
-def _learnt_mlp(_plan: Plan, given: Given) -> Trained:
-    return train(_mlp(given.job))
+def _learnt_mlp(_plan: Plan, inputs: TrainingInputs) -> Trained:
+    return train(_mlp(inputs.job))
 
 
-def _uniform_mlp(_plan: Plan, given: Given) -> Trained:
-    return train(with_uniform_attention(_mlp(given.job)))
+def _uniform_mlp(_plan: Plan, inputs: TrainingInputs) -> Trained:
+    return train(with_uniform_attention(_mlp(inputs.job)))
 
 
-def _imposed_mlp(_plan: Plan, given: Given) -> Trained:
-    return train(with_imposed_attention(_mlp(given.job), given.guide))
+def _imposed_mlp(_plan: Plan, inputs: TrainingInputs) -> Trained:
+    return train(with_imposed_attention(_mlp(inputs.job), inputs.guide))
 
 
-def _imposed_attention(_plan: Plan, given: Given) -> Trained:
-    return train(with_imposed_attention(with_new_seed(given.job), given.guide))
+def _imposed_attention(_plan: Plan, inputs: TrainingInputs) -> Trained:
+    return train(with_imposed_attention(with_new_seed(inputs.job), inputs.guide))
 
 
-#: name -> how it comes about. A new variant is an entry here.
+#: name -> variant. A new variant is an entry here.
 VARIANTS: dict[str, Variant] = {
-    PLAIN: Variant(words="trained without changes"),
-    "uniform": Variant(words="trained with uniform attention", train=_uniform),
+    PLAIN: Variant(description="trained without changes"),
+    "uniform": Variant(description="trained with uniform attention", train=_uniform),
     "imposed_attention": Variant(
-        words="with the plain model's attention, text by text; the rest retrained",
+        description="with the plain model's attention, text by text; the rest retrained",
         base=PLAIN,
         train=_imposed_attention,
         guided=True,
     ),
     "frozen_attention": Variant(
-        words="with the frozen parameters of the plain model's attention; the rest retrained",
+        description="with the frozen parameters of the plain model's attention; the rest retrained",
         base=PLAIN,
         train=_keeping("attention"),
         build=1,
     ),
     "fixed_representation": Variant(
-        words="with the frozen embedding and encoder of the plain model; attention and decoder retrained",
+        description="with the frozen embedding and encoder of the plain model; attention and decoder retrained",
         base=PLAIN,
         train=_keeping("embedding", "encoder", "query_encoder"),
         build=1,
     ),
     "twin": Variant(
-        words="trained to give the plain model's outputs with different attention",
+        description="trained to give the plain model's outputs with different attention",
         base=PLAIN,
-        valued=True,
+        has_value=True,
         train=_twin(),
     ),
     "adversary": Variant(
-        words=f"trained for up to {LONGER} times the epochs to give the plain model's outputs with different attention",
+        description=f"trained for up to {LONGER} times the epochs to give the plain model's outputs with different "
+        "attention",
         base=PLAIN,
-        valued=True,
+        has_value=True,
         train=_twin(longer=LONGER),
     ),
     "twin_frozen": Variant(
-        words="the plain model with its attention retrained to give the same outputs with different attention",
+        description="the plain model with its attention retrained to give the same outputs with different attention",
         base=PLAIN,
-        valued=True,
+        has_value=True,
         train=_twin(frozen=True),
         build=1,
     ),
-    "mlp": Variant(words="an MLP without context, with its own attention", train=_learnt_mlp, build=1),
-    "imposed_mlp_uniform": Variant(words="an MLP without context, with uniform attention", train=_uniform_mlp, build=1),
+    "mlp": Variant(description="an MLP without context, with its own attention", train=_learnt_mlp, build=1),
+    "imposed_mlp_uniform": Variant(
+        description="an MLP without context, with uniform attention", train=_uniform_mlp, build=1
+    ),
     "imposed_mlp": Variant(
-        words="an MLP without context, with the plain model's attention",
+        description="an MLP without context, with the plain model's attention",
         base=PLAIN,
         train=_imposed_mlp,
         guided=True,
         build=1,
     ),
     "imposed_mlp_adversary": Variant(
-        words="an MLP without context, with the attention of the plain model's adversary",
+        description="an MLP without context, with the attention of the plain model's adversary",
         base="adversary",
-        valued=True,
+        has_value=True,
         train=_imposed_mlp,
         guided=True,
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.data import load
-from attnaudit.errors import AuditError, ModelError
+from attnaudit.errors import AuditError
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.training import Score, train
 from attnaudit.models.training_job import TrainingData, TrainingJob
@@ -18,7 +18,8 @@ from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
 from attnaudit.research.reproduction.corpora import Prepared
-from attnaudit.research.reproduction.model_plans import Given, Plan, variant
+from attnaudit.research.reproduction.model_plans import Plan, TrainingInputs, variant
+from attnaudit.research.study.report_files import not_writable
 
 RECORD = "plan.json"
 
@@ -146,7 +147,7 @@ def _train(task: Task) -> TrainedPlan:
     plan, folder = task.plan, Path(task.models) / task.plan.folder
     state_file = TrainingStateFile(path=folder / STATE_FILE, key=_key(task))
     plan.check()
-    made = variant(plan.variant)
+    chosen = variant(plan.variant)
     base, vocabulary = None, None
     if plan.base is not None:
         base, vocabulary, _ = checkpoint_folder.load_model(Path(task.models) / plan.base.folder)
@@ -158,14 +159,14 @@ def _train(task: Task) -> TrainedPlan:
         vocabulary=vocabulary,
         state_file=state_file,
     )
-    trained = train(job) if made.train is None else made.train(plan, Given(job=job, base=base))
+    trained = train(job) if chosen.train is None else chosen.train(plan, TrainingInputs(job=job, base=base))
     assert trained.test is not None
     checkpoint_folder.save(
         folder,
         trained.model,
         trained.vocabulary,
         trained.classes,
-        description=f"{plan.corpus}: {made.words}",
+        description=f"{plan.corpus}: {chosen.description}",
         training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
     )
     seconds, cpu_seconds = state_file.seconds
@@ -184,6 +185,6 @@ def _train(task: Task) -> TrainedPlan:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / RECORD, msgspec.json.encode(record))
     except OSError as error:
-        raise ModelError(f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
+        raise not_writable(folder, error) from error
     state_file.delete()
     return record

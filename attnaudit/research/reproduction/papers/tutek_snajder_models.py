@@ -123,7 +123,8 @@ def imitated(corpora: Sequence[str]) -> list[RowPlan]:
     for of, alignment in product(corpora, ALIGNMENTS):
         models = {form: plan(of, form, alignment) for form in IMITATED}
         twins = {
-            twin(form, weight): models[form].made("twin", weight, "jsd") for form, weight in product(models, WEIGHTS)
+            twin(form, weight): models[form].as_variant("twin", weight, "jsd")
+            for form, weight in product(models, WEIGHTS)
         }
         rows.append(
             RowPlan(

@@ -72,12 +72,12 @@ def _plain(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
 
 def _variants(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
     base = jain_wallace(name, encoder=encoder, alignment=alignment)
-    return {MODEL: base, **{variant: base.made(variant) for variant in FIXES}}
+    return {MODEL: base, **{variant: base.as_variant(variant) for variant in FIXES}}
 
 
 def _adversary(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
     base = jain_wallace(name, encoder=encoder, alignment=alignment)
-    return {MODEL: base, "twin": base.made("adversary", 2 * LAMBDA.get(name, LAMBDA_ELSEWHERE))}
+    return {MODEL: base, "twin": base.as_variant("adversary", 2 * LAMBDA.get(name, LAMBDA_ELSEWHERE))}
 
 
 def _gumbel(name: str, encoder: str, alignment: str) -> dict[str, Plan]:

@@ -77,7 +77,7 @@ def base(of: str) -> Plan:
 def twin(of: str, times: float = 1.0, *, name: str = "adversary") -> Plan:
     """The adversary with `times` the published λ, doubled since the published code has a single sigmoid output, which
     halves the TVD."""
-    return base(of).made(name, float(f"{2 * LAMBDA[of] * times:.6g}"))
+    return base(of).as_variant(name, float(f"{2 * LAMBDA[of] * times:.6g}"))
 
 
 def _rows(
@@ -104,14 +104,14 @@ def _rows(
 
 def _guided(of: str) -> dict[str, Plan]:
     return {
-        role: twin(of, name=variant) if role == "adversary" else base(of).made(variant)
+        role: twin(of, name=variant) if role == "adversary" else base(of).as_variant(variant)
         for role, (variant, _) in GUIDES.items()
     }
 
 
 def _swept(of: str) -> dict[str, Plan]:
     swept = {role: twin(of, times, name="twin") for role, times in SWEPT.items()}
-    return {**swept, NEXT: base(of).with_seed(1), UNIFORM: base(of).made("uniform")}
+    return {**swept, NEXT: base(of).with_seed(1), UNIFORM: base(of).as_variant("uniform")}
 
 
 def _f1_of(role: str) -> Callable[[Models], Reading]:
@@ -211,7 +211,7 @@ PAPER = Paper(
             name="uniform",
             title="Models trained with attention and with uniform weights",
             source="test 1, table 2",
-            rows=_rows(lambda of: {UNIFORM: base(of).made("uniform")}),
+            rows=_rows(lambda of: {UNIFORM: base(of).as_variant("uniform")}),
             quantities=(
                 _number("f1", "F1, attention", _f1_of(MODEL)),
                 _number("f1 uniform", "F1, uniform weights", _f1_of(UNIFORM)),

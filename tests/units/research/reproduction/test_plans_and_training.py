@@ -87,11 +87,11 @@ def test_a_killed_run_resumes_without_training_a_finished_model_again(
 
 
 def test_an_interrupted_model_resumes_from_its_last_epoch(tmp_path: Path) -> None:
-    asked = plan(0, epochs=6)
-    whole, _ = train(tmp_path / "whole", asked)
-    task = train_models.Task(plan=asked, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
+    interrupted = plan(0, epochs=6)
+    complete, _ = train(tmp_path / "complete", interrupted)
+    task = train_models.Task(plan=interrupted, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
     state_file = TrainingStateFile(
-        path=tmp_path / "models" / asked.folder / train_models.STATE_FILE,
+        path=tmp_path / "models" / interrupted.folder / train_models.STATE_FILE,
         key=train_models._key(task),
         save_interval=0,
     )
@@ -102,8 +102,8 @@ def test_an_interrupted_model_resumes_from_its_last_epoch(tmp_path: Path) -> Non
 
     job = TrainingJob(
         data=TrainingData(**{part: load(task.data.path(part)) for part in ("train", "dev")}),
-        architecture=asked.architecture,
-        settings=asked.settings,
+        architecture=interrupted.architecture,
+        settings=interrupted.settings,
         state_file=state_file,
         progress=killed,
     )
@@ -112,10 +112,11 @@ def test_an_interrupted_model_resumes_from_its_last_epoch(tmp_path: Path) -> Non
     kept = state_file.load()
     assert kept is not None
     assert len(kept["history"]) == 4
-    after, _ = train(tmp_path, asked)
-    assert (after[asked].dev, after[asked].test) == (whole[asked].dev, whole[asked].test)
+    after, _ = train(tmp_path, interrupted)
+    assert (after[interrupted].dev, after[interrupted].test) == (complete[interrupted].dev, complete[interrupted].test)
     ours, theirs = (
-        folder / "models" / asked.folder / checkpoint_folder.WEIGHTS for folder in (tmp_path, tmp_path / "whole")
+        folder / "models" / interrupted.folder / checkpoint_folder.WEIGHTS
+        for folder in (tmp_path, tmp_path / "complete")
     )
     assert ours.read_bytes() == theirs.read_bytes()
     assert not state_file.path.exists()
@@ -156,4 +157,4 @@ def test_variants_are_made_from_the_plain_model(tmp_path: Path) -> None:
 
 
 def test_every_variant_is_described() -> None:
-    assert all(one.words for one in VARIANTS.values())
+    assert all(one.description for one in VARIANTS.values())

@@ -53,29 +53,29 @@ def questions(folder: Path) -> Prepared:
 
 
 def test_every_variant_is_trained_after_its_base(tmp_path: Path) -> None:
-    plans = [plan().made(name, 0.01 if one.valued else None) for name, one in VARIANTS.items()]
+    plans = [plan().as_variant(name, 0.01 if one.has_value else None) for name, one in VARIANTS.items()]
     found = train(tmp_path, *reversed(plans))
     assert set(found) == set(plans)
-    assert plan().made("imposed_mlp_adversary", 0.01).base == plan().made("adversary", 0.01)
+    assert plan().as_variant("imposed_mlp_adversary", 0.01).base == plan().as_variant("adversary", 0.01)
     assert train(tmp_path, *plans) == found
 
 
 def test_a_base_is_trained_even_if_only_its_variant_is_requested(tmp_path: Path) -> None:
-    found = train(tmp_path, plan().made("imposed_mlp_adversary", 0.01))
+    found = train(tmp_path, plan().as_variant("imposed_mlp_adversary", 0.01))
     assert {one.variant for one in found} == {"plain", "adversary", "imposed_mlp_adversary"}
 
 
 def test_a_variant_of_a_failed_model_fails_for_the_same_reason(tmp_path: Path) -> None:
     bad = plan().with_settings(learning_rate=-1.0)
-    guided = bad.made("imposed_mlp_adversary", 0.01)
+    guided = bad.as_variant("imposed_mlp_adversary", 0.01)
     found, failed = train_models.train_all([guided], {"movie-reviews": data(tmp_path / "data")}, tmp_path / "models")
     assert found == {}
-    assert set(failed) == {bad, bad.made("adversary", 0.01), guided}
+    assert set(failed) == {bad, bad.as_variant("adversary", 0.01), guided}
     assert len(set(failed.values())) == 1
 
 
 def test_a_frozen_twin_differs_from_its_base_in_attention_alone(tmp_path: Path) -> None:
-    one = plan().made("twin_frozen", 0.05)
+    one = plan().as_variant("twin_frozen", 0.05)
     train(tmp_path, one)
     base, twin = state(tmp_path, plan()), state(tmp_path, one)
     assert {name.partition(".")[0] for name in base if not torch.equal(base[name], twin[name])} == {"attention"}
@@ -85,9 +85,11 @@ def test_a_frozen_twin_differs_from_its_base_in_attention_alone(tmp_path: Path) 
 def test_retrained_parts_start_from_another_seed_than_the_base(tmp_path: Path, variant: str) -> None:
     """Models that have hardly learnt still have almost their initial parameters."""
     one = plan().with_settings(epochs=1, learning_rate=1e-9)
-    train(tmp_path, one.made(variant, 0.05 if VARIANTS[variant].valued else None), one.made("twin", 0.05))
-    made = one.made(variant, 0.05 if VARIANTS[variant].valued else None)
-    base, twin, found = state(tmp_path, one), state(tmp_path, one.made("twin", 0.05)), state(tmp_path, made)
+    train(
+        tmp_path, one.as_variant(variant, 0.05 if VARIANTS[variant].has_value else None), one.as_variant("twin", 0.05)
+    )
+    made = one.as_variant(variant, 0.05 if VARIANTS[variant].has_value else None)
+    base, twin, found = state(tmp_path, one), state(tmp_path, one.as_variant("twin", 0.05)), state(tmp_path, made)
     kept = {
         "frozen_attention": ("attention",),
         "fixed_representation": ("embedding", "encoder"),
@@ -100,7 +102,7 @@ def test_retrained_parts_start_from_another_seed_than_the_base(tmp_path: Path, v
 
 
 def test_a_guided_model_is_audited_with_the_attention_of_its_guide(tmp_path: Path) -> None:
-    guided, free = plan().made("imposed_attention"), plan().made("frozen_attention")
+    guided, free = plan().as_variant("imposed_attention"), plan().as_variant("frozen_attention")
     prepared = data(tmp_path / "data")
     found = train(tmp_path, guided, free, prepared=prepared)
     check = audit_request([UniformFragility(severity="report")], instances=None, token_columns=["attention"])
@@ -117,7 +119,7 @@ def test_a_guided_model_is_audited_with_the_attention_of_its_guide(tmp_path: Pat
 
 
 def test_a_larger_weight_gives_more_different_attention(tmp_path: Path) -> None:
-    weak, strong = (plan(epochs=4).made("twin", value) for value in (0.0, 1.0))
+    weak, strong = (plan(epochs=4).as_variant("twin", value) for value in (0.0, 1.0))
     train(tmp_path, weak, strong)
     ids = torch.tensor([[3, 4, 5, 6, 7]])
 
@@ -125,13 +127,13 @@ def test_a_larger_weight_gives_more_different_attention(tmp_path: Path) -> None:
         model, _, _ = checkpoint_folder.load_model(tmp_path / "models" / one.folder)
         return model.trace(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids, dtype=torch.bool)).weights
 
-    base = weights(weak.made("plain"))
+    base = weights(weak.as_variant("plain"))
     near, far = ((weights(one) - base).abs().sum() for one in (weak, strong))
     assert far > near + 0.1
 
 
 def test_the_card_of_a_uniform_model_says_uniform(tmp_path: Path) -> None:
-    plans = [plan().made(name) for name in ("uniform", "imposed_mlp_uniform", "mlp")]
+    plans = [plan().as_variant(name) for name in ("uniform", "imposed_mlp_uniform", "mlp")]
     train(tmp_path, *plans)
     cards = [checkpoint_folder.load_model(tmp_path / "models" / one.folder)[2].architecture for one in plans]
     assert [(card.encoder, card.alignment) for card in cards] == [
@@ -145,7 +147,7 @@ def test_the_card_of_a_uniform_model_says_uniform(tmp_path: Path) -> None:
 def test_pairs_keep_what_reads_the_query(tmp_path: Path, variant: str) -> None:
     plain = msgspec.structs.replace(plan(), corpus="snli")
     plain = msgspec.structs.replace(plain, architecture=msgspec.structs.replace(plain.architecture, form="pair"))
-    one = plain.made(variant, 0.05 if VARIANTS[variant].valued else None)
+    one = plain.as_variant(variant, 0.05 if VARIANTS[variant].has_value else None)
     train(tmp_path, one, prepared=questions(tmp_path / "data"))
     base, made = state(tmp_path, plain), state(tmp_path, one)
     moved = {name.partition(".")[0] for name in base if not torch.equal(base[name], made[name])}
@@ -172,14 +174,14 @@ def test_an_invalid_value_or_divergence_is_reported(
     variant: str, value: float | None, divergence: str, problem: str
 ) -> None:
     with pytest.raises(ModelError, match=problem):
-        plan().made(variant, value, divergence).check()  # type: ignore[arg-type]
+        plan().as_variant(variant, value, divergence).check()  # type: ignore[arg-type]
 
 
 def test_another_divergence_is_another_model_with_another_name() -> None:
-    kl, jsd = plan().made("twin", 0.1), plan().made("twin", 0.1, "jsd")
+    kl, jsd = plan().as_variant("twin", 0.1), plan().as_variant("twin", 0.1, "jsd")
     assert kl.folder != jsd.folder
     assert "-twin-jsd0.1-" in jsd.folder
-    assert jsd.made("imposed_mlp_adversary", 0.1, "jsd").base == jsd.made("adversary", 0.1, "jsd")
+    assert jsd.as_variant("imposed_mlp_adversary", 0.1, "jsd").base == jsd.as_variant("adversary", 0.1, "jsd")
 
 
 def test_the_divergence_does_not_change_the_names_of_plain_plans() -> None:
