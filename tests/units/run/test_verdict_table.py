@@ -1,4 +1,4 @@
-"""The table at the end of a run."""
+"""The table of verdicts at the end of a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def table(*records, width=80):
     return verdict_table(records, [], width=width, color=False).splitlines()
 
 
-def test_references_stand_below_the_name_of_each_check():
+def test_references_are_below_the_name_of_each_check():
     lines = table(*seven_checks())
     row = next(i for i, line in enumerate(lines) if line.startswith("fail"))
     assert any("floor 0.001, ceiling 0.610" in line for line in lines[row : row + 3])
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_what_a_failure_needs_and_what_would_decide_is_said_below():
+def test_the_notes_say_when_a_gate_fails_and_how_many_instances_would_decide():
     one = check_record(verdict="inconclusive", gated=20, fail_interval=WIDE, planning=PLANNING)
     lines = table(one, check_record(check="other", gated=20, fail_interval=WIDE), width=120)
     assert (
@@ -33,5 +33,5 @@ def test_what_a_failure_needs_and_what_would_decide_is_said_below():
     assert any(line.startswith("agreement.gradient.meister.inputs on demo, movie-reviews: About") for line in several)
 
 
-def test_a_single_gate_needs_no_word_on_correction():
+def test_a_single_gate_needs_no_note_on_correction():
     assert not any("fails only if" in line for line in table(check_record(fail_interval=WIDE)))
