@@ -54,10 +54,11 @@ def tiny():
 @attnaudit.register_dataset("rows")
 def rows():
     texts = [" ".join(WORDS[(i * k) % 10] for k in range(1, 3 + i % 6)) for i in range(40)]
-    found = tuple(
+    instances = tuple(
         Instance(id=f"r{i}", text=text, label=("negative", "positive")[i % 2]) for i, text in enumerate(texts)
     )
-    return Dataset(name="rows", source="generated", description="", instances=found, classes=("negative", "positive"))
+    classes = ("negative", "positive")
+    return Dataset(name="rows", source="generated", description="", instances=instances, classes=classes)
 
 
 @attnaudit.checks.check(title="Peak", question="How large is the largest weight?", low=0, high=1)
@@ -70,7 +71,7 @@ def token_count(measurements):
     return measurements.lengths
 """
 
-#: One passes, one fails, one only reports.
+#: Of the three checks, one passes, one fails and one is informational.
 PROJECT_TEST = """
 from attnaudit import audit, checks
 from attnaudit.registry import checks as known
@@ -87,7 +88,10 @@ def test_faithful(check):
 
 @pytest.fixture(scope="session")
 def everything_imported() -> None:
-    """pytester forgets what a run in this process imports; torch cannot be imported again, nor should a registry."""
+    """Import everything that runs in this process import.
+
+    pytester removes modules that a run imported, but torch cannot be imported twice, and a registry must not be.
+    """
     import attnaudit
 
     ours = [module.name for module in pkgutil.walk_packages(attnaudit.__path__, "attnaudit.")]
@@ -97,7 +101,7 @@ def everything_imported() -> None:
 
 @pytest.fixture
 def project(everything_imported: None, pytester: pytest.Pytester) -> pytest.Pytester:
-    """A repository of a user's own: a model `tiny`, data `rows`, three checks, of which one fails."""
+    """The repository of a user: a model `tiny`, a data set `rows` and three checks, of which one fails."""
     pytester.makeini("[pytest]\naudit_data = rows\n")
     pytester.makeconftest(PROJECT_CONFTEST)
     pytester.makepyfile(test_audit=PROJECT_TEST)
@@ -105,7 +109,7 @@ def project(everything_imported: None, pytester: pytest.Pytester) -> pytest.Pyte
 
 
 def newest_run(root: Path, reports: str = "reports") -> Path:
-    """The run folder that latest.txt names."""
+    """Return the run folder that latest.txt names."""
     folder = root / reports
     return folder / (folder / "latest.txt").read_text(encoding="utf-8").strip()
 

@@ -1,4 +1,4 @@
-"""docs/ci.md: the workflow's commands run as they stand, and the table has every option."""
+"""docs/ci.md: the commands of the workflow run unchanged, and the table lists every option."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the commands of a workflow are for bash")
-def test_the_commands_of_the_workflow_run_as_they_stand(tmp_path: Path) -> None:
+def test_the_commands_of_the_workflow_run_unchanged(tmp_path: Path) -> None:
     (workflow,) = re.findall(r"<!-- example: audit.yml -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
     commands = re.findall(r"^ +- run: (.*)$", workflow, re.MULTILINE)
     assert commands[0].startswith("pip install attnaudit ")
@@ -63,5 +63,5 @@ def test_the_table_has_every_option_with_its_default(pytestconfig: pytest.Config
     for name, option, default in rows:
         assert f"{option}=" in help_ or f"{option} " in help_
         if default.startswith("`"):
-            found = pytestconfig.getini(name)
-            assert default.split("`")[1] == (found[0] if isinstance(found, list) else found)
+            actual = pytestconfig.getini(name)
+            assert default.split("`")[1] == (actual[0] if isinstance(actual, list) else actual)

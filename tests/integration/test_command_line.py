@@ -1,4 +1,4 @@
-"""The command `attnaudit`, in a folder that is not this repository."""
+"""The command `attnaudit`, run in a folder outside this repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
 
 
-def test_init_writes_an_audit_that_collects_anywhere(tmp_path: Path) -> None:
+def test_init_writes_an_audit_that_pytest_collects(tmp_path: Path) -> None:
     done = attnaudit("init", folder=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].strip() == "pytest audits/ --model demo"
@@ -37,7 +37,7 @@ def test_init_writes_an_audit_that_collects_anywhere(tmp_path: Path) -> None:
     assert any("test_attention_is_faithful[demo-movie-reviews-agreement.gradient.meister.inputs]" in c for c in cases)
 
 
-def test_the_conftest_that_init_writes_is_valid_and_out_of_the_way(tmp_path: Path) -> None:
+def test_the_example_conftest_of_init_is_valid_and_not_active(tmp_path: Path) -> None:
     attnaudit("init", "mine", folder=tmp_path)
     example = tmp_path / "mine" / "audits" / "conftest_example.py"
     compile(example.read_text(encoding="utf-8"), str(example), "exec")
@@ -62,13 +62,28 @@ def test_help_imports_no_torch(tmp_path: Path) -> None:
     assert "pytest audits/ --model demo" in done.stdout
 
 
-def test_schema_prints_the_schema_that_audits_are_validated_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_the_help_of_a_command_imports_its_module_alone_and_no_torch(command: str, tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom attnaudit import cli\n"
+        f"try: cli.main([{command!r}, '--help'])\nexcept SystemExit: pass\n"
+        "print('torch' in sys.modules, *sorted({c.module for c in cli.COMMANDS.values()} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"usage: attnaudit {command}" in done.stdout
+    has_torch, *modules = done.stdout.splitlines()[-1].split()
+    assert has_torch == "False"
+    assert set(modules) - {"attnaudit.commands.conformance_command"} <= {cli.COMMANDS[command].module}
+    assert cli.COMMANDS[command].module in modules
+
+
+def test_schema_prints_the_schema_of_audit_json(tmp_path: Path) -> None:
     printed = json.loads(attnaudit("schema", folder=tmp_path).stdout)
     jsonschema.Draft202012Validator.check_schema(printed)
     assert printed == audit_schema()
 
 
-def test_list_names_what_can_be_audited(tmp_path: Path) -> None:
+def test_list_prints_the_registered_names(tmp_path: Path) -> None:
     lines = attnaudit("list", folder=tmp_path).stdout.splitlines()
     assert "  demo" in lines
     assert "  movie-reviews" in lines
@@ -77,14 +92,14 @@ def test_list_names_what_can_be_audited(tmp_path: Path) -> None:
     assert "  jain-wallace: Jain & Wallace 2019, Attention is not Explanation" in lines
 
 
-def test_report_of_a_folder_that_is_no_run_names_it(tmp_path: Path) -> None:
+def test_report_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     done = attnaudit("report", "reports/none", folder=tmp_path)
     assert done.returncode == 1
     assert "no such folder" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_report_of_a_run_that_was_killed_says_so(tmp_path: Path) -> None:
+def test_report_explains_that_a_run_was_killed(tmp_path: Path) -> None:
     (tmp_path / "reports" / "20260101-000000-abc" / "parts").mkdir(parents=True)
     for folder in ("reports", "reports/20260101-000000-abc"):
         done = attnaudit("report", folder, folder=tmp_path)
@@ -92,7 +107,7 @@ def test_report_of_a_run_that_was_killed_says_so(tmp_path: Path) -> None:
         assert "was killed before it ended, so its verdicts are lost. Run the audit again" in done.stderr
 
 
-def test_names_that_the_terminal_cannot_write_are_spelt_out(tmp_path: Path) -> None:
+def test_letters_that_the_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "attnaudit.cli", "list"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
@@ -100,7 +115,7 @@ def test_names_that_the_terminal_cannot_write_are_spelt_out(tmp_path: Path) -> N
     assert "Tutek & \\u0160najder" in done.stdout
 
 
-def test_an_interrupted_command_says_so_in_one_line(
+def test_an_interrupted_command_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(_options: object) -> None:

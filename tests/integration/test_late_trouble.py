@@ -1,4 +1,4 @@
-"""What comes late in a run, from other plugins or as a signal, takes no verdict with it."""
+"""Errors of other plugins and signals at the end of a run lose no verdict."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ CHECKS = {"attention_peak", "token_count", "uniform_fragility.tvd"}
 TERMINATE = "import os, signal\n\n\ndef terminate():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
 
 
-def judged(project: pytest.Pytester) -> set[str]:
+def judged_checks(project: pytest.Pytester) -> set[str]:
+    """The checks with a verdict in the newest run, which has a report."""
     assert (newest_run(project.path) / "report.html").is_file()
-    return {one["check"] for one in newest_audit(project.path)["checks"]}
+    return {entry["check"] for entry in newest_audit(project.path)["checks"]}
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
-def test_an_error_of_another_plugin_at_the_end_takes_no_verdict_with_it(
-    project: pytest.Pytester, workers: list[str]
-) -> None:
+def test_an_error_of_another_plugin_at_the_end_loses_no_verdict(project: pytest.Pytester, workers: list[str]) -> None:
     project.makeconftest(
         PROJECT_CONFTEST
         + """
@@ -29,20 +28,20 @@ def pytest_sessionfinish(session):
     )
     result = project.runpytest_subprocess("--model", "tiny", *workers)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert judged(project) == CHECKS
+    assert judged_checks(project) == CHECKS
     assert newest_audit(project.path)["exit_status"] == 1
     result.stdout.fnmatch_lines(["attention audit: the report of the verdicts reached so far is reports*report.html"])
     result.stderr.fnmatch_lines(["*FileNotFoundError: /proc/x*"])
 
 
-def test_an_error_of_another_plugin_is_no_green_run(project: pytest.Pytester) -> None:
+def test_an_error_of_another_plugin_makes_the_run_fail(project: pytest.Pytester) -> None:
     project.makeconftest(PROJECT_CONFTEST + "\ndef pytest_sessionfinish():\n    raise OSError('late')\n")
     result = project.runpytest_subprocess("--model", "tiny", "-k", "attention_peak")
     assert result.ret == newest_audit(project.path)["exit_status"] == 1
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
-def test_a_termination_while_the_run_ends_is_an_interruption(project: pytest.Pytester, workers: list[str]) -> None:
+def test_a_termination_at_the_end_of_the_run_is_an_interruption(project: pytest.Pytester, workers: list[str]) -> None:
     project.makeconftest(
         PROJECT_CONFTEST
         + TERMINATE
@@ -55,7 +54,7 @@ def pytest_sessionfinish(session):
     )
     result = project.runpytest_subprocess("--model", "tiny", *workers)
     assert result.ret == newest_audit(project.path)["exit_status"] == pytest.ExitCode.INTERRUPTED
-    assert judged(project) == CHECKS
+    assert judged_checks(project) == CHECKS
 
 
 def test_a_second_termination_waits_for_the_report(project: pytest.Pytester) -> None:
@@ -83,11 +82,11 @@ def pytest_runtest_call(item):
     )
     result = project.runpytest_subprocess("--model", "tiny")
     assert result.ret == newest_audit(project.path)["exit_status"] == pytest.ExitCode.INTERRUPTED
-    assert judged(project) == {"attention_peak"}
+    assert judged_checks(project) == {"attention_peak"}
     result.stdout.fnmatch_lines(["*attention audit*", "pass*attention_peak*", "missing*token_count*"])
 
 
-def test_cases_that_a_plugin_takes_away_late_are_not_measured(project: pytest.Pytester) -> None:
+def test_cases_that_another_plugin_deselects_last_are_not_measured(project: pytest.Pytester) -> None:
     project.makeconftest(
         PROJECT_CONFTEST
         + """
@@ -103,19 +102,19 @@ def pytest_collection(session):
     )
     project.runpytest_subprocess("--model", "tiny")
     audit = newest_audit(project.path)
-    assert {one["check"] for one in audit["checks"]} == {"attention_peak", "token_count"}
-    assert not any("uniform" in need for one in audit["measured"] for need in one["needs"])
+    assert {entry["check"] for entry in audit["checks"]} == {"attention_peak", "token_count"}
+    assert not any("uniform" in need for entry in audit["measured"] for need in entry["needs"])
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
-def test_paths_of_the_configuration_file_start_from_it_wherever_the_root_is(
+def test_paths_in_the_configuration_file_are_relative_to_it_wherever_the_rootdir_is(
     project: pytest.Pytester, workers: list[str]
 ) -> None:
     (project.path / "ci").mkdir()
     (project.path / "ci" / "pytest.ini").write_text(
         "[pytest]\naudit_reports = kept\naudit_model = tiny\naudit_data = rows\n"
     )
-    asked = ("-c", "ci/pytest.ini", "--rootdir=.", "--confcutdir=.", *workers)
-    project.runpytest_subprocess(*asked).assert_outcomes(passed=2, failed=1)
+    arguments = ("-c", "ci/pytest.ini", "--rootdir=.", "--confcutdir=.", *workers)
+    project.runpytest_subprocess(*arguments).assert_outcomes(passed=2, failed=1)
     assert (project.path / "ci" / "kept" / "latest.txt").is_file()
     assert not (project.path / "kept").exists()

@@ -1,4 +1,4 @@
-"""A run of the audit from the outside: cases, verdicts, files, with and without workers."""
+"""Run the audit as a user does, with and without workers, and examine the cases, verdicts and files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def centred(measurements):
 
 
 def comparable(audit: dict[str, Any]) -> dict[str, Any]:
-    """Without what may differ between runs: times, names, processes."""
+    """Drop what may differ between two equal runs: times, names and processes."""
     dropped = {"run", "created", "finished", "command", "measured", "environment"}
     kept = {key: value for key, value in audit.items() if key not in dropped}
-    kept["checks"] = [{**one, "test": one["test"].partition("@")[0]} for one in audit["checks"]]
+    kept["checks"] = [{**entry, "test": entry["test"].partition("@")[0]} for entry in audit["checks"]]
     return kept
 
 
-def test_a_failure_says_what_was_observed_and_how_to_run_it_again(project: pytest.Pytester) -> None:
+def test_a_failure_shows_the_observed_value_and_the_command_that_runs_it_again(project: pytest.Pytester) -> None:
     result = project.runpytest("--model", "tiny")
     result.assert_outcomes(passed=2, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -52,13 +52,13 @@ def test_a_failure_says_what_was_observed_and_how_to_run_it_again(project: pytes
     result.stdout.no_fnmatch_line("*check.enforce()*")
 
 
-def test_a_run_leaves_a_valid_record_the_numbers_and_a_report(project: pytest.Pytester) -> None:
+def test_a_run_writes_a_valid_audit_json_the_numbers_and_a_report(project: pytest.Pytester) -> None:
     project.runpytest("--model", "tiny")
     folder = newest_run(project.path)
     audit = newest_audit(project.path)
     jsonschema.validate(audit, audit_schema())
-    assert [one["check"] for one in audit["checks"]] == ["attention_peak", "token_count", "uniform_fragility.tvd"]
-    assert [one["verdict"] for one in audit["checks"]][:2] == ["pass", "fail"]
+    assert [entry["check"] for entry in audit["checks"]] == ["attention_peak", "token_count", "uniform_fragility.tvd"]
+    assert [entry["verdict"] for entry in audit["checks"]][:2] == ["pass", "fail"]
     assert (audit["exit_status"], audit["missing"]) == (1, [])
     assert audit["data"][0]["audited"] == audit["data"][0]["labelled"] == 40
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -78,17 +78,17 @@ def test_a_run_leaves_a_valid_record_the_numbers_and_a_report(project: pytest.Py
 
 
 def test_verdicts_and_files_are_the_same_with_and_without_workers(project: pytest.Pytester) -> None:
-    found, numbers = [], []
+    audits, numbers = [], []
     for mode in ([], ["-n0"], ["-n2"], ["-n2", "--dist", "loadgroup"]):
         run = project.runpytest_subprocess if "-n2" in mode else project.runpytest
         run("--model", "tiny", *mode).assert_outcomes(passed=2, failed=1)
-        found.append(comparable(newest_audit(project.path)))
+        audits.append(comparable(newest_audit(project.path)))
         numbers.append(pq.read_table(newest_run(project.path) / "measurements.parquet").to_pylist())
-    assert found[1:] == [found[0]] * 3
+    assert audits[1:] == [audits[0]] * 3
     assert numbers[1:] == [numbers[0]] * 3
 
 
-def test_cases_of_a_crashed_worker_are_missing_and_the_others_are_kept(project: pytest.Pytester) -> None:
+def test_the_case_that_crashed_a_worker_is_missing_and_the_others_have_verdicts(project: pytest.Pytester) -> None:
     project.makeconftest(
         PROJECT_CONFTEST
         + """
@@ -102,16 +102,16 @@ def pytest_runtest_call(item):
     result = project.runpytest_subprocess("--model", "tiny", "-n2")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     audit = newest_audit(project.path)
-    assert {one["check"] for one in audit["checks"]} == {"attention_peak", "uniform_fragility.tvd"}
+    assert {entry["check"] for entry in audit["checks"]} == {"attention_peak", "uniform_fragility.tvd"}
     (missing,) = audit["missing"]
     assert (missing["model"], missing["data"], missing["check"]) == ("tiny", "rows", "token_count")
     assert "crashed" in missing["reason"]
     result.stdout.fnmatch_lines(["missing*token_count*"])
 
 
-def test_k_runs_one_case_with_the_verdict_it_has_among_all(project: pytest.Pytester) -> None:
+def test_a_case_selected_with_k_has_the_same_verdict_as_in_the_full_run(project: pytest.Pytester) -> None:
     project.runpytest("--model", "tiny")
-    (among_all,) = [one for one in newest_audit(project.path)["checks"] if one["check"] == "token_count"]
+    (among_all,) = [entry for entry in newest_audit(project.path)["checks"] if entry["check"] == "token_count"]
     result = project.runpytest("--model", "tiny", "-k", "token_count")
     result.assert_outcomes(failed=1, deselected=2)
     alone = newest_audit(project.path)
@@ -119,7 +119,7 @@ def test_k_runs_one_case_with_the_verdict_it_has_among_all(project: pytest.Pytes
     assert alone["missing"] == []
 
 
-def test_the_command_of_a_case_counts_the_gates_of_all_files(project: pytest.Pytester) -> None:
+def test_the_rerun_command_counts_the_gates_of_all_files(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_other="""
         from attnaudit import audit, checks
@@ -135,14 +135,14 @@ def test_the_command_of_a_case_counts_the_gates_of_all_files(project: pytest.Pyt
     assert "-k" in words
     alone = project.runpytest(*words)
     alone.assert_outcomes(failed=1, deselected=4)
-    assert [one["gated"] for one in newest_audit(project.path)["checks"]] == [4]
+    assert [entry["gated"] for entry in newest_audit(project.path)["checks"]] == [4]
 
 
-def test_x_stops_and_lists_what_never_ran(project: pytest.Pytester) -> None:
+def test_x_stops_and_lists_the_cases_that_did_not_run(project: pytest.Pytester) -> None:
     result = project.runpytest("--model", "tiny", "-x")
     result.assert_outcomes(passed=1, failed=1)
     audit = newest_audit(project.path)
-    assert [(one["check"], one["reason"]) for one in audit["missing"]] == [("uniform_fragility.tvd", "not run")]
+    assert [(entry["check"], entry["reason"]) for entry in audit["missing"]] == [("uniform_fragility.tvd", "not run")]
 
 
 def test_junitxml_holds_the_first_line_of_the_failure(project: pytest.Pytester) -> None:
@@ -176,14 +176,14 @@ def pytest_runtest_setup(item):
     )
     project.runpytest("--model", "tiny").assert_outcomes(passed=2, failed=1)
     outer, inner = newest_audit(project.path), newest_audit(project.path, "inner")
-    assert [one["check"] for one in outer["checks"]] == ["attention_peak", "token_count", "uniform_fragility.tvd"]
-    assert [one["check"] for one in inner["checks"]] == ["attention_peak"]
+    assert [entry["check"] for entry in outer["checks"]] == ["attention_peak", "token_count", "uniform_fragility.tvd"]
+    assert [entry["check"] for entry in inner["checks"]] == ["attention_peak"]
     assert outer["missing"] == inner["missing"] == []
     assert outer["run"] != inner["run"]
 
 
 @pytest.mark.parametrize("mode", [[], ["-n2"]])
-def test_a_run_without_cases_is_left_alone(pytester: pytest.Pytester, mode: list[str]) -> None:
+def test_a_run_without_cases_is_not_changed(pytester: pytest.Pytester, mode: list[str]) -> None:
     pytester.makepyfile("def test_other(): pass")
     result = pytester.runpytest_subprocess(*mode)
     assert result.ret == pytest.ExitCode.OK
@@ -192,7 +192,7 @@ def test_a_run_without_cases_is_left_alone(pytester: pytest.Pytester, mode: list
     assert not (pytester.path / "reports").exists()
 
 
-def test_a_model_without_any_case_does_not_exit_zero(pytester: pytest.Pytester) -> None:
+def test_a_model_without_any_case_does_not_exit_with_0(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_other(): pass")
     result = pytester.runpytest("--model", "demo")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
@@ -200,7 +200,7 @@ def test_a_model_without_any_case_does_not_exit_zero(pytester: pytest.Pytester) 
 
 
 @pytest.mark.parametrize("mode", [[], ["-n2"]])
-def test_skipping_every_case_does_not_exit_zero(project: pytest.Pytester, mode: list[str]) -> None:
+def test_skipping_every_case_does_not_exit_with_0(project: pytest.Pytester, mode: list[str]) -> None:
     project.makepyfile(
         test_audit="""
         import pytest
@@ -215,7 +215,7 @@ def test_skipping_every_case_does_not_exit_zero(project: pytest.Pytester, mode: 
     result = project.runpytest_subprocess("--model", "tiny", *mode)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["attnaudit: every case of the audit was skipped*"])
-    assert [one["reason"] for one in newest_audit(project.path)["missing"]] == ["skipped: on holiday"]
+    assert [entry["reason"] for entry in newest_audit(project.path)["missing"]] == ["skipped: on holiday"]
 
 
 @pytest.mark.parametrize("body", ["pass", "check.enforce", "check.judge()"])
@@ -240,7 +240,7 @@ def test_a_case_whose_verdict_is_not_enforced_fails_the_run(project: pytest.Pyte
         assert missing["reason"].startswith("ended without a verdict")
 
 
-def test_a_terminated_run_keeps_what_was_judged(project: pytest.Pytester) -> None:
+def test_a_terminated_run_keeps_the_verdicts_reached_so_far(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit=PROJECT_TEST.replace("check.enforce()", "check.enforce()\n    os.kill(os.getpid(), signal.SIGTERM)"),
     )
@@ -251,12 +251,12 @@ def test_a_terminated_run_keeps_what_was_judged(project: pytest.Pytester) -> Non
     audit = newest_audit(project.path)
     reasons = {case["check"]: case["reason"] for case in audit["missing"]}
     assert set(reasons) == {"attention_peak", "token_count", "uniform_fragility.tvd"} - {
-        one["check"] for one in audit["checks"]
+        entry["check"] for entry in audit["checks"]
     }
     assert len(audit["measured"]) == 1
 
 
-def test_why_a_model_is_refused_is_told_in_full_everywhere(project: pytest.Pytester) -> None:
+def test_the_full_reason_for_refusing_a_model_is_in_every_output(project: pytest.Pytester) -> None:
     fixed = "encoder=lambda embeddings, mask: embeddings"
     project.makeconftest(PROJECT_CONFTEST.replace(fixed, f"{fixed} * torch.rand(1)"))
     result = project.runpytest("--model", "tiny", "--tb=no", "--junitxml=junit.xml")
@@ -270,7 +270,7 @@ def test_why_a_model_is_refused_is_told_in_full_everywhere(project: pytest.Pytes
         assert "the same input twice" in (folder / name).read_text(encoding="utf-8")
 
 
-def test_a_check_that_changes_what_was_measured_is_refused_and_spoils_no_other(project: pytest.Pytester) -> None:
+def test_a_check_that_writes_to_the_measurements_fails_and_changes_no_other_check(project: pytest.Pytester) -> None:
     project.makeconftest(PROJECT_CONFTEST + CHANGING)
     project.makepyfile(
         test_audit="""
@@ -289,7 +289,7 @@ def test_a_check_that_changes_what_was_measured_is_refused_and_spoils_no_other(p
     )
 
 
-def test_imperative_tests_get_the_same_numbers(project: pytest.Pytester) -> None:
+def test_the_fixture_measurements_has_the_numbers_that_checks_see(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit="""
         import pytest
@@ -309,7 +309,7 @@ def test_imperative_tests_get_the_same_numbers(project: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["*test_plain[[]tiny-rows[]] PASSED*"])
 
 
-def test_a_pair_is_measured_once_for_all_its_cases(project: pytest.Pytester) -> None:
+def test_a_model_is_measured_once_on_a_data_set_for_all_cases(project: pytest.Pytester) -> None:
     project.runpytest("--model", "tiny")
     (measured,) = newest_audit(project.path)["measured"]
     assert measured["instances"] == 40
@@ -317,7 +317,7 @@ def test_a_pair_is_measured_once_for_all_its_cases(project: pytest.Pytester) -> 
 
 
 @pytest.mark.parametrize("mode", [[], ["-n2"]])
-def test_what_a_model_cannot_serve_stops_the_cases_that_need_it_alone(
+def test_a_need_that_the_model_cannot_serve_stops_only_the_cases_with_it(
     project: pytest.Pytester, mode: list[str]
 ) -> None:
     project.makepyfile(
@@ -342,12 +342,12 @@ def test_what_a_model_cannot_serve_stops_the_cases_that_need_it_alone(
     result.assert_outcomes(passed=1, failed=1, errors=1)
     result.stdout.no_fnmatch_line("*Traceback*")
     audit = newest_audit(project.path)
-    assert [one["check"] for one in audit["checks"]] == ["uniform_fragility.tvd"]
+    assert [entry["check"] for entry in audit["checks"]] == ["uniform_fragility.tvd"]
     (missing,) = audit["missing"]
     assert "one pooled attention" in missing["reason"]
 
 
-def test_inconclusive_warns_where_it_was_declared_to(project: pytest.Pytester) -> None:
+def test_an_inconclusive_check_warns_if_it_is_declared_to(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit="""
         from attnaudit import audit
@@ -370,11 +370,11 @@ def test_a_policy_file_replaces_the_checks(project: pytest.Pytester) -> None:
     result = project.runpytest("--model", "tiny", "--policy", "strict.toml")
     result.assert_outcomes(failed=1)
     audit = newest_audit(project.path)
-    assert [(one["check"], one["verdict"]) for one in audit["checks"]] == [("attention_peak", "fail")]
+    assert [(entry["check"], entry["verdict"]) for entry in audit["checks"]] == [("attention_peak", "fail")]
     assert audit["policy"].startswith("strict.toml (sha256 ")
 
 
-def test_a_sample_is_the_same_whatever_the_order_of_the_file(project: pytest.Pytester) -> None:
+def test_the_sample_does_not_depend_on_the_order_of_the_rows(project: pytest.Pytester) -> None:
     lines = [
         f'{{"id": "{i}", "text": "good film {i}", "label": "{("negative", "positive")[i % 2]}"}}' for i in range(90)
     ]
@@ -388,7 +388,7 @@ def test_a_sample_is_the_same_whatever_the_order_of_the_file(project: pytest.Pyt
     assert len(hashes) == 1
 
 
-def test_models_and_data_multiply(project: pytest.Pytester) -> None:
+def test_every_model_is_audited_on_every_data_set(project: pytest.Pytester) -> None:
     (project.path / "more.csv").write_text(
         "text,label\n" + "".join(f"good film {i},positive\nbad plot {i},negative\n" for i in range(20)),
         encoding="utf-8",
@@ -398,7 +398,7 @@ def test_models_and_data_multiply(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*tiny-rows-attention_peak*PASSED*", "*tiny-more-attention_peak*PASSED*"])
 
 
-def test_a_wrong_row_is_told_without_a_traceback_once_per_case(project: pytest.Pytester) -> None:
+def test_an_invalid_row_is_reported_once_per_case_without_a_traceback(project: pytest.Pytester) -> None:
     rows = ["text,label", *["good film,positive", "bad plot,negative"] * 20, "good film,postive"]
     (project.path / "typo.csv").write_text("\n".join(rows))
     result = project.runpytest("--model", "tiny", "--data", "typo.csv")
@@ -407,7 +407,7 @@ def test_a_wrong_row_is_told_without_a_traceback_once_per_case(project: pytest.P
     result.stdout.no_fnmatch_line("*session.py*")
     audit = newest_audit(project.path)
     assert len(audit["missing"]) == 3
-    assert all("typo.csv:42" in one["reason"] for one in audit["missing"])
+    assert all("typo.csv:42" in entry["reason"] for entry in audit["missing"])
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the terminal width is set by an environment variable of POSIX systems")

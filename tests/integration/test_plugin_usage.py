@@ -1,4 +1,4 @@
-"""What cannot be meant is refused before anything is loaded, with the mend; collecting is cheap."""
+"""Invalid options are refused before anything is loaded, with the way to fix them, and collecting is cheap."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def pytest_unconfigure(config):
         ),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_a_usage_error(
-    project: pytest.Pytester, arguments: Sequence[str], message: str
-) -> None:
+def test_an_invalid_option_is_a_usage_error(project: pytest.Pytester, arguments: Sequence[str], message: str) -> None:
     project.makefile(".toml", bad='[[check]]\nname = "UniformFragility"\nat_leest = 0.1\n')
     result = project.runpytest(*arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -55,7 +53,7 @@ def test_a_value_that_cannot_be_meant_is_a_usage_error(
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
-def test_a_wrong_number_in_the_configuration_file_is_a_usage_error(project: pytest.Pytester, quiet: list[str]) -> None:
+def test_an_invalid_number_in_the_ini_file_is_a_usage_error(project: pytest.Pytester, quiet: list[str]) -> None:
     project.makeini("[pytest]\naudit_data = rows\naudit_seed = x\n")
     result = project.runpytest("--model", "tiny", *quiet)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -63,7 +61,7 @@ def test_a_wrong_number_in_the_configuration_file_is_a_usage_error(project: pyte
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
-def test_a_check_that_cannot_be_declared_is_told_without_a_traceback(project: pytest.Pytester) -> None:
+def test_an_invalid_declaration_is_reported_without_a_traceback(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit="""
         from attnaudit import audit, checks
@@ -89,7 +87,7 @@ def test_a_check_that_cannot_be_declared_is_told_without_a_traceback(project: py
         ('needs="uniform"', "*test_plain*is given 'uniform': expected a list of names*needs=*"),
     ],
 )
-def test_a_mark_that_cannot_be_meant_is_a_usage_error(project: pytest.Pytester, mark: str, message: str) -> None:
+def test_an_invalid_mark_is_a_usage_error(project: pytest.Pytester, mark: str, message: str) -> None:
     project.makepyfile(
         test_audit=f"""
         import pytest
@@ -105,7 +103,7 @@ def test_a_mark_that_cannot_be_meant_is_a_usage_error(project: pytest.Pytester, 
 
 
 @pytest.mark.parametrize("arguments", [[], ["--model", "tinny"]])
-def test_workers_pass_a_usage_error_on(project: pytest.Pytester, arguments: list[str]) -> None:
+def test_a_usage_error_in_workers_is_reported_once(project: pytest.Pytester, arguments: list[str]) -> None:
     result = project.runpytest_subprocess("-n2", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.stdout.str().count("ERROR: ") == 1
@@ -113,22 +111,20 @@ def test_workers_pass_a_usage_error_on(project: pytest.Pytester, arguments: list
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
-def test_no_model_is_no_error_when_the_audit_is_deselected(project: pytest.Pytester) -> None:
+def test_a_model_is_not_required_if_the_audit_is_deselected(project: pytest.Pytester) -> None:
     project.makepyfile(test_other="def test_other(): pass")
     result = project.runpytest("-m", "not attnaudit")
     result.assert_outcomes(passed=1, deselected=1)
     assert result.ret == pytest.ExitCode.OK
 
 
-def test_a_usage_error_is_told_although_k_matches_no_case(project: pytest.Pytester) -> None:
+def test_a_usage_error_is_reported_even_if_k_matches_no_case(project: pytest.Pytester) -> None:
     result = project.runpytest("--model", "tiny", "--audit-max-instances", "0", "-k", "uniform")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--audit-max-instances 0: expected 1 or more*"])
 
 
-def test_reports_stay_in_the_working_folder_whatever_path_the_data_has(
-    project: pytest.Pytester, tmp_path: Path
-) -> None:
+def test_reports_are_in_the_working_folder_wherever_the_data_are(project: pytest.Pytester, tmp_path: Path) -> None:
     (project.path / "tox.ini").unlink()
     rows = "".join(f"good film {word},positive\nbad plot {word},negative\n" for word in "abcdefghijklmnop")
     (tmp_path / "elsewhere.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
@@ -138,7 +134,7 @@ def test_reports_stay_in_the_working_folder_whatever_path_the_data_has(
     assert (project.path / "reports" / "latest.txt").is_file()
 
 
-def test_paths_are_relative_to_the_file_or_the_folder_that_they_are_given_in(project: pytest.Pytester) -> None:
+def test_paths_are_relative_to_the_configuration_file_or_the_working_folder(project: pytest.Pytester) -> None:
     rows = "".join(f"good film {word},positive\nbad plot {word},negative\n" for word in "abcdefghijklmnop")
     (project.path / "mine.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
     (project.path / "mine.toml").write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.9\n', encoding="utf-8")
@@ -237,14 +233,14 @@ def test_models_and_data_sets_of_installed_packages_are_found(
     result.stdout.fnmatch_lines(["*their-model-their-data-uniform_fragility.tvd*PASSED*"])
 
 
-def test_a_policy_that_no_check_reads_is_looked_for_before_anything_is_measured(project: pytest.Pytester) -> None:
+def test_a_missing_policy_is_a_usage_error_even_without_audit_functions(project: pytest.Pytester) -> None:
     project.makepyfile(test_audit="def test_mine(measurements): pass\n")
     result = project.runpytest("--model", "tiny", "--policy", "nope.toml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *nope.toml: there is no such policy file*"])
 
 
-def test_a_wrong_declaration_in_a_folder_with_brackets_is_told(project: pytest.Pytester) -> None:
+def test_an_invalid_declaration_in_a_folder_with_brackets_is_reported(project: pytest.Pytester) -> None:
     folder = project.mkdir("w[x]")
     (folder / "test_two.py").write_text(
         "from attnaudit import audit, checks\n\n"

@@ -1,4 +1,4 @@
-"""What counts as the policy of a run: failures are corrected for all of its gated checks, whatever is selected."""
+"""Failures are corrected for all gates of the policy, whichever cases are selected."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ at_least = "floor + 0.5 * (ceiling - floor)"
 
 
 def levels(audit):
-    return {one["check"]: (one["gated"], round(one["fail_interval"]["confidence"], 6)) for one in audit["checks"]}
+    """check -> (number of gates, confidence that a failure needs)."""
+    return {
+        entry["check"]: (entry["gated"], round(entry["fail_interval"]["confidence"], 6)) for entry in audit["checks"]
+    }
 
 
-def test_gates_that_k_leaves_out_count(project: pytest.Pytester) -> None:
+def test_gates_deselected_with_k_count(project: pytest.Pytester) -> None:
     project.runpytest("--model", "tiny", "-k", "token_count")
     assert levels(newest_audit(project.path)) == {"token_count": (2, 0.975)}
 
@@ -48,14 +51,14 @@ def test_gates_of_another_function_count(project: pytest.Pytester) -> None:
     assert levels(newest_audit(project.path)) == {"token_count": (4, 0.9875)}
 
 
-def test_a_policy_file_counts_its_own(project: pytest.Pytester) -> None:
+def test_a_policy_file_replaces_the_gates_that_count(project: pytest.Pytester) -> None:
     (project.path / "strict.toml").write_text(POLICY, encoding="utf-8")
     result = project.runpytest("--model", "tiny", "--policy", "strict.toml")
     audit = newest_audit(project.path)
     assert {gated for gated, _ in levels(audit).values()} == {3}
     assert {level for _, level in levels(audit).values()} == {round(1 - 0.1 / 3, 6)}
-    assert all(one["interval"]["confidence"] == 0.9 and one["inconclusive"] == "warn" for one in audit["checks"])
-    (agreement,) = [one for one in audit["checks"] if one["family"] == "agreement"]
+    assert all(entry["interval"]["confidence"] == 0.9 and entry["inconclusive"] == "warn" for entry in audit["checks"])
+    (agreement,) = [entry for entry in audit["checks"] if entry["family"] == "agreement"]
     assert agreement["requirement"]["expression"] == "floor + 0.5 * (ceiling - floor)"
     result.stdout.fnmatch_lines(
         [

@@ -18,9 +18,9 @@ def test_a_shipped_name_is_not_replaced() -> None:
     assert checks.get("UniformFragility").__module__ == "attnaudit.checks.uniform_fragility"
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_name_is_registered_only_once() -> None:
     own: Registry[object] = Registry("thing", "attnaudit.no_such_group")
     own.register("one")(test_a_shipped_name_is_not_replaced)
     own.register("one")(test_a_shipped_name_is_not_replaced)
     with pytest.raises(AuditError, match="thing 'one' is registered twice"):
-        own.register("one")(test_a_name_is_registered_once)
+        own.register("one")(test_a_name_is_registered_only_once)

@@ -1,4 +1,4 @@
-"""What became of every case, from test reports alone."""
+"""The outcome of every case follows from the reports of its test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_case_without_a_report_was_not_run() -> None:
     assert reasons(Outcomes()) == {"one": "not run", "two": "not run", "three": "not run"}
 
 
-def test_each_way_of_ending_without_a_verdict_has_its_reason() -> None:
+def test_each_way_to_end_without_a_verdict_has_its_reason() -> None:
     outcomes = Outcomes()
     outcomes.add("t[one]", when="setup", outcome="skipped", reason="no data", record=None)
     outcomes.add("t[two]", when="setup", outcome="failed", reason="boom", record=None)
@@ -35,7 +35,7 @@ def test_each_way_of_ending_without_a_verdict_has_its_reason() -> None:
     assert not outcomes.ran
 
 
-def test_a_case_that_passed_without_judging_is_told_apart() -> None:
+def test_a_case_that_passed_without_a_verdict_has_its_own_reason() -> None:
     outcomes = Outcomes()
     outcomes.add("t[one]", when="call", outcome="passed", reason="", record=None)
     assert reasons(outcomes)["one"].startswith("ended without a verdict")
@@ -43,25 +43,25 @@ def test_a_case_that_passed_without_judging_is_told_apart() -> None:
 
 
 def record(verdict: str, *, severity: str = "gate") -> dict[str, Any]:
-    made = checks.UniformFragility(**{"severity": severity, "at_least": 0.99 if verdict == "fail" else 0.0})  # type: ignore[arg-type]
-    found = made.judge(measured())
-    assert found.verdict == verdict
-    return {**msgspec.to_builtins(found), "model": "m", "data": "d", "check": "one"}
+    check = checks.UniformFragility(**{"severity": severity, "at_least": 0.99 if verdict == "fail" else 0.0})  # type: ignore[arg-type]
+    judged = check.judge(measured())
+    assert judged.verdict == verdict
+    return {**msgspec.to_builtins(judged), "model": "m", "data": "d", "check": "one"}
 
 
-def test_verdicts_that_nothing_came_of_are_told() -> None:
-    heeded, passed_over, silent, expected = Outcomes(), Outcomes(), Outcomes(), Outcomes()
-    heeded.add("t[one]", when="call", outcome="failed", reason="", record=record("fail"))
-    passed_over.add("t[one]", when="call", outcome="passed", reason="", record=record("fail"))
+def test_tests_that_ran_without_enforcing_a_verdict_are_listed() -> None:
+    enforced, ignored, silent, expected = Outcomes(), Outcomes(), Outcomes(), Outcomes()
+    enforced.add("t[one]", when="call", outcome="failed", reason="", record=record("fail"))
+    ignored.add("t[one]", when="call", outcome="passed", reason="", record=record("fail"))
     silent.add("t[one]", when="call", outcome="passed", reason="", record=None)
     expected.add("t[one]", when="call", outcome="skipped", reason="known", record=record("fail"))  # pytest's xfail
-    found = [outcomes.tests_without_enforcement(SELECTED) for outcomes in (heeded, passed_over, silent, expected)]
-    assert found == [[], ["t[one]"], ["t[one]"], []]
+    tests = [outcomes.tests_without_enforcement(SELECTED) for outcomes in (enforced, ignored, silent, expected)]
+    assert tests == [[], ["t[one]"], ["t[one]"], []]
     assert expected.ran == {"t[one]"}
-    reported = Outcomes()
-    reported.add("t[one]", when="call", outcome="passed", reason="", record=record("fail", severity="report"))
-    assert reported.tests_without_enforcement(SELECTED) == []
+    informational = Outcomes()
+    informational.add("t[one]", when="call", outcome="passed", reason="", record=record("fail", severity="report"))
+    assert informational.tests_without_enforcement(SELECTED) == []
 
 
-def test_imperative_cases_have_no_verdict_to_miss() -> None:
+def test_a_test_without_a_check_misses_no_verdict() -> None:
     assert Outcomes().missing([SelectedCase(test="t", model="m", data="d", check="")]) == []

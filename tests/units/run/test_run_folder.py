@@ -1,4 +1,4 @@
-"""Parts written by several processes become one run."""
+"""The parts that several processes write become one run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def measured() -> Measurements:
     )
 
 
-def test_every_number_is_written_and_undefined_is_null(tmp_path: Path) -> None:
+def test_every_number_is_written_and_an_undefined_one_is_null(tmp_path: Path) -> None:
     write_measurements(measured(), tmp_path / "numbers.parquet")
     rows = {(r["measure"], r["instance"]): r for r in pq.read_table(tmp_path / "numbers.parquet").to_pylist()}
     assert len(rows) == 6
@@ -67,7 +67,7 @@ def test_a_run_that_measured_nothing_has_an_empty_table(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "none").num_rows == 0
 
 
-def test_plans_of_several_workers_are_one(tmp_path: Path) -> None:
+def test_cases_that_several_workers_selected_are_read_once(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "run")
     cases = [SelectedCase(test=t, model="m", data="d", check=t) for t in ("b", "a")]
     folder.write_selected(cases, worker="gw0")
@@ -75,17 +75,17 @@ def test_plans_of_several_workers_are_one(tmp_path: Path) -> None:
     assert folder.read_selected() == cases
 
 
-def test_names_of_runs_are_not_repeated() -> None:
+def test_runs_get_different_names() -> None:
     assert len({new_run_name() for _ in range(20)}) > 1
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_the_error_of_a_folder_that_is_not_writable_names_the_option(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReportError, match="--audit-reports"):
         RunFolder(tmp_path / "file", "run").write_selected([], worker="main")
 
 
-def test_the_verdicts_are_there_where_the_numbers_cannot_be_written(
+def test_the_verdicts_are_written_even_if_the_numbers_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_arguments: object) -> None:

@@ -256,15 +256,15 @@ class RunFolderMachine(RuleBasedStateMachine):
         self.run.finish()
         audit = self.run.audit()
         judged = [case for case in CASES if case.test in self.expected.values]
-        assert [(one["model"], one["data"], one["check"], one["value"]) for one in audit["checks"]] == [
+        assert [(entry["model"], entry["data"], entry["check"], entry["value"]) for entry in audit["checks"]] == [
             (case.model, case.data, case.check, self.expected.values[case.test]) for case in judged
         ]
-        assert {one["test"]: one["reason"] for one in audit["missing"]} == self.expected.missing()
+        assert {entry["test"]: entry["reason"] for entry in audit["missing"]} == self.expected.missing()
         measured = [pair for pair in PAIRS if any(pair == other for other, _ in self.expected.parts)]
         by_pair_and_worker = sorted(self.expected.parts, key=lambda part: (PAIRS.index(part[0]), part[1]))
-        assert [((one["model"], one["data"]), one["worker"]) for one in audit["measured"]] == by_pair_and_worker
-        assert [one["name"] for one in audit["models"]] == list(dict.fromkeys(model for model, _ in measured))
-        assert [one["name"] for one in audit["data"]] == list(dict.fromkeys(data for _, data in measured))
+        assert [((entry["model"], entry["data"]), entry["worker"]) for entry in audit["measured"]] == by_pair_and_worker
+        assert [entry["name"] for entry in audit["models"]] == list(dict.fromkeys(model for model, _ in measured))
+        assert [entry["name"] for entry in audit["data"]] == list(dict.fromkeys(data for _, data in measured))
         rows = [((row["model"], row["data"]), row["instance"], row["value"]) for row in self.run.numbers()]
         assert rows == [
             (pair, instance, value)

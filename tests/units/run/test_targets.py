@@ -1,4 +1,4 @@
-"""From what the user types to models and data sets, without loading anything."""
+"""Values of --model and --data are resolved without loading anything."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.run.targets import resolve_datasets, resolve_models
 
 
-def test_a_registered_name_a_folder_and_a_factory_are_told_apart(tmp_path: Path) -> None:
+def test_a_registered_name_a_folder_and_a_factory_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "best").mkdir()
     (tmp_path / "mine.py").touch()
-    found = resolve_models(["demo", "best", "mine:make"], base=tmp_path)
-    assert [one.id for one in found] == ["demo", "best", "mine.make"]
-    assert [one.source for one in found] == ["demo", str(tmp_path.resolve() / "best"), "mine:make"]
+    targets = resolve_models(["demo", "best", "mine:make"], base=tmp_path)
+    assert [target.id for target in targets] == ["demo", "best", "mine.make"]
+    assert [target.source for target in targets] == ["demo", str(tmp_path.resolve() / "best"), "mine:make"]
 
 
-def test_folders_that_share_a_name_take_as_many_parents_as_tell_them_apart(tmp_path: Path) -> None:
+def test_folders_with_the_same_name_get_as_many_parents_as_needed(tmp_path: Path) -> None:
     for name in ("a/run/best", "b/run/best", "c/other/best"):
         (tmp_path / name).mkdir(parents=True)
-    found = resolve_models(["a/run/best", "b/run/best", "c/other/best"], base=tmp_path)
-    assert [one.id for one in found] == ["a/run/best", "b/run/best", "other/best"]
+    targets = resolve_models(["a/run/best", "b/run/best", "c/other/best"], base=tmp_path)
+    assert [target.id for target in targets] == ["a/run/best", "b/run/best", "other/best"]
 
 
 def test_the_same_folder_twice_is_one_model(tmp_path: Path) -> None:
@@ -39,42 +39,42 @@ def test_a_folder_named_like_a_registered_model_needs_its_path(tmp_path: Path) -
     assert named.id != folder.id
 
 
-def test_near_folders_are_named(tmp_path: Path) -> None:
+def test_similar_folders_are_suggested(tmp_path: Path) -> None:
     (tmp_path / "runs" / "best").mkdir(parents=True)
     with pytest.raises(ModelError, match=r"Did you mean '.*best'\?"):
         resolve_models(["runs/bset"], base=tmp_path)
 
 
-def test_files_of_one_stem_are_told_apart(tmp_path: Path) -> None:
+def test_files_with_the_same_name_in_two_folders_are_distinguished(tmp_path: Path) -> None:
     for name in ("a/reviews.csv", "b/reviews.jsonl"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
-    found = resolve_datasets(["movie-reviews", "a/reviews.csv", "b/reviews.jsonl"], base=tmp_path)
-    assert [one.id for one in found] == ["movie-reviews", "a/reviews", "b/reviews"]
+    targets = resolve_datasets(["movie-reviews", "a/reviews.csv", "b/reviews.jsonl"], base=tmp_path)
+    assert [target.id for target in targets] == ["movie-reviews", "a/reviews", "b/reviews"]
 
 
-def test_files_that_differ_in_their_suffix_alone_keep_it(tmp_path: Path) -> None:
+def test_files_that_differ_only_in_their_suffix_keep_it(tmp_path: Path) -> None:
     for name in ("rows.csv", "rows.jsonl", "a/rows.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    found = resolve_datasets(["rows.csv", "rows.jsonl"], base=tmp_path)
-    assert [one.id for one in found] == ["rows.csv", "rows.jsonl"]
-    assert len({one.id for one in resolve_datasets(["rows.csv", "rows.jsonl", "a/rows.csv"], base=tmp_path)}) == 3
+    targets = resolve_datasets(["rows.csv", "rows.jsonl"], base=tmp_path)
+    assert [target.id for target in targets] == ["rows.csv", "rows.jsonl"]
+    assert len({target.id for target in resolve_datasets(["rows.csv", "rows.jsonl", "a/rows.csv"], base=tmp_path)}) == 3
 
 
-def test_two_factories_of_one_id_are_refused(tmp_path: Path) -> None:
+def test_two_factories_with_the_same_id_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(AuditError, match=r"a\.b:c and a:b\.c: both would be called 'a\.b\.c'"):
         resolve_models(["a.b:c", "a:b.c"], base=tmp_path)
 
 
-def test_a_folder_is_no_data_set(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     with pytest.raises(DataError, match=r"is a folder\. Expected one file"):
         resolve_datasets(["texts"], base=tmp_path)
 
 
-def test_a_name_that_is_too_long_and_one_that_is_not_utf8(tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_and_a_name_that_is_not_utf8_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match=r"--model .*: cannot be accessed \(File name too long\)"):
         resolve_models(["x" * 300], base=tmp_path)
     path = tmp_path / os.fsdecode(b"caf\xe9.csv")
