@@ -163,9 +163,9 @@ class AttentionView:
             self.counts["decode"] += 1
             self.counts["backward"] += 1
             held = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
-            logits = protocol.decoded(self.adapter, self.hidden, held[:, None, :], self.batch.trace.decoder_condition)[
-                :, 0, :
-            ]
+            logits = protocol.decode_logits(
+                self.adapter, self.hidden, held[:, None, :], self.batch.trace.decoder_condition
+            )[:, 0, :]
             at = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), at, retain_graph=True)
         return at_inputs.double(), at_hidden.double()
@@ -289,7 +289,7 @@ class AttentionView:
         tokens, held = width, 1
         if self.scope.single and not self.adapter.capabilities.decodes and self.adapter.capabilities.replays:
             adapter = cast(TransformerAdapter, self.adapter)
-            tokens = adapter.replay_width(self.inputs, self.site, self.scope.queries(self.inputs))
+            tokens = adapter.replay_cost(self.inputs, self.site, self.scope.queries(self.inputs))
             held = self.site.heads
         return max(
             1, min(self.budget // (interventions * tokens), 1024 * self.budget // (interventions * width * held))
@@ -314,7 +314,7 @@ class AttentionView:
         capabilities = self.adapter.capabilities
         if capabilities.decodes:
             self.counts["decode"] += 1
-            return protocol.decoded(
+            return protocol.decode_logits(
                 self.adapter, self.hidden.detach(), narrow[:, :, 0], self.batch.decoder_condition
             ).double()
         if capabilities.replays:

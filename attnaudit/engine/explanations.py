@@ -49,14 +49,14 @@ def rollout(batch: Batch, scope: Scope) -> Tensor:
 def norms(batch: Batch, scope: Scope, weights: Tensor) -> Tensor:
     """weights (B, H, Q, K) -> (B, Q, K): ‖Σ_h α_h · f_h(x_j)‖₂, f_h the head's value vector after its part of the
     output projection (Kobayashi et al. 2020, eq. 5). One query at a time, since (B, Q, K, m) is never held."""
-    if not batch.adapter.capabilities.value_norms:
+    if not batch.adapter.capabilities.value_vectors:
         raise AdapterError(
             "The reading 'norms' needs the value vectors after the output projection, which this model's adapter does "
             "not give. Read the attention itself, or gradients@..."
         )
     adapter = cast(TransformerAdapter, batch.adapter)
     with torch.no_grad():
-        values = adapter.transformed(batch.trace, scope.site)[:, scope.head_numbers(scope.site)].double()
+        values = adapter.value_vectors(batch.trace, scope.site)[:, scope.head_numbers(scope.site)].double()
     found = torch.zeros_like(weights[:, 0])
     for query in range(weights.shape[2]):
         found[:, query] = torch.einsum("bhk,bhkm->bkm", weights[:, :, query], values).norm(dim=-1)

@@ -60,12 +60,12 @@ class Base:
 def find(name: str) -> Base:
     """The encoder of that package or folder. Raises ModelError that names what is missing and the mend."""
     from attnaudit.adapters.huggingface.checkpoint_format import (
-        require,  # its package loads torch, which --help must not
+        require_transformers,  # its package loads torch, which --help must not
     )
 
     base = _packaged(name) if name in PACKAGES else _local(name)
     _check(base)
-    require("--base")
+    require_transformers("--base")
     return base
 
 

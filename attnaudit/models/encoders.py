@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled.ordered_tokens import at_places, in_order
+from attnaudit.adapters.pooled.ordered_tokens import in_order, select_positions
 from attnaudit.errors import ModelError
 
 
@@ -77,8 +77,8 @@ class BiLSTM(Encoder):
     @staticmethod
     def _run(lstm: nn.LSTM, embeddings: Tensor, order: Tensor) -> Tensor:
         with _differentiable_in_evaluation(lstm, embeddings):
-            hidden, _ = lstm(at_places(embeddings, order))
-        return at_places(hidden, torch.argsort(order, dim=1))
+            hidden, _ = lstm(select_positions(embeddings, order))
+        return select_positions(hidden, torch.argsort(order, dim=1))
 
 
 def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:

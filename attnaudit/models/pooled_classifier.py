@@ -9,7 +9,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled.pooled_adapter import CLOSED
+from attnaudit.adapters.pooled.pooled_adapter import CLOSED_LOGIT
 from attnaudit.errors import ModelError, nearest
 from attnaudit.models.alignments import ALIGNMENTS
 from attnaudit.models.encoders import ENCODERS, STATES, Encoder, Joined, encoder
@@ -207,7 +207,7 @@ class PooledClassifier(nn.Module):
         context = torch.einsum("bt,btm->bm", weights, hidden)
         logits = self.decide(self.dropout(context), *asked)
         if query is not None and query.open is not None:
-            logits = logits.masked_fill(~query.open, CLOSED)
+            logits = logits.masked_fill(~query.open, CLOSED_LOGIT)
         return Pass(
             ids=ids,
             mask=mask,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.adapters.pooled.pooled_adapter import CLOSED
+from attnaudit.adapters.pooled.pooled_adapter import CLOSED_LOGIT
 from attnaudit.adapters.protocol import QUERY, Capabilities
 from attnaudit.adapters.protocol import TEXT as STREAM
 from attnaudit.conformance import check_adapter
@@ -97,7 +97,7 @@ class Plain:
         inside = torch.tanh(joint.context.weight @ context + joint.context.bias + joint.query.weight @ self.asked)
         logits = decoder.weight @ inside + decoder.bias
         if self.model.architecture.form == "question":
-            logits = torch.where(self.open, logits, torch.tensor(CLOSED))
+            logits = torch.where(self.open, logits, torch.tensor(CLOSED_LOGIT))
         return logits.double().softmax(0)
 
     def tvd(self, p: Tensor) -> float:
