@@ -1,4 +1,4 @@
-"""What a check reads off the measurements: its value, interval and references, before a verdict is reached."""
+"""What a check finds before a verdict is reached: its value, interval and references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 Detail = str | float | int | None
 Mask = NDArray[np.bool_]
-#: How many of the worst instances a record names.
+#: How many of the worst instances a record lists.
 WORST_INSTANCES = 10
 HISTOGRAM_BINS = 24
 
@@ -27,22 +27,22 @@ class Evidence:
     """What a check found on n instances.
 
     Attributes:
-        value: the statistic; None where it is undefined.
-        interval: its interval; None where there is none.
-        defined: (n,) mask, True at the instances that the statistic counts.
-        undefined: why instances do not count -> how many.
+        value: The statistic; None if it is undefined.
+        interval: The interval of the statistic; None if there is none.
+        defined: (n,) mask, True at the instances that the statistic is about.
+        undefined: The number of instances that are left out, by reason.
         values: (n,) values per instance, NaN where undefined, for the histogram and the worst instances; None for a
-            statistic of one whole data set.
-        values_label: what the values per instance are, under the histogram.
-        values_range: the range of the histogram; by default that of the values.
-        rankable: (n,) mask, True at instances that may be shown among the worst; by default all that have a value.
-        references: values to compare with.
-        reference_values: name -> (n,) values per instance of the references that a threshold may be relative to.
-        upper_bounds: (n,) certified upper bounds, where `values` are only lower bounds of the true values.
-        details: further numbers, by name.
-        charts: further charts.
-        note: remarks on the value.
-        no_interval: why there is no interval, where that is not for want of sources.
+            statistic that exists only for a whole data set.
+        values_label: What the values per instance are; the label of the histogram.
+        values_range: The range of the histogram; the range of the values by default.
+        rankable: (n,) mask, True at the instances that may be listed among the worst; all with a value by default.
+        references: Values to compare the statistic with.
+        reference_values: (n,) values per instance of each reference that a threshold may name.
+        upper_bounds: (n,) certified upper bounds, if `values` are only lower bounds of the true values.
+        details: Further numbers by name.
+        charts: Further charts.
+        note: Remarks on the value.
+        no_interval: Why there is no interval, if the reason is not that there are too few sources.
     """
 
     value: float | None
@@ -64,12 +64,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceValues:
-    """A reference that has a value for every instance. Its value in the record is their mean.
+    """A reference that has a value for every instance. A record holds their mean.
 
     Attributes:
-        name: an identifier, which threshold expressions may use.
+        name: An identifier, which threshold expressions may use.
         values: (n,) values, NaN where undefined.
-        meaning: what it is, in words.
+        meaning: What the reference is, in words.
     """
 
     name: str
@@ -78,18 +78,24 @@ class ReferenceValues:
 
     @property
     def record(self) -> Reference:
-        """The reference as a record shows it."""
-        defined = int((~np.isnan(self.values)).sum())
-        return Reference(name=self.name, value=mean_of(self.values), meaning=self.meaning, n=defined)
+        """The mean of the values, as a record holds it."""
+        return Reference(
+            name=self.name, value=mean_of(self.values), meaning=self.meaning, n=number_defined(self.values)
+        )
 
 
 def number_or_none(value: float) -> float | None:
-    """Return the value as a record holds it: None in place of NaN."""
+    """Return the value, or None for NaN."""
     return None if np.isnan(value) else float(value)
 
 
+def number_defined(values: Floats) -> int:
+    """Return how many of the values are not NaN."""
+    return int(np.count_nonzero(~np.isnan(values)))
+
+
 def mean_of(values: Floats) -> float | None:
-    """Return the mean of the values that are not NaN; None where there are none."""
+    """Return the mean of the values that are not NaN; None if there are none."""
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if len(defined) else None
 
@@ -101,18 +107,18 @@ def standard_deviation(values: Floats) -> float | None:
 
 
 def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
-    """Count instances by the first reason whose mask holds for them.
+    """Count instances by the first reason whose mask is True for them.
 
     Args:
         reasons: (reason, (n,) mask) in order of precedence.
 
     Returns:
-        reason -> number of instances; reasons that count none are left out.
+        The number of instances by reason, without the reasons that no instance has.
     """
     counts: dict[str, int] = {}
     counted: Mask | None = None
-    for reason, holds in reasons:
-        new = holds if counted is None else holds & ~counted
+    for reason, mask in reasons:
+        new = mask if counted is None else mask & ~counted
         counted = new if counted is None else counted | new
         if new.any():
             counts[reason] = int(new.sum())
@@ -120,29 +126,38 @@ def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
 
 
 def single_token(measurements: Measurements) -> tuple[str, Mask]:
-    """Return the reason for instances with fewer than two tokens."""
+    """Return the reason and the (n,) mask of instances with fewer than two tokens."""
     return "a single token", measurements.lengths < 2
 
 
 def no_real_attention(measurements: Measurements) -> tuple[str, Mask]:
-    """Return the reason for instances whose attention is all on special tokens, or nowhere."""
+    """Return the reason and the (n,) mask of instances with all attention on special tokens, or with none."""
     return "no attention on real tokens", np.isnan(measurements.scalar("attention.max"))
 
 
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Return the mean value of the instances that are predicted as each class."""
+    """Return the mean value of the instances of each predicted class."""
     return {
         f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
         for index, name in enumerate(measurements.classes)
     }
 
 
-def histogram(values: Floats, label: str, span: tuple[float, float] | None) -> Histogram | None:
-    """Count the values that are not NaN over `span`, or over their own range; None where there are none."""
+def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) -> Histogram | None:
+    """Count the values that are not NaN in equal bins.
+
+    Args:
+        values: (n,) values.
+        label: What the values are.
+        bounds: The range of the bins; the range of the values if None.
+
+    Returns:
+        The counts; None if every value is NaN.
+    """
     defined = values[~np.isnan(values)]
     if not len(defined):
         return None
-    low, high = span or (float(defined.min()), float(defined.max()))
+    low, high = bounds or (float(defined.min()), float(defined.max()))
     size = max(abs(low), abs(high))
     if high - low < 1e-9 * max(1.0, size):
         half = max(0.5, 1e-6 * size)
@@ -152,7 +167,7 @@ def histogram(values: Floats, label: str, span: tuple[float, float] | None) -> H
 
 
 def worst_instances(measurements: Measurements, evidence: Evidence, worst: WorstOrder) -> list[RankedInstance]:
-    """Return the instances with the worst values; among equals those with the most peaked attention, then by id."""
+    """List the instances with the worst values. Ties are ordered by the largest attention weight, then by id."""
     if evidence.values is None:
         return []
     allowed = ~np.isnan(evidence.values)
@@ -163,8 +178,8 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
     ids, values = measurements.ids, evidence.values
 
     def key(row: int) -> tuple[float, float, str]:
-        top = 0.0 if peak is None or np.isnan(peak[row]) else float(peak[row])
-        return (sign * float(values[row]), -top, ids[row])
+        largest_weight = 0.0 if peak is None or np.isnan(peak[row]) else float(peak[row])
+        return (sign * float(values[row]), -largest_weight, ids[row])
 
     rows = sorted(np.flatnonzero(allowed).tolist(), key=key)[:WORST_INSTANCES]
     return [
@@ -173,10 +188,10 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
 
 
 def _tokens(measurements: Measurements, row: int) -> str:
-    """The tokens of an instance as text, the most attended one marked."""
+    """Return the tokens of an instance as text, with the most attended one marked."""
     attention = measurements.vectors.get("attention")
-    top = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
-    return marked_tokens(measurements.tokens[row], top)
+    most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
+    return marked_tokens(measurements.tokens[row], most_attended)
 
 
 def with_note(record: CheckRecord, remark: str) -> CheckRecord:
@@ -185,5 +200,5 @@ def with_note(record: CheckRecord, remark: str) -> CheckRecord:
 
 
 def join_remarks(remarks: Iterable[str]) -> str:
-    """Join the remarks that are not empty, by semicolons."""
+    """Join the remarks that are not empty with semicolons."""
     return "; ".join(remark for remark in remarks if remark)

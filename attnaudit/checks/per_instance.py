@@ -1,8 +1,9 @@
-"""The base of most checks: one number per instance, and the mean of those numbers."""
+"""The base class of most checks: the statistic is computed from one number per instance."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,45 +30,80 @@ from attnaudit.statistics.intervals import mean_interval
 
 @dataclass(frozen=True, kw_only=True)
 class PerInstanceCheck(Check):
-    """A check whose statistic is, unless a subclass says otherwise, the mean of one number per instance.
+    """A check with one number per instance. By default, its statistic is their mean.
 
-    A subclass gives `values`, the static facts of `Check` as class attributes (or as properties, where they depend on
-    its arguments), and whichever of the other methods it has something to say in. Value, interval, histogram and worst
-    instances follow from the values.
+    A subclass defines `values`, `subject`, `needs` and the static facts of `Check`. Value, interval, histogram and
+    worst instances follow from the values. The other methods have defaults and are overridden where a check has more to
+    report. A complete check is, for example:
+
+        @registered
+        @dataclass(frozen=True, kw_only=True)
+        class LargestWeight(PerInstanceCheck):
+            \"\"\"Mean over instances of the largest attention weight.\"\"\"
+
+            directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
+
+            family = "attention"
+            title = "Attention is spread"
+            question = "Does one token hold nearly all of the attention?"
+            why = "Where one token holds all of it, the weights do not rank the others."
+            unit = "weight"
+            bounds = (0.0, 1.0)
+            worst = "highest"
+            subject = "largest_weight"
+
+            def needs(self) -> tuple[str, ...]:
+                return ()
+
+            def values(self, measurements: Measurements) -> Floats:
+                return measurements.scalar("attention.max")
     """
 
-    #: Whether the details list the mean value for each predicted class.
+    #: Whether the details list the mean value of each predicted class.
     lists_classes: ClassVar[bool] = True
 
     @property
     def values_label(self) -> str:
-        """What the values per instance are, under the histogram."""
+        """What the values per instance are; the label of the histogram."""
         return f"{self.unit} per instance"
 
     @property
     def values_range(self) -> tuple[float, float] | None:
-        """The range of the histogram: by default the bounds; None for the range of the values."""
+        """The range of the histogram: the bounds if they are finite, otherwise None for the range of the values."""
         return self.bounds if all(map(math.isfinite, self.bounds)) else None
 
+    @abstractmethod
     def values(self, measurements: Measurements) -> Floats:
-        """Return the (n,) values, NaN where an instance has none."""
-        raise NotImplementedError
+        """Return the (n,) values per instance, NaN where undefined."""
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
-        """Return the values to compare with: per instance, or one for the whole data set."""
+        """Return the values to compare the statistic with.
+
+        Args:
+            measurements: The measurements under one reading.
+            values: (n,) what `values` returned.
+
+        Returns:
+            `ReferenceValues` with one number per instance, which a threshold may name if it is listed in
+            `threshold_references`, or a `Reference` with one number for the whole data set.
+        """
         return ()
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-        """Return why instances have no value, as (reason, mask) in order of precedence.
+        """Return why instances have no value.
 
         Args:
-            measurements: what was measured.
-            undefined: (n,) mask, True where there is no value; as the last mask it covers all remaining instances.
+            measurements: The measurements under one reading.
+            undefined: (n,) mask, True at instances without a value.
+
+        Returns:
+            (reason, (n,) mask) in order of precedence. Instances that have a value are ignored, so the last mask may be
+            `undefined` itself, for all instances that are left.
         """
         return (("not measured", undefined),)
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        """Return further numbers, by name."""
+        """Return further numbers by name."""
         return {}
 
     def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
@@ -75,19 +111,19 @@ class PerInstanceCheck(Check):
         return ()
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        """Return a remark on the value."""
+        """Return a remark on the value, or "" for none."""
         return ""
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
-        """Return the statistic of the values; None where it is undefined."""
+        """Return the statistic of the values; None if it is undefined."""
         return mean_of(values)
 
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        """Return the interval of the statistic; None where there is none."""
-        return self.mean_interval(measurements, values, groups)
+        """Return the interval of the statistic; None if there is none."""
+        return self.interval_of_mean(measurements, values, groups)
 
-    def mean_interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        """Return the interval of the mean of (n,) values over the instances of the groups."""
+    def interval_of_mean(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
+        """Return the interval of the mean of (n,) values over the instances in the groups."""
         return mean_interval(
             values,
             groups,
@@ -96,24 +132,24 @@ class PerInstanceCheck(Check):
             bounds=self.bounds,
         )
 
-    def upper_bounds(self, measurements: Measurements) -> Floats | None:
-        """Return (n,) certified upper bounds, where `values` are only lower bounds of the true values."""
-        return None
-
     def no_interval(self, value: float | None, groups: Groups) -> str:
-        """Return why there is no interval, where that is not for want of sources."""
+        """Return why there is no interval, or "" if there are too few sources."""
         return ""
 
+    def upper_bounds(self, measurements: Measurements) -> Floats | None:
+        """Return (n,) certified upper bounds, if `values` are only lower bounds of the true values."""
+        return None
+
     def evidence(self, measurements: Measurements) -> Evidence:
-        """Return the statistic of the values, its interval, and what to compare it with."""
+        """Compute the statistic and everything that is reported with it from the values per instance."""
         values = self.values(measurements)
         undefined = np.isnan(values)
         groups = Groups.of(measurements.instances, ~undefined)
         value = self.value(measurements, values, groups)
         interval = self.interval(measurements, values, groups)
         references = self.references(measurements, values)
-        by_class = means_by_predicted_class(measurements, values) if self.lists_classes else {}
         reasons = self.undefined_reasons(measurements, undefined)
+        by_class = means_by_predicted_class(measurements, values) if self.lists_classes else {}
         return Evidence(
             value=value,
             interval=interval,
@@ -122,11 +158,11 @@ class PerInstanceCheck(Check):
             values=values,
             values_label=self.values_label,
             values_range=self.values_range,
-            references=tuple(one.record if isinstance(one, ReferenceValues) else one for one in references),
+            references=tuple(item.record if isinstance(item, ReferenceValues) else item for item in references),
             reference_values={
-                one.name: one.values
-                for one in references
-                if isinstance(one, ReferenceValues) and one.name in self.threshold_references
+                item.name: item.values
+                for item in references
+                if isinstance(item, ReferenceValues) and item.name in self.threshold_references
             },
             upper_bounds=self.upper_bounds(measurements),
             details={**self.details(measurements, values), **by_class},

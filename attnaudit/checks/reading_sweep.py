@@ -1,4 +1,4 @@
-"""One check under every layer and head of a model: a matrix of its values, and their mean."""
+"""One check under every layer and head of a model: their mean, and a matrix of the single values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnaudit.statistics.intervals import mean_interval
 
 
 class CheckOfReadings(Protocol):
-    """What a sweep over readings needs of a check."""
+    """The part of a check that `evidence_over_readings` uses."""
 
     @property
     def confidence(self) -> float: ...
@@ -37,67 +37,68 @@ class CheckOfReadings(Protocol):
 def evidence_over_readings(
     check: CheckOfReadings, measurements: Measurements, readings: Sequence[str]
 ) -> tuple[Evidence, Matrix]:
-    """Judge a check under several readings.
+    """Return the evidence of a check under several readings together.
 
-    A check that is a mean over instances has as its value the mean over instances and readings, with an interval. A
-    check that is a ratio, or a difference of F1, has the mean of its values under the readings, without an interval.
+    If the check is a mean over instances, the value is the mean over instances and readings, with an interval. If it is
+    a ratio or a difference of F1, the value is the mean of the values under the readings, without an interval.
 
     Args:
-        check: the check.
-        measurements: what was measured, under all of the readings.
-        readings: the names of the readings.
+        check: The check.
+        measurements: The measurements under all of the readings.
+        readings: The names of the readings.
 
     Returns:
-        The evidence of the mean, and the matrix of the values under the single readings, with a row for every layer
-        and a column for every head.
+        The evidence of the mean, and the matrix of the values under each reading: a row per layer and a column per
+        head.
     """
-    own = measurements.own_reading
     by_reading = {reading: check.evidence(measurements.under(reading)) for reading in readings}
-    places = {name: parse(name or own) for name in readings}
-    matrix = _matrix(by_reading, places)
-    known = [one.value for one in by_reading.values() if one.value is not None]
+    places = {name: parse(name or measurements.own_reading) for name in readings}
+    known = [evidence.value for evidence in by_reading.values() if evidence.value is not None]
     details = {
         "readings": len(readings),
         "lowest": min(known, default=None),
         "highest": max(known, default=None),
         "highest at": _highest(by_reading, places),
     }
-    notes = list(dict.fromkeys(one.note for one in by_reading.values()))
-    with_values = [one for one in by_reading.values() if one.values is not None]
-    if check.statistic != "mean" or len(with_values) < len(by_reading):
+    notes = list(dict.fromkeys(evidence.note for evidence in by_reading.values()))
+    matrix = _matrix(by_reading, places)
+    values = [evidence.values for evidence in by_reading.values() if evidence.values is not None]
+    if check.statistic != "mean" or len(values) < len(by_reading):
         evidence = Evidence(
             value=sum(known) / len(known) if known else None,
             interval=None,
-            defined=np.any([one.defined for one in by_reading.values()], axis=0),
+            defined=np.any([evidence.defined for evidence in by_reading.values()], axis=0),
             details=details,
             note=join_remarks(["the mean of the values under the single readings, which has no interval", *notes]),
             no_interval="the mean of such values under several readings has no interval",
         )
         return evidence, matrix
-    mean, upper = _mean([one.values for one in with_values if one.values is not None]), None
-    if any(one.upper_bounds is not None for one in with_values):
-        upper = _mean([_upper(one) for one in with_values])
+    mean = _mean(values)
     undefined = np.isnan(mean)
     groups = Groups.of(measurements.instances, np.logical_not(undefined))
 
-    def estimate(values: Floats) -> IntervalEstimate | None:
+    def interval_of_mean(of_instances: Floats) -> IntervalEstimate | None:
         return mean_interval(
-            values,
+            of_instances,
             groups,
             confidence=check.confidence,
             generator=check.generator(measurements, "sweep"),
             bounds=check.bounds,
         )
 
-    below, above = estimate(mean), None if upper is None else estimate(upper)
+    interval, upper_bounds = interval_of_mean(mean), None
+    if any(evidence.upper_bounds is not None for evidence in by_reading.values()):
+        upper_bounds = _mean([_upper_bounds(evidence) for evidence in by_reading.values()])
+        above = interval_of_mean(upper_bounds)
+        interval = bracket(interval, above) if interval and above else interval
     evidence = Evidence(
         value=mean_of(mean),
-        interval=bracket(below, above) if below and above else below,
+        interval=interval,
         defined=np.logical_not(undefined),
         undefined=count_reasons(("undefined under every reading", undefined)),
         values=mean,
         values_label="mean over the readings, per instance",
-        upper_bounds=upper,
+        upper_bounds=upper_bounds,
         details=details,
         note=join_remarks(notes),
     )
@@ -105,8 +106,9 @@ def evidence_over_readings(
 
 
 def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> Matrix:
-    layers = sorted({str(p.layer) for p in places.values()}, key=_order)
-    heads = sorted({str(p.heads) for p in places.values()}, key=_order)
+    """Arrange the values by layer and head."""
+    layers = sorted({str(place.layer) for place in places.values()}, key=_numeric_order)
+    heads = sorted({str(place.heads) for place in places.values()}, key=_numeric_order)
     values: list[list[float | None]] = [[None] * len(heads) for _ in layers]
     for name, place in places.items():
         values[layers.index(str(place.layer))][heads.index(str(place.heads))] = by_reading[name].value
@@ -114,28 +116,29 @@ def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -
 
 
 def _mean(values: Sequence[Floats]) -> Floats:
-    """(n,) means over the readings under which an instance has a value; NaN where it has none."""
+    """Return (n,) means over the readings under which an instance has a value; NaN if it has none."""
     table = np.stack(values)
     counts = np.logical_not(np.isnan(table)).sum(0)
     means: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
     return means
 
 
-def _upper(evidence: Evidence) -> Floats:
-    """(n,) upper bounds of the values; the values themselves where there are no other bounds."""
+def _upper_bounds(evidence: Evidence) -> Floats:
+    """Return (n,) upper bounds of the values: the values themselves if no others are known."""
     values = np.full(len(evidence.defined), np.nan) if evidence.values is None else evidence.values
-    upper: Floats = values if evidence.upper_bounds is None else np.fmax(values, evidence.upper_bounds)
-    return upper
+    bounds: Floats = values if evidence.upper_bounds is None else np.fmax(values, evidence.upper_bounds)
+    return bounds
 
 
-def _order(text: str) -> tuple[int, str]:
+def _numeric_order(text: str) -> tuple[int, str]:
+    """Sort key: words such as "mean" first, then numbers by their value."""
     return (int(text), "") if text.isdigit() else (-1, text)
 
 
 def _highest(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> str | None:
-    """The layer and head with the highest value."""
-    known = {name: one.value for name, one in by_reading.items() if one.value is not None}
+    """Name the layer and head with the highest value."""
+    known = {name: evidence.value for name, evidence in by_reading.items() if evidence.value is not None}
     if not known:
         return None
-    top = places[max(known, key=lambda name: known[name])]
-    return f"layer {top.layer}, head {top.heads}"
+    place = places[max(known, key=lambda name: known[name])]
+    return f"layer {place.layer}, head {place.heads}"

@@ -1,4 +1,4 @@
-"""Thresholds that are relative to the references of a check, such as "shuffled + 0.2"."""
+"""Thresholds that are relative to the references of a check, such as "floor + 0.2"."""
 
 from __future__ import annotations
 
@@ -27,63 +27,63 @@ def relative_to_references(
     bounds: tuple[float, float],
     confidence: float,
     generator: Callable[[], np.random.Generator],
-    check: str,
+    name_in_errors: str,
 ) -> tuple[Evidence, Requirement | None]:
     """Compare the values of a check with a threshold that is computed from its references.
 
-    Such a threshold is itself an estimate, so what decides is the mean paired difference between values and threshold
-    over the instances that have both. Value and interval are taken over those instances, and the interval of the
-    difference is shifted by the number that the threshold came to.
+    Such a threshold is itself an estimate. The verdict therefore depends on the mean of the paired differences between
+    value and threshold, over the instances that have both. Value and interval are restricted to these instances, and
+    the interval is that of the mean difference, shifted by the mean threshold.
 
     Args:
-        evidence: what the check found.
+        evidence: What the check found.
         direction: "at_least" or "at_most".
-        expression: the threshold.
-        instances: the n instances of the evidence.
-        bounds: the smallest and largest value that the check and its references can have.
-        confidence: the confidence of the interval.
-        generator: makes the random numbers of one interval.
-        check: the name of the check, for the error message.
+        expression: The threshold.
+        instances: The n instances of the evidence.
+        bounds: The smallest and largest possible value of the check and of its references.
+        confidence: The confidence of the interval.
+        generator: Returns a new generator for the resamples of one interval.
+        name_in_errors: The name of the check in error messages.
 
     Returns:
-        The evidence on the instances that have both, and the threshold as a number; None where no instance has both.
+        The evidence on the instances that have both, and the mean threshold; None if no instance has both.
 
     Raises:
-        CheckError: if the evidence holds no values per instance of the check or of a reference.
+        CheckError: There are no values per instance of the check or of a reference.
     """
     if evidence.values is None or not set(expression.weights) <= set(evidence.reference_values):
         raise CheckError(
-            f"{check}: '{expression.text}' needs values per instance of the check and of its references, but the "
-            "measurements hold none."
+            f"{name_in_errors}: the threshold '{expression.text}' needs values per instance of the check and of its "
+            "references, and the measurements do not contain them."
         )
-    limit = expression.of(evidence.reference_values)
-    both = evidence.defined & ~np.isnan(evidence.values) & ~np.isnan(limit)
+    limits = expression.of(evidence.reference_values)
+    both = evidence.defined & ~np.isnan(evidence.values) & ~np.isnan(limits)
     if not both.any():
         return replace(evidence, value=None, defined=both), None
-    threshold = float(limit[both].mean())
+    threshold = float(limits[both].mean())
     groups = Groups.of(instances, both)
     low, high = bounds
     least, most = expression.range(low, high)
 
-    def difference(values: Floats) -> IntervalEstimate | None:
+    def interval_of_difference(values: Floats) -> IntervalEstimate | None:
         return mean_interval(
-            values - limit,
+            values - limits,
             groups,
             confidence=confidence,
             generator=generator(),
             bounds=(low - most, high - least),
         )
 
-    paired = difference(evidence.values)
-    if evidence.upper_bounds is not None and paired is not None:
-        above = difference(np.fmax(evidence.values, evidence.upper_bounds))
-        paired = bracket(paired, above) if above else paired
+    interval = interval_of_difference(evidence.values)
+    if evidence.upper_bounds is not None and interval is not None:
+        above = interval_of_difference(np.fmax(evidence.values, evidence.upper_bounds))
+        interval = bracket(interval, above) if above else interval
     undefined = count_reasons(("a reference of the threshold is undefined", evidence.defined & ~both))
     return (
         replace(
             evidence,
             value=float(evidence.values[both].mean()),
-            interval=shifted(paired, threshold, f"paired difference to {expression.text}") if paired else None,
+            interval=shifted(interval, threshold, f"paired difference to {expression.text}") if interval else None,
             defined=both,
             undefined=evidence.undefined | undefined,
         ),
