@@ -157,7 +157,7 @@ class Check(CheckArguments, ABC):
         return None
 
     def generator(self, measurements: Measurements, purpose: str) -> np.random.Generator:
-        """Return a generator whose numbers depend only on the seed of the run, the id of this check, and the purpose."""
+        """Return a generator that depends only on the seed of the run, the id of this check, and the purpose."""
         return keyed_generator(measurements.seed, "check", self.id, purpose)
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
@@ -234,9 +234,7 @@ class Check(CheckArguments, ABC):
             matrix=matrix,
         )
 
-    def _against_threshold(
-        self, measurements: Measurements, evidence: Evidence
-    ) -> tuple[Evidence, Requirement | None]:
+    def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
         """Return the evidence that is compared with the threshold, and the threshold as a number."""
         if self.threshold is None:
             return evidence, None

@@ -44,8 +44,8 @@ class InfluenceEntropy(PerInstanceCheck):
 
     family = "influence"
     how_to_read = (
-        "Normalised entropy runs from 0, where all influence comes from one token, to 1, where every token has the same "
-        "influence. The nearer the value is to 1, the less a weight says about any single token."
+        "Normalised entropy runs from 0, where all influence comes from one token, to 1, where every token has the "
+        "same influence. The nearer the value is to 1, the less a weight says about any single token."
     )
     unit = "normalised entropy"
     bounds = (0.0, 1.0)

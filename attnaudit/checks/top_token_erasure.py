@@ -38,8 +38,8 @@ class TopTokenErasure(PerInstanceCheck):
         "weight does not mark the token that mattered most."
     )
     how_to_read = (
-        "The value is how often removing the largest weight flips the decision, minus how often removing another weight "
-        "does. At 0, the largest weight matters no more than any other."
+        "The value is how often removing the largest weight flips the decision, minus how often removing another "
+        "weight does. At 0, the largest weight matters no more than any other."
     )
     unit = "share of decisions"
     value_name = "excess share of flips"

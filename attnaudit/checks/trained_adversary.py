@@ -150,8 +150,8 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
             "F1, model": mean_f1(measurements, predictions_of_model(measurements)),
             "F1, adversary": mean_f1(measurements, predicted),
         }
-        for seeds in self.references(measurements, values):
-            between_seeds = mean_of(seeds.values)
+        for reference in self.references(measurements, values):
+            between_seeds = mean_of(reference.values)
             multiple = mean / between_seeds if mean is not None and between_seeds else None
             details["mean JSD as a multiple of that between seeds"] = multiple
         return details
