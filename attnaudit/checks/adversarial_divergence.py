@@ -137,7 +137,7 @@ class AdversarialDivergence(PerInstanceCheck):
         details: dict[str, Detail] = {
             "method": self._method(measurements),
             "mean JSD / ln 2": None if mean is None else mean / LN2,
-            "mean share of the unconstrained maximum": mean_of(measurements.scalar(f"{self.column}.share")),
+            "mean share of the largest possible JSD": mean_of(measurements.scalar(f"{self.column}.share")),
             "largest TVD of an output, run through the model": float(np.nanmax(moved)) if defined else None,
             "standard deviation": standard_deviation(values),
         }

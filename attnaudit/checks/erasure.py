@@ -238,9 +238,7 @@ class Erasure(PerInstanceCheck):
         record = super().judge(measurements, gated=gated)
         readings = measurements.readings_of(self.reading or "")
         if any(f"erasure.{self.other_operator}" in measurements.under(reading).facts for reading in readings):
-            return with_note(
-                record, f"{UNSUPPORTED[self.other_operator]}, so that only {OPERATORS[self.operator]} was used"
-            )
+            return with_note(record, f"{UNSUPPORTED[self.other_operator]}, so only {OPERATORS[self.operator]} was used")
         other = Check.judge(replace(self, operator=self.other_operator), measurements, gated=gated)
         if record.requirement is None or other.verdict == record.verdict:
             return record

@@ -139,7 +139,7 @@ class ParameterRandomisation(PerInstanceCheck):
         copies = [mean for mean in self._means_by_copy(measurements, values) if mean is not None]
         if len(copies) < 2:
             return ""
-        return f"the interval includes how much {len(copies)} random copies differ, so more instances narrow it little"
+        return f"the interval also covers the choice of the {len(copies)} random copies, so more instances hardly narrow it"
 
     def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:
         """Return the mean of each copy over the instances that have a value."""

@@ -172,15 +172,9 @@ def _policy_record(table: Mapping[str, Any], declared: Sequence[Check], path: Pa
     questions = table.get("questions", {})
     if not isinstance(questions, dict):
         raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(questions).__name__}.")
+    stated = {key: table[key] for key in ("name", "validated_on") if key in table}
     try:
-        record = msgspec.convert(
-            {
-                "file": path.name,
-                "sha256": sha256,
-                **{key: table[key] for key in ("name", "validated_on") if key in table},
-            },
-            PolicyRecord,
-        )
+        record = msgspec.convert({"file": path.name, "sha256": sha256, **stated}, PolicyRecord)
     except msgspec.ValidationError as error:
         raise CheckError(f"{path}: [policy]: {error}.") from None
     return msgspec.structs.replace(

@@ -73,7 +73,7 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
             "lowest of a seed": min(by_seed, default=None),
             "highest of a seed": max(by_seed, default=None),
             "mean TVD of the output to other seeds": mean_of(tvd.mean(1)),
-            "share of decisions that other seeds share": float(same_decision.mean()),
+            "share of decisions that other seeds share": float(same_decision.mean()) if len(measurements) else None,
         }
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

@@ -143,10 +143,11 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         mean = mean_of(values)
         predicted = columns_of_copies(measurements, self.adversaries(), "predicted")
+        same_decision = predicted == measurements.predicted[:, None]
         details: dict[str, Detail] = {
             "mean TVD of the output": mean_of(self._mean_over_seeds(measurements, "tvd")),
             "mean JSD / ln 2": None if mean is None else mean / LN2,
-            "share of decisions that are the model's": float((predicted == measurements.predicted[:, None]).mean()),
+            "share of decisions that are the model's": float(same_decision.mean()) if len(measurements) else None,
             "F1, model": mean_f1(measurements, predictions_of_model(measurements)),
             "F1, adversary": mean_f1(measurements, predicted),
         }

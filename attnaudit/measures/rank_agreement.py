@@ -64,8 +64,8 @@ def agreement(view: AttentionView, request: Request) -> Columns:
     """Return the rank agreement of attention with a feature importance.
 
     Columns: `.tau` and `.p_value` of attention with the importance; `.floor`, τ of shuffled attention with the
-    importance; `.gradient_loo`, τ of the importance with an importance of another kind on the same instance; `.near_ties`,
-    the share of pairs of importance scores that are equal within rounding.
+    importance; `.gradient_loo`, τ of the importance with an importance of another kind on the same instance (one of
+    the two is leave-one-out); `.near_ties`, the share of pairs of importance scores that are equal within rounding.
     """
     argument: AgreementArgument = request.argument
     real, attention = view.real, view.attention

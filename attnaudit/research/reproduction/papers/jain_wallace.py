@@ -186,7 +186,7 @@ def _searched(epsilon: float, words: str) -> list[Quantity]:
         Quantity(
             name=f"share {words}",
             words="… as a share of the unconstrained maximum",
-            read=detail_of(exact.id, "mean share of the unconstrained maximum"),
+            read=detail_of(exact.id, "mean share of the largest possible JSD"),
         ),
         Quantity(
             name=f"searched {words}", words=f"… found by the published search, on at most {SEARCHED} texts",
