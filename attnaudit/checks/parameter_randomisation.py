@@ -139,7 +139,7 @@ class ParameterRandomisation(PerInstanceCheck):
         copies = [mean for mean in self._means_by_copy(measurements, values) if mean is not None]
         if len(copies) < 2:
             return ""
-        return f"the interval also covers the choice of the {len(copies)} random copies, so more instances hardly narrow it"
+        return f"the interval covers the choice of the {len(copies)} random copies, so more instances hardly narrow it"
 
     def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:
         """Return the mean of each copy over the instances that have a value."""
