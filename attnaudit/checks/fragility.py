@@ -114,7 +114,8 @@ class Fragility(Check):
         labelled = measurements.labels >= 0
         groups = Groups.of(measurements.instances, labelled & known)
         f1, f1_replaced, drop = math.nan, math.nan, math.nan
-        by_f1 = F1Drop.of(measurements, replaced)
+        own = measurements.predicted[:, None].astype(np.float64)
+        by_f1 = F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
         if len(groups):
             f1, f1_replaced, drop = by_f1.value(groups)
         generator = self.generator(measurements, "interval")

@@ -115,7 +115,7 @@ def f1_difference(
     by name, a column per copy, and among them `ours` and `others`."""
     labels, labelled = measurements.labels, measurements.labels >= 0
     groups = Groups.of(measurements.instances, labelled)
-    by_f1 = F1Drop.of(measurements, predicted[others], own=predicted[ours])
+    by_f1 = F1Drop.of(measurements.labels, predicted[ours], predicted[others], classes=len(measurements.classes))
     details: dict[str, Detail] = {}
     series, means = [], {}
     for name, answers in predicted.items():
@@ -161,7 +161,7 @@ def f1_of(measurements: Measurements, predicted: Floats) -> float | None:
 
 def _scores(measurements: Measurements, predicted: Floats, groups: Groups) -> Floats:
     """(R,) F1 of R sets of predictions (n, R) over the groups' instances; NaN where there is none."""
-    by_f1 = F1Drop.of(measurements, predicted, own=predicted[:, :0])
+    by_f1 = F1Drop.of(measurements.labels, predicted[:, :0], predicted, classes=len(measurements.classes))
     found: Floats = by_f1.scores(groups.sums(by_f1.columns).sum(0)[None])[0]
     return found
 
