@@ -19,13 +19,13 @@ from tests.units.checks.made import measured
 
 
 def normal(value, error):
-    """A spread of a normal estimate."""
+    """The interval estimate of a normally distributed value."""
 
-    def find(asked):
-        reach = stats.norm.ppf((1 + asked) / 2) * error
-        return Interval(low=value - reach, high=value + reach, confidence=asked, method="normal")
+    def interval_at(level):
+        reach = stats.norm.ppf((1 + level) / 2) * error
+        return Interval(low=value - reach, high=value + reach, confidence=level, method="normal")
 
-    return IntervalEstimate(error=error, confidence=0.95, find=find)
+    return IntervalEstimate(error=error, confidence=0.95, interval_at=interval_at)
 
 
 def planned(value, threshold, error=0.1, n=100, direction="at_least", fail=0.95):
