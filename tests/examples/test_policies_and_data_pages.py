@@ -68,7 +68,7 @@ def test_every_argument_of_every_check_is_listed_with_its_values_the_default_fir
 
 
 def test_the_arguments_that_all_checks_have_are_listed() -> None:
-    table = POLICIES.partition("## Arguments of every check")[2].partition("## Arguments of each")[0]
+    table = POLICIES.partition("## Arguments of every check")[2].partition("## Arguments of each check")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", " ".join(rows))) == EVERY
 
