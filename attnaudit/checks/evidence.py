@@ -135,6 +135,11 @@ def no_real_attention(measurements: Measurements) -> tuple[str, Mask]:
     return "no attention on real tokens", np.isnan(measurements.scalar("attention.max"))
 
 
+def predictions_of_model(measurements: Measurements) -> Floats:
+    """Return the class indices that the audited model predicts: an (n, 1) array."""
+    return measurements.predicted.astype(np.float64)[:, None]
+
+
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
     """Return the mean value of the instances of each predicted class."""
     return {

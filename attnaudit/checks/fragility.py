@@ -23,6 +23,7 @@ from attnaudit.checks.evidence import (
     mean_of,
     no_real_attention,
     number_or_none,
+    predictions_of_model,
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
@@ -179,8 +180,7 @@ class Fragility(PerInstanceCheck):
         f1, _, drop = self._f1_and_drop(measurements)
         interval = None
         if len(groups):
-            replaced = self.replaced_predictions(measurements)
-            interval = F1Drop.of(measurements, replaced).interval(groups, confidence=self.confidence)
+            interval = self._f1_drop(measurements).interval(groups, confidence=self.confidence)
         shown = no_real_attention(measurements)
         return Evidence(
             value=number_or_none(drop),
@@ -222,7 +222,12 @@ class Fragility(PerInstanceCheck):
         groups = Groups.of(measurements.instances, (measurements.labels >= 0) & known)
         if not len(groups):
             return math.nan, math.nan, math.nan
-        return F1Drop.of(measurements, self.replaced_predictions(measurements)).value(groups)
+        return self._f1_drop(measurements).value(groups)
+
+    def _f1_drop(self, measurements: Measurements) -> F1Drop:
+        """Return F1 with and without replaced weights, as a function of the instances."""
+        own, replaced = predictions_of_model(measurements), self.replaced_predictions(measurements)
+        return F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
 
 
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
