@@ -92,7 +92,7 @@ def parse(text: str) -> Reading:
     kind: Kind = next((k for k in KINDS if k == head), "attention")
     if kind == "attention" and head not in QUERIES:
         raise CheckError(
-            f"reading {text!r}: unknown beginning {head!r}. {nearest(head, (*QUERIES, *KINDS))} An example is {FORM!r}."
+            f"reading {text!r}: it begins with {head!r}. {nearest(head, (*QUERIES, *KINDS))} An example is {FORM!r}."
         )
     allowed = {"layer", "heads", "stack"} if kind == "attention" else {"query", "layer", "heads", "stack"}
     if kind == "rollout":

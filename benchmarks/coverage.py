@@ -1,12 +1,13 @@
-"""How often do the intervals of the checks hold the true value, on numbers shaped like those they are really given?
+"""Measure how often the intervals of the checks contain the true value, on realistic distributions.
 
     python -m benchmarks.coverage [--quick] [--jobs N] [--only WORD]
 
-Draws many samples of n instances from populations whose true value is known, asks the functions that the checks use for
-their intervals, and counts; then how good planning figures are (planning.py). The shapes are quantiles measured on the
-embedded reviews (coverage_shapes.json). Writes coverage.json and coverage.md beside this file; --quick draws fewer
-samples, prints the tables and writes nothing. --only runs the scenarios whose name holds a word ("planning": only those
-figures) and keeps the stored results of the others.
+The script draws many samples of n instances from populations whose true value is known, and counts how often the
+interval functions of the checks contain it. It then measures how good planned sample sizes are (planning.py). The
+distributions are quantiles measured on the embedded reviews (coverage_shapes.json). Results go to coverage.json and
+coverage.md next to this file. With --quick, fewer samples are drawn, the tables are printed and nothing is written.
+With --only, scenarios whose name contains the word are run ("planning" for the planned sample sizes), and the stored
+results of the others are kept.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from attnaudit.statistics.intervals import mean_interval, median_interval, propo
 
 HERE = Path(__file__).resolve().parent
 SIZES = (30, 100, 300, 1000)
-#: 95%, and the level at which a policy of 20 gated checks calls a failure.
+#: 95%, and the confidence level of a failure under a policy of 20 gated checks.
 LEVELS = (0.95, 0.9975)
+#: Samples per scenario and size.
 TRIALS = 1000
-#: Of the statistics that take a second each.
+#: The same for statistics that take a second per sample.
 SLOW_TRIALS = 200
 CLUSTERS = (1, 2, 4, 8)
 CORRELATION = 0.5
@@ -47,7 +49,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scenario:
-    """draw: (n, random numbers) -> the spread of the statistic on a sample of n. truth: n -> the true value."""
+    """A statistic on a population with a known true value.
+
+    Attributes:
+        statistic: The name of the statistic.
+        shape: The name of the distribution.
+        draw: (n, random generator) -> the interval of the statistic on a sample of n instances; None if it has none.
+        truth: n -> the true value.
+        slow: Whether a sample takes about a second.
+    """
 
     statistic: str
     shape: str
@@ -64,13 +74,19 @@ class Scenario:
 
 
 def shapes() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((HERE / "coverage_shapes.json").read_text(encoding="utf-8"))
-    return found
+    """Return the stored quantiles and counts."""
+    stored: dict[str, Any] = json.loads((HERE / "coverage_shapes.json").read_text(encoding="utf-8"))
+    return stored
 
 
 @dataclass(frozen=True)
 class Population:
-    """A distribution by its quantiles at 0, .005, ..., 1, linear in between; then `of`, such as rounding into ties."""
+    """A distribution by its quantiles at 0, 0.005, ..., 1, linear in between.
+
+    Attributes:
+        quantiles: The 201 quantiles.
+        of: Applied to every value, such as rounding to create ties.
+    """
 
     quantiles: Floats
     of: Callable[[Floats], Floats] = lambda x: x
@@ -86,29 +102,31 @@ class Population:
 
 
 def populations() -> dict[str, Population]:
+    """Return the measured distributions and variants of them by name."""
     found = {name: Population(np.array(values)) for name, values in shapes()["shapes"].items()}
     found["tau of the gradient, tied"] = Population(found["tau of the gradient"].quantiles, lambda x: np.round(x, 1))
     tvd = found["uniform TVD"].quantiles
-    # Sparse attention: on seven instances of ten nothing moves at all.
+    # Sparse attention: on seven instances of ten, replacing the weights changes nothing.
     found["uniform TVD, 70% zero"] = Population(
         np.concatenate([np.zeros(140), np.interp(np.linspace(0, 1, 61), np.linspace(0, 1, len(tvd)), tvd)])
     )
     return found
 
 
-def apart(n: int) -> tuple[list[Instance], NDArray[np.int64]]:
+def independent(n: int) -> tuple[list[Instance], NDArray[np.int64]]:
+    """Return n rows, each with its own source, and the source of each row."""
     return [Instance(id=f"{i:06d}", text=f"{i}") for i in range(n)], np.arange(n)
 
 
 def clustered(n: int, random: np.random.Generator) -> tuple[list[Instance], NDArray[np.int64]]:
-    """n rows in sources of 1, 2, 4 or 8."""
+    """Return n rows in sources of 1, 2, 4 or 8 rows, and the source of each row."""
     sizes = random.choice(CLUSTERS, n)
     members = np.repeat(np.arange(n), sizes)[:n]
     return [Instance(id=f"{i:06d}", text="", source=f"s{g:06d}") for i, g in enumerate(members)], members
 
 
 def uniform_of(members: NDArray[np.int64], random: np.random.Generator, correlation: float) -> Floats:
-    """(n,) uniform numbers; those of one source are correlated as normal scores."""
+    """Return (n,) uniform numbers. The normal scores of numbers from one source have this correlation."""
     from scipy.special import ndtr
 
     shared, own = random.normal(size=len(members)), random.normal(size=len(members))
@@ -120,8 +138,10 @@ def uniform_of(members: NDArray[np.int64], random: np.random.Generator, correlat
 
 
 def of_values(statistic: str, shape: str, population: Population, truth: float, *, sources: bool = False) -> Scenario:
+    """Return the scenario of a mean, a median or a proportion; with `sources`, rows share sources."""
+
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
-        instances, members = clustered(n, random) if sources else apart(n)
+        instances, members = clustered(n, random) if sources else independent(n)
         values = population.at(uniform_of(members, random, CORRELATION if sources else 0.0))
         groups = Groups.of(instances, np.ones(n, dtype=bool))
         if statistic.startswith("median"):
@@ -135,12 +155,12 @@ def of_values(statistic: str, shape: str, population: Population, truth: float, 
 
 
 def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
-    """The mean of a gain as a share of the mean of the largest gain, as the erasure checks give it."""
+    """Return the scenario of a mean gain divided by the mean of the largest gain, as the erasure checks compute it."""
 
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         largest = divisor.at(random.random(n))
         gain = largest * np.clip(share + 0.5 * random.normal(size=n), -1, 1)
-        groups = Groups.of(apart(n)[0], np.ones(n, dtype=bool))
+        groups = Groups.of(independent(n)[0], np.ones(n, dtype=bool))
 
         return ratio_interval(gain, largest, groups, confidence=LEVELS[0], generator=random)
 
@@ -149,7 +169,14 @@ def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
 
 
 def of_f1(shape: str, changed: Population | float, replacements: int, *, sources: bool = False) -> Scenario:
-    """Two classes with the demo model's confusion; each instance has its own chance that a replacement flips it."""
+    """Return the scenario of a drop in F1, with two classes and the confusion matrix of the demo model.
+
+    Args:
+        shape: The name of the scenario.
+        changed: The chance that a replacement of the weights flips a prediction, or its distribution over instances.
+        replacements: How many replacements there are per instance.
+        sources: Whether rows share sources.
+    """
     counts = shapes()["uniform"]
     cells = [(t, p) for t in (0, 1) for p in (0, 1)]
     names = ("negative", "positive")
@@ -160,9 +187,9 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
     share /= share.sum()
     flip = changed if isinstance(changed, float) else changed.mean()
 
-    def f1(said: Floats) -> float:
+    def f1(positive: Floats) -> float:
         true = share[2] + share[3]
-        return float(2 * (share[2:] * said[2:]).sum() / (true + (share * said).sum()))
+        return float(2 * (share[2:] * positive[2:]).sum() / (true + (share * positive).sum()))
 
     original = np.array([p for _, p in cells], dtype=np.float64)
     truth = f1(original) - f1(original * (1 - flip) + (1 - original) * flip)
@@ -171,7 +198,7 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
         chosen = random.choice(4, n, p=share)
         labels, predicted = np.array(cells)[chosen].T
         chance = np.full(n, changed) if isinstance(changed, float) else changed.at(random.random(n))
-        instances, members = clustered(n, random) if sources else apart(n)
+        instances, members = clustered(n, random) if sources else independent(n)
         drawn = [uniform_of(members, random, CORRELATION if sources else 0.0) for _ in range(replacements)]
         flipped = np.column_stack(drawn) < chance[:, None]
         replaced = np.where(flipped, 1 - predicted[:, None], predicted[:, None]).astype(np.float64)
@@ -186,8 +213,12 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
     return Scenario(name, shape, draw, lambda n: truth)
 
 
-def of_ranking(shape: str, told: Sequence[float], attention: Sequence[float]) -> Scenario:
-    """States of rank r tell the output with strength told[r]. The true value is that of the true order of the told."""
+def of_ranking(shape: str, information: Sequence[float], attention: Sequence[float]) -> Scenario:
+    """Return the scenario of the information ranking.
+
+    The states of attention rank r carry information about the output with strength `information[r]`. The true value is
+    that of the true order of these strengths.
+    """
     from attnaudit.checks.information_ranking import ranking_interval
     from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
 
@@ -195,19 +226,19 @@ def of_ranking(shape: str, told: Sequence[float], attention: Sequence[float]) ->
         found: Floats = -np.sort(-random.dirichlet(40 * np.array(attention), n), axis=1)
         return found
 
-    # Sorting each instance's weights moves their means, and with them the weight of each pair.
+    # Sorting the weights of each instance changes their means, and with them the weight of each pair.
     mean = weights_of(1_000_000, np.random.default_rng(0)).mean(0)
-    truth = ranking_agreement(np.array(told, dtype=np.float64), mean)[0]
+    truth = ranking_agreement(np.array(information, dtype=np.float64), mean)[0]
 
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         output = random.normal(size=n)
-        states = random.normal(size=(n, len(told), 8))
-        states[:, :, :2] += np.array(told)[None, :, None] * output[:, None, None]
+        states = random.normal(size=(n, len(information), 8))
+        states[:, :, :2] += np.array(information)[None, :, None] * output[:, None, None]
         weights = weights_of(n, random)
         ranking = information_ranking(states, weights, output[:, None], seed=int(random.integers(1 << 30)))
         if np.isnan(ranking.weighted_tau):
             return None
-        instances, _ = apart(n)
+        instances, _ = independent(n)
         groups = Groups.of(instances, np.ones(n, dtype=bool))
         return ranking_interval(ranking, weights, groups, confidence=LEVELS[0], generator=random, null=random)
 
@@ -215,6 +246,7 @@ def of_ranking(shape: str, told: Sequence[float], attention: Sequence[float]) ->
 
 
 def scenarios() -> list[Scenario]:
+    """Return all scenarios in the order of the tables."""
     known = populations()
     found = []
     for name in (
@@ -247,7 +279,7 @@ def scenarios() -> list[Scenario]:
 
 
 def run(index: int, n: int, trials: int) -> dict[str, Any]:
-    """Counts of one scenario at one size."""
+    """Return the counts of one scenario at one size, computed on one thread."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
@@ -269,13 +301,15 @@ def _run(index: int, n: int, trials: int) -> dict[str, Any]:
             counts[level][0] += truth < found.low
             counts[level][1] += truth > found.high
         widths.append(estimate.high - estimate.low)
-    kept = trials - absent
+    intervals = trials - absent
     rows = {
         f"{level:g}": {
-            "coverage": 1 - (below + above) / kept,
-            "error": math.sqrt(max((below + above) / kept * (1 - (below + above) / kept), 0.25 / kept) / kept),
-            "truth below": below / kept,
-            "truth above": above / kept,
+            "coverage": 1 - (below + above) / intervals,
+            "error": math.sqrt(
+                max((below + above) / intervals * (1 - (below + above) / intervals), 0.25 / intervals) / intervals
+            ),
+            "truth below": below / intervals,
+            "truth above": above / intervals,
         }
         for level, (below, above) in counts.items()
     }
@@ -293,7 +327,7 @@ def _run(index: int, n: int, trials: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]], level: str) -> str:
-    """Markdown: one line per scenario, one cell per n."""
+    """Return a Markdown table with one line per scenario and one cell per n."""
     sizes = sorted({row["n"] for row in rows})
     lines = ["| statistic | shape | " + " | ".join(f"n = {n}" for n in sizes) + " |"]
     lines.append("|---|---|" + "---:|" * len(sizes))
@@ -314,25 +348,27 @@ def page(rows: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]]) -> str
     trials = sorted({row["trials"] for row in rows})
     return f"""# Coverage of the intervals, measured
 
-Written by `python -m benchmarks.coverage`; all numbers are in coverage.json. Each cell: the share of samples whose
-interval holds the true value, ± its Monte-Carlo standard error, and in brackets how often the truth lay below and above
-the interval. Samples per cell: {trials[0]:,} (MI ranking) to {trials[-1]:,}. Shapes are those of the demo model's
-measures on the embedded reviews; "sources of 1 to 8" are rows of one source with correlation {CORRELATION:g}. For the
-MI ranking the true value is that of the ranks' true order.
+`python -m benchmarks.coverage` writes this page; coverage.json has all numbers. Each cell shows the share of
+samples whose interval contains the true value, ± its Monte Carlo standard error. The brackets show how often the
+true value lay below and above the interval. There are {trials[0]:,} (MI ranking) to {trials[-1]:,} samples per
+cell. The distributions are those of the measures of the demo model on the embedded reviews. "Sources of 1 to 8"
+means that the rows of one source have a correlation of {CORRELATION:g}. For the MI ranking, the true value is that
+of the true order of the ranks.
 
 ## Nominal 95%
 
 {table(rows, "0.95")}
 
-## Nominal 99.75%: a failure under 20 gated checks
+## Nominal 99.75%, the level of a failure under 20 gated checks
 
 {table(rows, "0.9975")}
 
-## Planning figures
+## Planned sample sizes
 
-Of inconclusive samples of n: the number of instances that they name, against the number that really decides in 80% of
-samples; how often the range holds that number; and how often a fresh sample of the named size (up to 20 n) decides
-rightly. A value that chance moved away from the threshold names too small a number: read the range, not the figure.
+An inconclusive verdict names the number of instances that would decide it. This table compares that number with the
+one that is needed to decide in 80% of samples. It also shows how often the planned range contains the needed
+number, and how often a fresh sample of the planned size (up to 20 n) leads to the correct verdict. If chance moved
+the value away from the threshold, the planned number is too small: rely on the range rather than on the number.
 
 {planning_table(plans)}
 """
@@ -340,9 +376,11 @@ rightly. A value that chance moved away from the threshold names too small a num
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer samples, n up to 300; prints, writes nothing")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
-    parser.add_argument("--only", default="", metavar="WORD", help="scenarios whose name holds this word")
+    parser.add_argument(
+        "--quick", action="store_true", help="draw fewer samples, with n up to 300; print the tables and write nothing"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes (default: 1)")
+    parser.add_argument("--only", default="", metavar="WORD", help="run the scenarios whose name contains this word")
     options = parser.parse_args(arguments)
     chosen = [(i, one) for i, one in enumerate(scenarios()) if options.only in one.name]
     sizes = SIZES[:3] if options.quick else SIZES
@@ -376,6 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan_figures(pool: ProcessPoolExecutor, share: float) -> list[dict[str, Any]]:
+    """Return the counts of every planning case, with a share of the usual number of trials."""
     from benchmarks import planning
 
     work = [

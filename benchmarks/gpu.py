@@ -1,11 +1,11 @@
-"""How many instances per second each measure takes on a device, and what batching gives there.
+"""Measure how many instances per second each measure computes on a device, and how much batching helps there.
 
     python -m benchmarks.gpu [--device cuda] [--instances 2026] [--quick]
 
-For the demo model, and for a BERT of MiniLM's size with random weights: instances per second of each measure in the
-engine's own batches, the share of what predicting alone does per second, and the ratio to measuring one instance at a
-time, which is the loop that one would write. Warm-up runs are left out; the device is waited for at both ends. Prints
-one table and writes nothing.
+The models are the demo model, and a BERT of the size of MiniLM with random weights. For each measure, the table shows
+the instances per second in the batches of the engine, the share of the speed of prediction alone, and the ratio to
+measuring one instance at a time, which is the loop that one would write by hand. Each measure is run once before it is
+timed, and the clock waits for the device. Nothing is written.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NEEDS = {
     "input influence": ["influence.hidden"],
     "adversary, ε=.01": ["adversarial.0.01"],
 }
-#: Instances that are measured one at a time.
+#: How many instances are measured one at a time.
 ALONE = 32
 
 
 def seconds(adapter: Any, rows: Dataset, needs: list[str], device: str, batch_tokens: int | None) -> float:
-    """Wall time of measuring all rows, the device waited for."""
+    """Return the wall-clock time of measuring all rows, until the device is done."""
     _wait(device)
     started = time.perf_counter()
     measure(adapter, rows, needs, model="model", seed=0, device=device, batch_tokens=batch_tokens)
@@ -51,7 +51,7 @@ def _wait(device: str) -> None:
 
 
 def minilm_sized(folder: Path) -> str:
-    """A checkpoint folder of BERT with 6 layers, 12 heads and width 384, random weights."""
+    """Save a BERT with 6 layers, 12 heads, width 384 and random weights, and return its folder."""
     from transformers import BertConfig, BertForSequenceClassification
 
     from tests import architectures
@@ -74,17 +74,20 @@ def minilm_sized(folder: Path) -> str:
 
 
 def table(name: str, model: str, device: str, instances: int) -> None:
-    adapter, whole = load_model(model).adapter, load("movie-reviews")
-    many, few = sample(whole, instances, 0), sample(whole, min(ALONE, instances), 0)
+    """Print the table of one model."""
+    adapter, reviews = load_model(model).adapter, load("movie-reviews")
+    many, few = sample(reviews, instances, 0), sample(reviews, min(ALONE, instances), 0)
     print(f"\n{name}, {instances} instances, {device}")
     print(f"{'measure':24} {'instances/s':>12} {'of predicting':>14} {'one at a time':>14} {'ratio':>7}")
     predicting = 0.0
-    for words, needs in NEEDS.items():
+    for measure_name, needs in NEEDS.items():
         seconds(adapter, few, needs, device, None)
         rate = instances / seconds(adapter, many, needs, device, None)
         alone = len(few.instances) / seconds(adapter, few, needs, device, 1)
         predicting = predicting or rate
-        print(f"{words:24} {rate:12,.1f} {rate / predicting:14.3f} {alone:14,.1f} {rate / alone:7.1f}", flush=True)
+        print(
+            f"{measure_name:24} {rate:12,.1f} {rate / predicting:14.3f} {alone:14,.1f} {rate / alone:7.1f}", flush=True
+        )
 
 
 def main() -> None:
@@ -94,7 +97,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="8 instances")
     options = parser.parse_args()
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise SystemExit("torch finds no CUDA device: give --device cpu, or run this where there is one.")
+        raise SystemExit("torch finds no CUDA device. Give --device cpu, or run this on a machine with a CUDA device.")
     count = 8 if options.quick else options.instances
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if options.device.startswith('cuda') else 'CPU'}")
     table("demo (BiLSTM, additive)", "demo", options.device, count)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# On a machine with a CUDA device and attnaudit[dev] installed: compares the GPU's numbers with the CPU's, then prints
-# one table of instances per second. Without a device: DEVICE=cpu benchmarks/gpu.sh --quick tries the table alone.
+# Compares the numbers of a GPU with those of the CPU, then prints one table of instances per second. This needs a machine
+# with a CUDA device and attnaudit[dev] installed. DEVICE=cpu benchmarks/gpu.sh --quick prints the table without a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 device=${DEVICE:-cuda}

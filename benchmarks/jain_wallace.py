@@ -1,8 +1,8 @@
-"""Models in the layout of Jain & Wallace's published code, as adapters.
+"""Adapters for models in the layout of Jain & Wallace's published code.
 
 A folder holds `config.json` (vocab_size, embedding, hidden, attention, data), `model.pt` (a state dict, read with
 weights_only=True; a pruned embedding adds `embedding_rows` and `vocab_size`) and `outputs.npz`. The encoder is a BiLSTM
-over embeddings; SOS and EOS enter it and are never attended to; the decoder is linear with one sigmoid output.
+over embeddings. It reads SOS and EOS, which are never attended to. The decoder is linear with one sigmoid output.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from attnaudit.instances import Dataset, Instance
 
 
 class PackedBiLSTM(nn.Module):
+    """A BiLSTM over packed sequences, as in the published code."""
+
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.rnn = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
@@ -31,7 +33,7 @@ class PackedBiLSTM(nn.Module):
 
 
 class PublishedAttention(nn.Module):
-    """additive: v·tanh(W h + b). dot: v·h / √m."""
+    """Attention scores v·tanh(W h + b) ("additive") or v·h / √m ("dot"), normalised by softmax."""
 
     def __init__(self, kind: str, size: int) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ class PublishedAttention(nn.Module):
 
 
 def load_adapter(folder: Path, vocabulary: dict[str, int]) -> PooledAttentionAdapter:
-    """The model of `folder`. Texts of its instances are token ids separated by spaces, SOS and EOS included."""
+    """Return the model of a folder. The texts of its instances are token ids separated by spaces, with SOS and EOS."""
     config = json.loads((folder / "config.json").read_text())
     kind = config["attention"]
     if kind not in ("additive", "dot"):
@@ -95,7 +97,12 @@ def load_adapter(folder: Path, vocabulary: dict[str, int]) -> PooledAttentionAda
 
 
 def load_data(path: Path, chosen: list[int] | None = None) -> tuple[Dataset, dict[str, int]]:
-    """Token ids of `path` as instances with ids "0000", "0001", ... in the order of `chosen`, and the vocabulary."""
+    """Read token ids as instances, and the vocabulary.
+
+    Args:
+        path: The JSON file.
+        chosen: The rows to read, in this order; None for all of them. The instances get the ids "000000", "000001", ...
+    """
     content = json.loads(path.read_text())
     rows = range(len(content["token_ids"])) if chosen is None else chosen
     instances = tuple(

@@ -1,9 +1,9 @@
-"""Hold this project's measurements against stored outputs of Jain & Wallace's published code, on the same weights.
+"""Compare attnaudit's measurements with stored outputs of Jain & Wallace's published code, on the same weights.
 
     python benchmarks/oracle_comparison.py FOLDER [--data TOKENS.json] [--limit N]
 
-FOLDER holds model.pt, config.json and outputs.npz; token ids come from ../data/<data>.json beside it unless --data says
-otherwise. Prints one line per quantity and exits with 1 when any disagrees.
+FOLDER holds model.pt, config.json and outputs.npz. The token ids are read from FOLDER/../data/<data>.json, or from the
+file given with --data. The script prints one line per quantity, and exits with status 1 if any of them disagrees.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attnaudit.metrics import jensen_shannon, kendall_tau_b, total_variation
 from benchmarks.jain_wallace import load_adapter, load_data
 
 EPSILONS = (0.01, 0.05)
-#: Starts of the stored search.
+#: How many starts the stored search for adversarial attention has.
 RESTARTS = 5
 NEEDS = (
     "gradient.jain_wallace.inputs",
@@ -40,26 +40,33 @@ NEEDS = (
     "agreement.gradient.jain_wallace.inputs",
     *(f"adversarial.{epsilon}" for epsilon in EPSILONS),
 )
-#: Most tokens in one batch here; the numbers do not depend on it.
+#: The largest number of tokens in a batch. The results do not depend on it.
 BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)
 class Line:
-    """One comparison: `found` must not exceed `allowed`."""
+    """One comparison.
+
+    Attributes:
+        quantity: What is compared.
+        difference: The largest difference.
+        allowed: The difference must not exceed this.
+        note: What else to print.
+    """
 
     quantity: str
-    found: float
+    difference: float
     allowed: float
     note: str = ""
 
     @property
     def agrees(self) -> bool:
-        return self.found <= self.allowed
+        return self.difference <= self.allowed
 
 
 class Stored:
-    """outputs.npz, one instance at a time. Positions 0 and L-1 are SOS and EOS."""
+    """The arrays of outputs.npz, instance by instance. Positions 0 and L-1 are SOS and EOS."""
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as arrays:
@@ -71,15 +78,16 @@ class Stored:
         return len(self.lengths)
 
     def ragged(self, name: str, i: int) -> NDArray[np.float64]:
+        """Return the (L,) values of instance i."""
         return self.arrays[name][self.offsets[i] : self.offsets[i + 1]].astype(np.float64)
 
     def blocks(self, name: str, i: int, count: int) -> NDArray[np.float64]:
-        """(count, L) rows of an array stored as count·L values per instance."""
+        """Return the (count, L) values of instance i, which are stored as count·L numbers."""
         flat = self.arrays[name][count * self.offsets[i] : count * self.offsets[i + 1]]
         return flat.reshape(count, self.lengths[i])
 
 
-def _passes(
+def _attention_view(
     adapter: object, instances: Sequence[object], places: Sequence[int], gradients: bool = True
 ) -> AttentionView:
     batch = Batch(
@@ -104,13 +112,13 @@ def _tau(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Line], Measurements]:
-    """Every comparison for one folder."""
+    """Return every comparison for one folder, and the measurements behind them."""
     stored = Stored(folder / "outputs.npz")
     count = min(limit or len(stored), len(stored))
     chosen = [int(i) for i in stored.arrays["test_index"][:count]]
     dataset, vocabulary = load_data(data, chosen)
     adapter = load_adapter(folder, vocabulary)
-    found, _ = measure(adapter, dataset, NEEDS, model=folder.name, seed=0, batch_tokens=BATCH_TOKENS)
+    measurements, _ = measure(adapter, dataset, NEEDS, model=folder.name, seed=0, batch_tokens=BATCH_TOKENS)
 
     prediction, attention, gradient, permuted, medians, divergence = [], [], [], [], [], []
     searches = np.full((2, count, RESTARTS), np.nan)
@@ -118,7 +126,7 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
     while order:
         take = max(1, BATCH_TOKENS // int(stored.lengths[order[-1]]))
         places, order = order[-take:], order[:-take]
-        view = _passes(adapter, found.instances, places)
+        view = _attention_view(adapter, measurements.instances, places)
         raw = (view.gradient_attention_detached[0] * view.embeddings["text"].detach()).sum(-1).abs()
         shares = (raw / (raw * view.inputs.mask["text"]).sum(1, keepdim=True)).numpy()
         outputs = view.probabilities[:, 1].numpy()
@@ -148,7 +156,7 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
         searches[1, places] = total_variation(output, view.probabilities[:, None, :].expand_as(output)).numpy()
         divergence.append((searches[0, places] - stored.arrays["adv_jsd"][places]).ravel())
 
-    change = found.vector("leave_one_out.inputs.change")
+    change = measurements.vector("leave_one_out.inputs.change")
     deletion = [
         change[i] - np.abs(stored.ragged("loo_outputs", i)[1:-1] - float(stored.arrays["pred"][i]))
         for i in range(count)
@@ -158,8 +166,8 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
     taus = np.array(
         [_tau(stored.ragged("attn", i)[1:-1], stored.ragged("grad_XxE[X]_norm", i)[1:-1]) for i in range(count)]
     )
-    again = found.scalar("agreement.gradient.jain_wallace.inputs.tau")
-    apart = np.abs(again - stored_tau)
+    recomputed = measurements.scalar("agreement.gradient.jain_wallace.inputs.tau")
+    tau_gaps = np.abs(recomputed - stored_tau)
     lines = [
         Line("prediction", _worst(prediction), 1e-5),
         Line("attention", _worst(attention), 1e-5),
@@ -171,13 +179,13 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
         Line("τ-b, stored arrays", float(np.nanmax(np.abs(taus - stored_tau))), 1e-9),
         Line(
             "τ-b, recomputed (mean)",
-            abs(float(np.nanmean(again) - np.nanmean(stored_tau))),
+            abs(float(np.nanmean(recomputed) - np.nanmean(stored_tau))),
             1e-4,
-            f"{int((apart > 1e-9).sum())} of {count} instances differ, by at most {np.nanmax(apart):.4f}",
+            f"{int((tau_gaps > 1e-9).sum())} of {count} instances differ, by at most {np.nanmax(tau_gaps):.4f}",
         ),
     ]
     for epsilon in EPSILONS:
-        exact = found.scalar(f"adversarial.{epsilon}.jsd")
+        exact = measurements.scalar(f"adversarial.{epsilon}.jsd")
         best = np.where(searches[1] <= epsilon, searches[0], -np.inf).max(axis=1)
         feasible = np.isfinite(best)
         means = f"mean exact JSD {np.nanmean(exact):.4f}, " + (
@@ -187,31 +195,32 @@ def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Li
         )
         above = float((best - exact)[feasible].max()) if feasible.any() else 0.0
         lines.append(Line(f"searched above exact, ε={epsilon}", above, 1e-9, means))
-        over = float(np.nanmax(found.scalar(f"adversarial.{epsilon}.tvd")) - epsilon)
+        over = float(np.nanmax(measurements.scalar(f"adversarial.{epsilon}.tvd")) - epsilon)
         lines.append(Line(f"TVD above ε through the model, ε={epsilon}", over, 1e-6))
-    return lines, found
+    return lines, measurements
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path, help="token ids; default ../data/<data>.json beside the folder")
-    parser.add_argument("--limit", type=int, help="compare the first N instances")
+    parser.add_argument("--data", type=Path, help="file of token ids (default: FOLDER/../data/<data>.json)")
+    parser.add_argument("--limit", type=int, help="compare only the first N instances")
     options = parser.parse_args(arguments)
     for name in ("model.pt", "outputs.npz", "config.json"):
         if not (options.folder / name).is_file():
-            parser.error(f"{options.folder / name} is missing; expected model.pt, outputs.npz and config.json.")
+            parser.error(f"{options.folder / name} is missing. Expected model.pt, outputs.npz and config.json.")
     config = json.loads((options.folder / "config.json").read_text())
     data = options.data or options.folder.parent / "data" / f"{config['data']}.json"
     if not data.is_file():
-        parser.error(f"{data} is missing; name the token ids with --data.")
+        parser.error(f"{data} is missing. Give the file of token ids with --data.")
     started = time.perf_counter()
-    lines, found = compare(options.folder, data, options.limit)
-    print(f"{options.folder.name}: {len(found)} instances of {data.stem}, {config['attention']} attention")
+    lines, measurements = compare(options.folder, data, options.limit)
+    print(f"{options.folder.name}: {len(measurements)} instances of {data.stem}, {config['attention']} attention")
     for line in lines:
         verdict = "agrees" if line.agrees else "DISAGREES"
         print(
-            f"  {line.quantity:<42} {line.found:>10.2e}  (at most {line.allowed:.0e})  {verdict}  {line.note}".rstrip()
+            f"  {line.quantity:<42} {line.difference:>10.2e}  (at most {line.allowed:.0e})  "
+            f"{verdict}  {line.note}".rstrip()
         )
     print(f"  {time.perf_counter() - started:.1f} s")
     return 0 if all(line.agrees for line in lines) else 1

@@ -1,8 +1,8 @@
-"""How good is the number of instances that an inconclusive verdict names? Run by coverage.py.
+"""Measure how good the number of instances is that an inconclusive verdict asks for. coverage.py runs this.
 
-Samples of n are drawn from populations whose true value lies a known distance from the threshold, so that the number
-that is really needed is known. Those that are inconclusive are asked for their figure; a fresh sample of that size then
-shows whether it decides.
+Samples of n instances are drawn from populations whose true value is a known distance from the threshold, so that the
+number of instances that is really needed is known. Each inconclusive sample yields a planned number; a fresh sample of
+that size then shows whether it leads to a decision.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from attnaudit.statistics.verdict import decide
 from benchmarks import coverage
 
 SHAPES = ("tau of leave-one-out", "uniform TVD", "share 0.1")
-#: (instances, distance of the truth to the threshold in standard errors at that number).
+#: (number of instances, distance of the true value from the threshold in standard errors at that number).
 CASES = ((100, 1.0), (100, 2.0), (300, 1.0), (300, 2.0))
 TRIALS = 400
-#: Fresh samples are drawn up to this many times n; beyond, the figure is not tried.
+#: A planned number above this many times n is not tried with a fresh sample.
 FRESH = 20
 Floats = NDArray[np.float64]
 
 
 def population(shape: str) -> coverage.Population:
+    """Return the population of a shape."""
     if shape == "share 0.1":
         return coverage.Population(np.linspace(0, 1, 201), lambda u: (u < 0.1).astype(np.float64))
     return coverage.populations()[shape]
 
 
-def spread_of(values: Floats, shape: str, random: np.random.Generator) -> IntervalEstimate | None:
-    instances, _ = coverage.apart(len(values))
+def interval_of(values: Floats, shape: str, random: np.random.Generator) -> IntervalEstimate | None:
+    """Return the interval of the mean, or of the proportion for shapes of zeros and ones."""
+    instances, _ = coverage.independent(len(values))
     groups = Groups.of(instances, np.ones(len(values), dtype=bool))
     if shape.startswith("share"):
         return proportion_interval(values, groups, confidence=0.95)
@@ -46,6 +48,7 @@ def spread_of(values: Floats, shape: str, random: np.random.Generator) -> Interv
 
 
 def verdict(values: Floats, estimate: IntervalEstimate | None, requirement: Requirement) -> VerdictName:
+    """Return the verdict on a sample at 95% confidence."""
     return decide(
         value=float(values.mean()),
         interval=None if estimate is None else estimate.at(0.95),
@@ -56,7 +59,7 @@ def verdict(values: Floats, estimate: IntervalEstimate | None, requirement: Requ
 
 
 def run(shape: str, n: int, distance: float, trials: int) -> dict[str, Any]:
-    """Counts of one case. The truth lies on the side that passes in even trials, on the other in odd ones."""
+    """Return the counts of one case. The true value passes in even trials and fails in odd ones."""
     from scipy.special import ndtri
 
     drawn = population(shape)
@@ -71,11 +74,11 @@ def run(shape: str, n: int, distance: float, trials: int) -> dict[str, Any]:
         threshold = truth - gap if right == "pass" else truth + gap
         requirement = Requirement(direction="at_least", value=threshold)
         values = drawn.at(random.random(n))
-        estimate = spread_of(values, shape, random)
+        estimate = interval_of(values, shape, random)
         if estimate is None or verdict(values, estimate, requirement) != "inconclusive":
             continue
         inconclusive += 1
-        found = plan(
+        planned = plan(
             value=float(values.mean()),
             estimate=estimate,
             requirement=requirement,
@@ -83,15 +86,16 @@ def run(shape: str, n: int, distance: float, trials: int) -> dict[str, Any]:
             fail_confidence=0.95,
             n=n,
         )
-        bounded += found.high is not None
-        inside += (found.low or math.inf) <= needed <= (found.high or math.inf)
-        if found.instances is None:
+        bounded += planned.high is not None
+        inside += (planned.low or math.inf) <= needed <= (planned.high or math.inf)
+        if planned.instances is None:
             continue
-        figures.append(found.instances / needed)
-        if found.instances <= FRESH * n:
-            fresh = drawn.at(random.random(found.instances))
-            said = verdict(fresh, spread_of(fresh, shape, random), requirement)
-            tried, decided, wrong = tried + 1, decided + (said == right), wrong + (said not in (right, "inconclusive"))
+        figures.append(planned.instances / needed)
+        if planned.instances <= FRESH * n:
+            fresh = drawn.at(random.random(planned.instances))
+            fresh_verdict = verdict(fresh, interval_of(fresh, shape, random), requirement)
+            tried, decided = tried + 1, decided + (fresh_verdict == right)
+            wrong += fresh_verdict not in (right, "inconclusive")
     return {
         "shape": shape,
         "n": n,
@@ -110,10 +114,10 @@ def run(shape: str, n: int, distance: float, trials: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: one line per case."""
+    """Return a Markdown table with one line per case."""
     lines = [
-        "| shape | n | truth is off by | needed | inconclusive | figure ÷ needed, quartiles "
-        "| range holds what is needed | has an upper end | decides, of those tried |",
+        "| shape | n | distance from threshold | needed | inconclusive | planned ÷ needed, quartiles "
+        "| range contains needed | range has an upper limit | decided correctly, of those tried |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|",
     ]
     for row in rows:

@@ -1,4 +1,4 @@
-"""A small model of one's own and the ways in which its adapter can be wrong."""
+"""A small pooled-attention model, its adapter, and a few texts for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORDS = TEXT.split()
 
 
 class Encoder(nn.Module):
-    """Bidirectional LSTM over packed input."""
+    """A bidirectional LSTM over packed input."""
 
     def __init__(self, width: int = 6, hidden: int = 5) -> None:
         super().__init__()

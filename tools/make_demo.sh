@@ -1,5 +1,6 @@
 #!/bin/sh
-# Trains the shipped demo model anew (about a minute and a half on one core). Dropout was chosen on dev; test was read once.
+# Trains the shipped demo model again, which takes about a minute and a half on one core. The dropout rates were chosen
+# on dev; test was evaluated once.
 set -eu
 cd "$(dirname "$0")/.."
 "${PYTHON:-.venv/bin/python}" -c "import sys; from attnaudit.cli import main; sys.exit(main())" \

@@ -1,12 +1,13 @@
 """Derive the embedded data set `movie-reviews` from the source package of vaderSentiment 3.3.2.
 
     python tools/make_movie_reviews.py                  # downloads the source package with pip
-    python tools/make_movie_reviews.py --sdist FILE     # uses a copy
-    python tools/make_movie_reviews.py --check          # writes nothing; fails when the packaged rows differ
+    python tools/make_movie_reviews.py --sdist FILE     # uses a copy of it
+    python tools/make_movie_reviews.py --check          # writes nothing; fails if the packaged rows differ
 
-Label: the sign of the mean human rating; sentences with |mean| < 0.5 are left out. Split: the sha256 of 'movie' + id,
-modulo 10 (0-6 train, 7 dev, 8-9 test). Of sentences that occur twice the first is kept, so that no test sentence is
-also trained on. Source: Hutto & Gilbert (2014), "VADER", ICWSM; MIT licence, whose notice is written beside the data.
+The label is the sign of the mean human rating; sentences with |mean| < 0.5 are left out. The part is the sha256 of
+'movie' + id, modulo 10 (0-6 train, 7 dev, 8-9 test). Duplicate sentences are removed, so that no test sentence is also
+in the training part. Source: Hutto & Gilbert (2014), "VADER", ICWSM; MIT licence, whose notice is written to the same
+folder as the data.
 """
 
 from __future__ import annotations
@@ -36,7 +37,15 @@ SMALLEST_MEAN = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One kept sentence. mean: of the human ratings, from -4 to 4, as written in the source."""
+    """A sentence of the data set.
+
+    Attributes:
+        id: Its id in the source.
+        split: "train", "dev" or "test".
+        label: "negative" or "positive".
+        mean: Mean of the human ratings, from -4 to 4, as written in the source.
+        text: The sentence.
+    """
 
     id: str
     split: str
@@ -46,14 +55,18 @@ class Sentence:
 
 
 def split_of(identifier: str) -> str:
-    """train, dev or test, from the sha256 of 'movie' + identifier."""
+    """Return "train", "dev" or "test", from the sha256 of 'movie' + identifier."""
     remainder = int(hashlib.sha256(f"movie{identifier}".encode()).hexdigest(), 16) % 10
     return "train" if remainder < 7 else "dev" if remainder == 7 else "test"
 
 
 def derive(ratings: str) -> list[Sentence]:
-    """The kept sentences of the ratings file (lines of id, mean and text between tabs), in its order."""
-    kept: list[Sentence] = []
+    """Derive the sentences of the data set from the ratings file, in its order.
+
+    Args:
+        ratings: The file's text; each line holds id, mean and text, separated by tabs.
+    """
+    sentences: list[Sentence] = []
     seen: set[str] = set()
     for number, line in enumerate(ratings.replace("\r\n", "\n").rstrip("\n").split("\n"), start=1):
         fields = line.split("\t")
@@ -64,21 +77,21 @@ def derive(ratings: str) -> list[Sentence]:
             continue
         seen.add(text)
         label = "positive" if float(mean) > 0 else "negative"
-        kept.append(Sentence(identifier, split_of(identifier), label, mean, text))
-    return kept
+        sentences.append(Sentence(identifier, split_of(identifier), label, mean, text))
+    return sentences
 
 
 def to_csv(sentences: Sequence[Sentence]) -> bytes:
-    """The rows as UTF-8 CSV with a header."""
+    """Return the sentences as UTF-8 CSV with a header."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("id", "split", "label", "mean", "text"))
-    writer.writerows((one.id, one.split, one.label, one.mean, one.text) for one in sentences)
+    writer.writerows((row.id, row.split, row.label, row.mean, row.text) for row in sentences)
     return out.getvalue().encode()
 
 
 def compress(content: bytes) -> bytes:
-    """gzip without file name and time: the same bytes from the same rows (and the same zlib)."""
+    """Compress with gzip, without file name and time, so that the same rows give the same bytes with the same zlib."""
     out = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=out, mtime=0) as stream:
         stream.write(content)
@@ -86,12 +99,19 @@ def compress(content: bytes) -> bytes:
 
 
 def read_sdist(path: Path, *, sha256: str = SDIST_SHA256) -> tuple[str, bytes]:
-    """The ratings file (UTF-8) and the licence notice of the source package, after its hash was verified."""
-    packed = path.read_bytes()
-    found = hashlib.sha256(packed).hexdigest()
-    if found != sha256:
-        raise SystemExit(f"{path}: sha256 is {found}, expected {sha256}: this is not vaderSentiment {VERSION}'s sdist.")
-    with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
+    """Verify the source package and return its ratings file and its licence notice.
+
+    Args:
+        path: The source package (.tar.gz).
+        sha256: The hash that it must have.
+    """
+    archive = path.read_bytes()
+    actual = hashlib.sha256(archive).hexdigest()
+    if actual != sha256:
+        raise SystemExit(
+            f"{path}: sha256 is {actual}, expected {sha256}. Give the source package of vaderSentiment {VERSION}."
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive)) as outer:
         notice = _member(outer, NOTICE)
         with tarfile.open(fileobj=io.BytesIO(_member(outer, INNER_ARCHIVE))) as inner:
             return _member(inner, RATINGS).decode("utf-8"), notice
@@ -105,7 +125,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def download(folder: Path) -> Path:
-    """Fetch the source package into `folder` with pip."""
+    """Download the source package into `folder` with pip."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
     subprocess.run([*command, "--dest", str(folder), f"vaderSentiment=={VERSION}"], check=True)
     return next(folder.glob("vader*.tar.gz"))
@@ -113,9 +133,9 @@ def download(folder: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sdist", type=Path, help="a copy of the source package; downloaded with pip when left out")
+    parser.add_argument("--sdist", type=Path, help="a copy of the source package; by default it is downloaded with pip")
     parser.add_argument("--out", type=Path, default=TARGET, help="folder to write to (default: inside the package)")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the packaged rows differ")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the packaged rows differ")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         ratings, notice = read_sdist(options.sdist or download(Path(folder)))
@@ -123,12 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     content = to_csv(sentences)
     print(f"rows: {len(sentences)}, sha256 of the CSV: {hashlib.sha256(content).hexdigest()}")
     for split in ("train", "dev", "test"):
-        counts = Counter(one.label for one in sentences if one.split == split)
+        counts = Counter(sentence.label for sentence in sentences if sentence.split == split)
         print(f"{split}: {counts.total()} ({counts['negative']} negative, {counts['positive']} positive)")
     packaged = options.out / "sentences.csv.gz"
     if options.check:
         same = packaged.is_file() and gzip.decompress(packaged.read_bytes()) == content
-        print("the packaged rows are the same" if same else f"{packaged} differs: run this script without --check")
+        print("The packaged rows are the same." if same else f"{packaged} differs. Run this script without --check.")
         return 0 if same else 1
     options.out.mkdir(parents=True, exist_ok=True)
     packaged.write_bytes(compress(content))

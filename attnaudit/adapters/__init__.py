@@ -1,4 +1,4 @@
-"""Adapters: what makes a model auditable."""
+"""Model adapters: what makes a model auditable."""
 
 from attnaudit.adapters.pooled.pooled_adapter import Encoding, PooledAttentionAdapter
 from attnaudit.adapters.protocol import Capabilities, Inputs, Intervention, ModelAdapter, Site, Trace

@@ -1,4 +1,4 @@
-"""From what `--model` says to an adapter: a checkpoint folder, a registered name, or package.module:factory."""
+"""Load the model that `--model` names: a checkpoint folder, a registered name, or package.module:factory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,34 @@ from attnaudit.adapters.protocol import Capabilities, ModelAdapter
 from attnaudit.errors import AdapterError, AuditError, ModelError, nearest, raised_at, require_reachable
 from attnaudit.registry import checkpoint_formats, models
 
+#: Members that every adapter has.
+_REQUIRED_MEMBERS = ("capabilities", "modules", "collate", "embed", "sites", "run")
+#: Capability -> members that an adapter must have if it declares it.
+_CAPABILITY_MEMBERS = {
+    "deletion": ("delete", "keep"),
+    "mask": ("substitute",),
+    "decodes": ("decode",),
+    "linear_decoder": ("decoder_weights",),
+    "replays": ("replay", "replay_cost"),
+    "value_vectors": ("value_vectors",),
+    "shares_states": ("share", "logits_without", "variant_cost"),
+    "influences": ("share", "influence"),
+    "retrains": ("retrain",),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """An adapter and what a report says of it. sha256 covers the names, types, shapes and values of all tensors."""
+    """An adapter, and what reports say about it.
+
+    Attributes:
+        name: Short name of the model.
+        source: Where it was loaded from.
+        description: The adapter's own description; "" if it has none.
+        adapter: The adapter.
+        sha256: Hash of the names, types, shapes and values of all tensors.
+        parameters: Number of parameters.
+    """
 
     name: str
     source: str
@@ -31,11 +55,16 @@ class LoadedModel:
 
 
 def load_model(name: str) -> LoadedModel:
-    """Raises ModelError or AdapterError, with the nearest names and the mend, when there is nothing to audit."""
+    """Load a model by the name that is given as `--model`.
+
+    Raises:
+        ModelError, AdapterError: There is no such model, or it cannot be audited. The message names the nearest known
+            names or the fix.
+    """
     folder = Path(name)
     require_reachable("--model", folder)
     if name in models:
-        source, adapter = f"registered model '{name}'", _made(models.get(name), f"model '{name}'")
+        source, adapter = f"registered model '{name}'", _call_factory(models.get(name), f"model '{name}'")
         short = name
     elif folder.is_dir():
         source, adapter, short = f"folder {folder.name}", _from_folder(folder), folder.resolve().name
@@ -56,7 +85,7 @@ def load_model(name: str) -> LoadedModel:
 
 
 def unknown_model(name: str) -> str:
-    """The message for a name that is neither a folder, nor registered, nor a factory."""
+    """Return the error message for a name that is no folder, registered model or factory."""
     path = Path(name)
     if path.is_file():
         return f"--model {name}: this is a file; expected the checkpoint folder that holds it."
@@ -68,24 +97,24 @@ def unknown_model(name: str) -> str:
 
 def _from_folder(folder: Path) -> ModelAdapter:
     for name in checkpoint_formats.names():
-        form = checkpoint_formats.get(name)
-        if form.recognises(folder):
-            adapter: ModelAdapter = form.load(folder)
+        checkpoint_format = checkpoint_formats.get(name)
+        if checkpoint_format.recognises(folder):
+            adapter: ModelAdapter = checkpoint_format.load(folder)
             return adapter
-    found = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
+    contents = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
     raise ModelError(
         f"{folder}: no known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); "
-        f"the folder holds {found}. Expected attnaudit.json and model.safetensors as `attnaudit train` writes them. "
-        "For a model of your own, register an adapter in conftest.py."
+        f"the folder holds {contents}. Expected attnaudit.json and model.safetensors, as `attnaudit train` writes "
+        "them. To audit your own model, register an adapter for it in conftest.py."
     )
 
 
 def _from_factory(name: str) -> ModelAdapter:
     module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    added = here not in sys.path
+    working_folder = str(Path.cwd())
+    added = working_folder not in sys.path
     if added:
-        sys.path.insert(0, here)
+        sys.path.insert(0, working_folder)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -95,48 +124,42 @@ def _from_factory(name: str) -> ModelAdapter:
         ) from error
     finally:
         if added:
-            sys.path.remove(here)
+            sys.path.remove(working_folder)
     factory = getattr(module, attribute, None)
     if not callable(factory):
         known = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         raise ModelError(f"--model {name}: '{module_name}' has no function '{attribute}'. {nearest(attribute, known)}")
-    return _made(factory, f"factory {name}")
+    return _call_factory(factory, f"factory {name}")
 
 
-def _made(factory: Callable[[], Any], what: str) -> ModelAdapter:
+def _call_factory(factory: Callable[[], Any], what: str) -> ModelAdapter:
     try:
         adapter: ModelAdapter = factory()
     except AuditError:
         raise
     except Exception as error:
-        form = " It must take no argument and return a model adapter." if isinstance(error, TypeError) else ""
+        expected = " It must take no argument and return a model adapter." if isinstance(error, TypeError) else ""
         raise ModelError(
-            f"{what}: its factory raised {type(error).__name__}{raised_at(error)}: {error}.{form}"
+            f"{what}: its factory raised {type(error).__name__}{raised_at(error)}: {error}.{expected}"
         ) from error
     return adapter
 
 
 def _refuse_incomplete(adapter: object, source: str) -> None:
-    """Raises AdapterError that lists every member the adapter lacks."""
-    required = ["capabilities", "modules", "collate", "embed", "sites", "run"]
+    """Raise AdapterError that lists every member the adapter lacks."""
+    required = list(_REQUIRED_MEMBERS)
     capabilities = getattr(adapter, "capabilities", None)
     if isinstance(capabilities, Capabilities):
-        declared = {
-            "deletion": ("delete", "keep"),
-            "mask": ("substitute",),
-            "decodes": ("decode",),
-            "linear_decoder": ("decoder_weights",),
-            "replays": ("replay", "replay_width"),
-            "value_norms": ("transformed",),
-            "shares_states": ("share", "logits_without", "variant_cost"),
-            "influences": ("share", "influence"),
-            "retrains": ("retrain",),
-        }
-        required += [name for flag, names in declared.items() if getattr(capabilities, flag) for name in names]
-    lacking = [name for name in required if not hasattr(adapter, name)]
-    if lacking:
+        required += [
+            member
+            for capability, members in _CAPABILITY_MEMBERS.items()
+            if getattr(capabilities, capability)
+            for member in members
+        ]
+    missing = [member for member in required if not hasattr(adapter, member)]
+    if missing:
         raise AdapterError(
-            f"{source} gives a {type(adapter).__name__} without {', '.join(lacking)}; expected a model adapter. "
+            f"{source} gives a {type(adapter).__name__} without {', '.join(missing)}; expected a model adapter. "
             "Wrap the model in attnaudit.adapters.PooledAttentionAdapter, or add what is missing (see ModelAdapter)."
         )
     if not isinstance(capabilities, Capabilities):
@@ -145,19 +168,19 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
         )
     for name in capabilities.classes:
         if type(name) is not str:
-            raise AdapterError(f"{source}: the class {name!r} is no text. Give class names: str({name!r}).")
+            raise AdapterError(f"{source}: the class name {name!r} is not a string. Give class names: str({name!r}).")
 
 
 def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
-    """(sha256 of all tensors, number of parameters). The same model gives the same hash on any device."""
+    """Hash all tensors of a model and count its parameters. The same model gives the same hash on any device."""
     digest, parameters = hashlib.sha256(), 0
     seen: set[int] = set()
     for position, module in enumerate(adapter.modules):
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):
-            if id(tensor) in seen or not isinstance(tensor, Tensor):  # a module may keep more than tensors there
+            if id(tensor) in seen or not isinstance(tensor, Tensor):  # A state dict may hold other things than tensors.
                 continue
             if tensor.is_meta:
-                raise AdapterError(f"'{name}' has no numbers (it is on torch's meta device). Load the model's weights.")
+                raise AdapterError(f"'{name}' has no values: it is on torch's meta device. Load the model's weights.")
             seen.add(id(tensor))
             digest.update(f"{position}.{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

@@ -1,4 +1,7 @@
-"""Padding and deletion on ids, shared by adapters."""
+"""Pad batches and remove or replace tokens in them, for all adapters.
+
+Shapes: B rows, T tokens, V variants.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,30 @@ from attnaudit.errors import AdapterError
 def pad(
     rows: Sequence[Sequence[int | bool] | NDArray[Any]], *, value: int | bool, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Ragged rows -> ((B, T) padded on the right with `value`, (B, T) mask that is True on entries).
+    """Pad rows of different lengths on the right.
 
-    T is at least 1, so that an empty row is still a row. Raises AdapterError for ids that are no whole numbers.
+    Args:
+        rows: One sequence per row.
+        value: What fills the padding; a bool makes the result boolean.
+        device: Where the tensors go.
+
+    Returns:
+        (B, T) padded rows and (B, T) mask, True on entries. T is at least 1, so that an empty row is still a row.
+
+    Raises:
+        AdapterError: A row holds floating point numbers.
     """
-    kind = torch.bool if isinstance(value, bool) else torch.long
+    dtype = torch.bool if isinstance(value, bool) else torch.long
     width = max(1, max((len(row) for row in rows), default=1))
-    padded = torch.full((len(rows), width), value, dtype=kind)
+    padded = torch.full((len(rows), width), value, dtype=dtype)
     mask = torch.zeros((len(rows), width), dtype=torch.bool)
     for b, row in enumerate(rows):
-        found = torch.tensor(row, dtype=None if len(row) else kind)
-        if found.is_floating_point():
-            raise AdapterError(f"token ids are {found.dtype}, such as {found[0].item():g}: give whole numbers.")
-        padded[b, : len(row)] = found.to(kind)
+        entries = torch.tensor(row, dtype=None if len(row) else dtype)
+        if entries.is_floating_point():
+            raise AdapterError(f"token ids are {entries.dtype}, such as {entries[0].item():g}. Give whole numbers.")
+        padded[b, : len(row)] = entries.to(dtype)
         mask[b, : len(row)] = True
-    if device.type == "cuda":  # from pinned memory a copy overlaps with what the device is doing
+    if device.type == "cuda":  # Copies from pinned memory overlap with computation on the device.
         padded, mask = padded.pin_memory(), mask.pin_memory()
     return padded.to(device, non_blocking=True), mask.to(device, non_blocking=True)
 
@@ -38,44 +50,63 @@ def pad(
 def delete_positions(
     inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]], *, pad_id: int, per_token: Collection[str] = ()
 ) -> Inputs:
-    """One variant per (row, position): the row without that position, as `keep_positions`."""
+    """Return one variant per (row, position) in `drop`: that row without that position.
+
+    `pad_id` and `per_token` are as in `keep_positions`.
+    """
     device = inputs.ids[stream].device
-    rows = torch.tensor([r for r, _ in drop], dtype=torch.long, device=device)
-    gone = torch.tensor([p for _, p in drop], dtype=torch.long, device=device)
+    rows = torch.tensor([row for row, _ in drop], dtype=torch.long, device=device)
+    positions = torch.tensor([position for _, position in drop], dtype=torch.long, device=device)
     keep = torch.ones((len(drop), inputs.ids[stream].shape[1]), dtype=torch.bool, device=device)
-    keep[torch.arange(len(drop), device=device), gone] = False
+    keep[torch.arange(len(drop), device=device), positions] = False
     return keep_positions(inputs, stream, rows, keep, pad_id=pad_id, per_token=per_token)
 
 
 def keep_positions(
     inputs: Inputs, stream: str, rows: Tensor, keep: Tensor, *, pad_id: int, per_token: Collection[str] = ()
 ) -> Inputs:
-    """One variant per entry of rows (V,): that row with only the positions that keep (V, T) marks, moved up in their
-    order and padded on the right.
+    """Return one variant per entry of `rows`: that row with only the positions marked in `keep`, in their order.
 
-    Words move with their tokens, and so do the extra entries named in per_token, which are (B, T) of this stream; they
-    are zero on padding. Tokens (strings) are not carried: variants are run, not shown. Padding on either side of the
-    source is fine.
+    The variants are padded on the right; `inputs` may be padded on either side. Words move with their tokens. The
+    strings in `Inputs.tokens` are left out, because variants are run but not shown.
+
+    Args:
+        inputs: The batch.
+        stream: The stream that loses tokens.
+        rows: (V,) row of each variant.
+        keep: (V, T) True at positions that stay.
+        pad_id: Id that fills the padding.
+        per_token: Names of extra entries (B, T) with one value per token of this stream. They move with their tokens
+            and are zero on padding.
     """
     keep = keep & inputs.mask[stream][rows]
-    # Stable sort brings kept positions to the front in their order.
+    # A stable sort moves the kept positions to the front and preserves their order.
     order = (~keep).to(torch.uint8).sort(dim=1, stable=True).indices
     width = max(1, int(keep.sum(1).max())) if len(rows) else 1
     order, kept = order[:, :width], keep.gather(1, order)[:, :width]
     ids = inputs.ids[stream][rows].gather(1, order).masked_fill(~kept, pad_id)
     special = inputs.special[stream][rows].gather(1, order) & kept
 
-    def moved(values: Tensor, padding: int) -> Tensor:
+    def move(values: Tensor, padding: int) -> Tensor:
         return values[rows].gather(1, order).masked_fill(~kept, padding)
 
-    words = {name: moved(value, -1) for name, value in inputs.words.items() if name == stream}
-    extra = {name: moved(value, 0) for name, value in inputs.extra.items() if name in per_token}
+    words = {name: move(value, -1) for name, value in inputs.words.items() if name == stream}
+    extra = {name: move(value, 0) for name, value in inputs.extra.items() if name in per_token}
     return _variants(inputs, stream, rows, ids, kept, special, words, extra)
 
 
 def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, *, mask_id: int) -> Inputs:
-    """One variant per entry of rows (V,): that row with `mask_id` at the positions that replaced (V, T) marks; nothing
-    moves. Padding is left alone, strings are not carried."""
+    """Return one variant per entry of `rows`: that row with `mask_id` at the positions marked in `replaced`.
+
+    No token moves, and padding is never replaced. The strings in `Inputs.tokens` are left out.
+
+    Args:
+        inputs: The batch.
+        stream: The stream whose tokens are replaced.
+        rows: (V,) row of each variant.
+        replaced: (V, T) True at positions to replace.
+        mask_id: Id of the mask token.
+    """
     mask, special = inputs.mask[stream][rows], inputs.special[stream][rows]
     ids = inputs.ids[stream][rows].masked_fill(replaced & mask, mask_id)
     words = {name: value[rows] for name, value in inputs.words.items() if name == stream}
@@ -92,28 +123,30 @@ def _variants(
     words: dict[str, Tensor],
     extra: dict[str, Tensor],
 ) -> Inputs:
-    def rest(values: Mapping[str, Tensor], without: Collection[str] = (stream,)) -> dict[str, Tensor]:
-        return {name: value[rows] for name, value in values.items() if name not in without}
+    """Combine the changed entries of one stream with the unchanged ones of the same rows."""
+
+    def unchanged(values: Mapping[str, Tensor], changed: Collection[str] = (stream,)) -> dict[str, Tensor]:
+        return {name: value[rows] for name, value in values.items() if name not in changed}
 
     return Inputs(
-        ids={stream: ids, **rest(inputs.ids)},
-        mask={stream: mask, **rest(inputs.mask)},
-        special={stream: special, **rest(inputs.special)},
-        words={**words, **rest(inputs.words)},
-        extra={**extra, **rest(inputs.extra, tuple(extra))},
+        ids={stream: ids, **unchanged(inputs.ids)},
+        mask={stream: mask, **unchanged(inputs.mask)},
+        special={stream: special, **unchanged(inputs.special)},
+        words={**words, **unchanged(inputs.words)},
+        extra={**extra, **unchanged(inputs.extra, tuple(extra))},
     )
 
 
 def repeated(inputs: Inputs, times: int) -> Inputs:
-    """Each row so many times, one after another: row b becomes rows b·times to (b+1)·times - 1. Strings stay behind."""
+    """Repeat each row, so that row b becomes rows b·times to (b+1)·times - 1. `Inputs.tokens` is left out."""
 
-    def rows(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def repeat(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: value.repeat_interleave(times, dim=0) for name, value in values.items()}
 
     return Inputs(
-        ids=rows(inputs.ids),
-        mask=rows(inputs.mask),
-        special=rows(inputs.special),
-        words=rows(inputs.words),
-        extra=rows(inputs.extra),
+        ids=repeat(inputs.ids),
+        mask=repeat(inputs.mask),
+        special=repeat(inputs.special),
+        words=repeat(inputs.words),
+        extra=repeat(inputs.extra),
     )

@@ -1,6 +1,10 @@
-"""The adapter protocol: what a model must expose to be audited. Everything is a list of attention sites.
+"""The adapter protocol: what a model must provide to be audited.
 
-Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, C logits, d and m features.
+A model is seen as a list of attention sites with weights (B, H, Q, K). Pooled attention is the case of a single site
+with H = Q = 1.
+
+Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, V variants of an instance, C logits, d
+features of an embedding, m features of a hidden state, q features of a query.
 """
 
 from __future__ import annotations
@@ -18,32 +22,38 @@ from attnaudit.retraining import Retraining
 
 SiteKind = Literal["pool", "self", "cross"]
 
-#: The stream of tokens that attention is read over in pooled models.
+#: The stream of the text's tokens, which is what attention is read over.
 TEXT = "text"
-#: The stream of an instance's query, in pooled models that read one.
+#: The stream of the query's tokens, in pooled models that read a query.
 QUERY = "query"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an adapter can do. Checks and fast paths are selected by these, never by looking for methods.
+    """What an adapter can do.
 
-    task: "classification" (one label per input) is audited; "multi_label" and "regression" are refused.
-    classes: names in the order of the logits. One logit with two classes is a sigmoid for classes[1].
-    decodes: `decode(hidden, weights)` gives the logits of a context without encoding again.
-    linear_decoder: `decoder_weights()` gives (W, b) with logits = W·(weights·hidden) + b; where a trace has something
-    beside the context, b differs by row and is what `decode` gives for weights of zero.
-    replays: `replay()` gives the logits of other weights at one query of a site without what comes before it.
-    value_norms: `transformed()` gives the value vectors after the output projection.
-    shares_states: `share` and `logits_without` give the logits of inputs that lack tokens, from states
-        shared with the whole input.
-    influences: `influence` gives how much of each hidden state comes from each token, without a graph.
-    retrains: `retrain` trains another copy of the model.
-    differentiable: gradients reach embeddings and replaced weights.
-    deletion: `delete` and `keep` work. mask: `substitute` works. query: instances may carry a query. max_tokens:
-    longest input, None if unlimited. left_padding: `run` takes inputs that are padded on the left.
-    reading: what is shown of the model's attention when a check names nothing else, such as "cls@layer=-1,heads=mean"
-    (see attnaudit.readings); "" for a model with one pooled attention.
+    Checks and faster paths are selected by what is declared here, never by looking for methods.
+
+    Attributes:
+        classes: Class names in the order of the logits. A single logit with two classes is a sigmoid for `classes[1]`.
+        task: "classification" (one label per input) is audited; "multi_label" and "regression" are refused.
+        decodes: `decode` computes logits from hidden states and attention weights, without encoding again.
+        linear_decoder: `decoder_weights` gives the decoder's weight W and bias b, with logits = W·(weights·hidden) + b.
+            If a trace has a `decoder_condition`, b differs by row: it is what `decode` returns for weights of zero.
+        replays: `replay` computes the logits of other weights at one query without repeating what comes before it.
+        value_vectors: `value_vectors` gives each head's value vectors after the output projection.
+        shares_states: `share` and `logits_without` compute the logits of inputs that lack tokens from states that they
+            share with the whole input.
+        influences: `influence` computes how much each hidden state depends on each token, without gradients.
+        retrains: `retrain` trains another copy of the model.
+        differentiable: Gradients reach the embeddings and replaced weights.
+        deletion: `delete` and `keep` remove tokens.
+        mask: `substitute` replaces tokens by a mask token.
+        query: Instances may have a query.
+        max_tokens: Longest input in tokens; None if unlimited.
+        left_padding: `run` accepts inputs with padding on the left.
+        reading: The attention that is shown as the explanation unless a check names another, such as
+            "cls@layer=-1,heads=mean" (see `attnaudit.readings`); "" for a model with one pooled attention.
     """
 
     classes: tuple[str, ...]
@@ -51,7 +61,7 @@ class Capabilities:
     decodes: bool = False
     linear_decoder: bool = False
     replays: bool = False
-    value_norms: bool = False
+    value_vectors: bool = False
     shares_states: bool = False
     influences: bool = False
     retrains: bool = False
@@ -66,9 +76,17 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """One place where weights over tokens are computed. layer: counted from 0 within its stack. query and keys name
-    token streams; query is None for a learned query (pooled attention). sinks: rows may sum to less than one, the rest
-    goes to a sink that is no token."""
+    """An attention site: one place in the model where weights over tokens are computed.
+
+    Attributes:
+        key: Name of the site, unique in the model.
+        layer: Number of its layer, counted from 0 within its stack (encoder, decoder or cross-attention).
+        kind: "pool", "self" or "cross".
+        heads: Number of heads.
+        query: Stream of the tokens that attend; None for a learned query, as in pooled attention.
+        keys: Stream of the tokens that are attended to.
+        sinks: Whether weights may sum to less than one, the rest going to an attention sink that is not a token.
+    """
 
     key: str
     layer: int = 0
@@ -81,10 +99,17 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """A padded batch: stream -> (B, T). mask: True on tokens, False on padding. special: True on tokens such as
-    [CLS] that enter the encoder but no statistic. tokens: stream -> B lists of T_b strings, special ones included.
-    words: stream -> (B, T) number of the word that a token is part of, -1 on special tokens and padding; empty where
-    every token is a word. extra: name -> one entry per row, such as "truncated" (B,): True where the text was cut."""
+    """A padded batch of instances.
+
+    Attributes:
+        ids: Stream -> (B, T) token ids.
+        mask: Stream -> (B, T) True on tokens, False on padding.
+        special: Stream -> (B, T) True on tokens such as [CLS], which enter the model but no statistic.
+        tokens: Stream -> for each row, its unpadded tokens as strings, special ones included.
+        words: Stream -> (B, T) number of the word that a token is part of; -1 on special tokens and padding. Empty if
+            every token is a word.
+        extra: Name -> tensor with one entry per row, such as "truncated" (B,), True where the text was truncated.
+    """
 
     ids: Mapping[str, Tensor]
     mask: Mapping[str, Tensor]
@@ -94,53 +119,66 @@ class Inputs:
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def real(self, stream: str = TEXT) -> Tensor:
-        """(B, T) True on the tokens that statistics are taken over: neither padding nor special."""
+        """Return the mask (B, T) of the tokens that statistics cover: neither padding nor special."""
         return self.mask[stream] & ~self.special[stream]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What one forward pass shows. attention: site key -> (B, H, Q, K), zero where not allowed.
-    allowed: site key -> (B, 1 or H, Q, K) True where a query may attend; False in all of the row of a padding query.
-    hidden: site key -> (B, K, m), with its graph: the states that the site's values are made of, which for pooled
-    attention are those that the weights are applied to. beside: (B, q) what the decoder of a pooled model reads of a
-    row beside the context, such as the state of its query, with its graph; no attention moves it. prefix: whatever the
-    adapter's own `replay` and `transformed` need of the pass."""
+    """What one forward pass computed.
+
+    Attributes:
+        logits: (B, C) logits.
+        attention: Site key -> (B, H, Q, K) weights that the pass used; zero where not allowed.
+        allowed: Site key -> (B, 1 or H, Q, K) True where a query may attend to a key; False for padding queries.
+        hidden: Site key -> (B, K, m) states that the site's values are computed from, with gradients. For pooled
+            attention these are the states that the weights are applied to. Empty unless requested.
+        decoder_condition: (B, q) what the decoder of a pooled model reads in addition to the context, such as the state
+            of the query, with gradients. It does not depend on the attention. None if there is nothing of the kind.
+        cache: Anything that the adapter's own `replay` and `value_vectors` need from this pass. Nothing else reads it.
+    """
 
     logits: Tensor
     attention: Mapping[str, Tensor]
     allowed: Mapping[str, Tensor]
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
     decoder_condition: Tensor | None = None
-    prefix: object = None
+    cache: object = None
 
 
-#: (site, live weights (B,H,Q,K), allowed) -> weights to use instead, or None to leave them. Differentiable.
+#: Replaces attention weights: (site, live weights (B, H, Q, K), allowed) -> the weights to use, or None to keep the
+#: live ones. Must be differentiable.
 Intervention = Callable[[Site, Tensor, Tensor], Tensor | None]
 
 
 @runtime_checkable
 class ModelAdapter(Protocol):
-    """Makes one model auditable. `delete`, `keep`, `substitute`, `decode` and `decoder_weights` are used only if
-    capabilities say so."""
+    """Makes one model auditable.
+
+    `delete`, `keep`, `substitute`, `decode` and `decoder_weights` are called only if the capabilities declare them.
+    """
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What this adapter can do."""
+        ...
 
     @property
     def modules(self) -> Sequence[nn.Module]:
-        """The modules that hold parameters: moved to the device, put in evaluation mode, hashed."""
+        """The modules that hold the parameters. They are moved to the device, put in evaluation mode and hashed."""
         ...
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
-        """Encode and pad. Row b belongs to instances[b]."""
+        """Encode and pad instances. Row b belongs to `instances[b]`."""
         ...
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        """stream -> (B, T, d): the leaf that gradients are taken at."""
+        """Return stream -> (B, T, d) embeddings: the point in the model at which gradients are taken."""
         ...
 
-    def sites(self) -> tuple[Site, ...]: ...
+    def sites(self) -> tuple[Site, ...]:
+        """Return the model's attention sites."""
+        ...
 
     def run(
         self,
@@ -149,46 +187,70 @@ class ModelAdapter(Protocol):
         embeddings: Mapping[str, Tensor] | None = None,
         intervene: Intervention | None = None,
         hidden: bool = False,
-    ) -> Trace: ...
+    ) -> Trace:
+        """Run one forward pass.
+
+        Args:
+            inputs: The batch.
+            embeddings: Stream -> (B, T, d) embeddings to use instead of those that `embed` would give.
+            intervene: Called with the live weights of every site; may return other weights to use.
+            hidden: Whether the trace must contain hidden states.
+        """
+        ...
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        """One variant per (row, position) in `drop`: that row without the token at that position, on ids (never by
-        decoding and tokenising again), padded anew. Extra entries travel with their row."""
+        """Return one variant per (row, position) in `drop`: that row without the token at that position.
+
+        Remove the token from the ids, never by decoding and tokenising again. Extra entries move with their row.
+        """
         ...
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        """One variant per entry of rows (V,): that row with only the positions that keep (V, T) marks, as `delete`
-        would leave them after taking all others away."""
+        """Return one variant per entry of `rows` (V,): that row with only the positions marked in `keep` (V, T).
+
+        The result equals deleting all other positions with `delete`.
+        """
         ...
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        """One variant per entry of rows (V,): that row with the model's mask (or unknown-word) id at the positions that
-        replaced (V, T) marks; length and positions stay."""
+        """Return one variant per entry of `rows` (V,): that row with the mask token at positions in `replaced` (V, T).
+
+        A model without a mask token uses its unknown-word token. Length and positions do not change.
+        """
         ...
 
     def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
-        """hidden (B, T, m), weights (B, V, T) -> logits (B, V, C), for V alternative attentions per row. beside: that
-        of the trace; an adapter whose traces have none may leave the argument out."""
+        """Compute the logits of V alternative attentions per row.
+
+        Args:
+            hidden: (B, T, m) hidden states of a trace.
+            weights: (B, V, T) attention weights.
+            decoder_condition: The `decoder_condition` of the trace. An adapter whose traces have none may omit this
+                parameter.
+
+        Returns:
+            (B, V, C) logits.
+        """
         ...
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
-        """(C, m) and (C,) of a decoder that is linear in the context."""
+        """Return weight (C, m) and bias (C,) of a decoder that is linear in the context."""
         ...
 
 
-def decoded(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
-    """`decode`, told what is beside the context where there is something."""
-    return (
-        adapter.decode(hidden, weights)
-        if decoder_condition is None
-        else adapter.decode(hidden, weights, decoder_condition)
-    )
+def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
+    """Call `adapter.decode`, with the decoder condition only if there is one."""
+    if decoder_condition is None:
+        return adapter.decode(hidden, weights)
+    return adapter.decode(hidden, weights, decoder_condition)
 
 
 def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(C, m) and (B, C) of a decoder that is linear in the context, without a graph: its bias differs by row where
-    something is beside the context."""
-    weight, bias = (one.detach() for one in adapter.decoder_weights())
+    """Return weight (C, m) and bias (B, C) of a decoder that is linear in the context, without gradients.
+
+    The bias differs by row if there is a decoder condition.
+    """
+    weight, bias = (parameter.detach() for parameter in adapter.decoder_weights())
     if decoder_condition is None:
         return weight, bias.expand(len(hidden), -1)
     with torch.no_grad():
@@ -196,63 +258,114 @@ def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Ten
 
 
 class TransformerAdapter(ModelAdapter, Protocol):
-    """What an adapter of many sites may add; each is used only if capabilities say so."""
+    """What an adapter with many sites may provide in addition. Called only if the capabilities declare it."""
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        """queries (B,) positions, weights (B, V, H, K) -> logits (B, V, C): those of `run` with the row of that query
-        at the site replaced by these weights, all that comes before taken from the trace of `run(hidden=True)`.
-        Differentiable in the weights."""
+        """Compute the logits of V alternative weights at one query of a site.
+
+        The result equals `run` with that query's weights replaced. Everything before the site may be taken from the
+        trace. Must be differentiable in the weights.
+
+        Args:
+            inputs: The batch.
+            trace: The trace of `run(inputs, hidden=True)`.
+            site: The site at which weights are replaced.
+            queries: (B,) position of the query in each row.
+            weights: (B, V, H, K) weights to use instead.
+
+        Returns:
+            (B, V, C) logits.
+        """
         ...
 
-    def replay_width(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """How many tokens `replay` runs for one variant of a row: how many variants fit into memory."""
+    def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
+        """Return how many tokens `replay` runs for one variant of a row, to decide how many variants fit into memory."""
         ...
 
-    def transformed(self, trace: Trace, site: Site) -> Tensor:
-        """(B, H, K, m): each head's value vectors after its part of the output projection."""
+    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
+        """Return each head's value vectors (B, H, K, m), multiplied by its part of the output projection."""
         ...
 
 
 class SharingAdapter(ModelAdapter, Protocol):
-    """What an adapter may add whose model reads a text in order, such as a recurrent encoder or a causal Transformer:
-    texts that lack tokens share states with the whole text. Each is used only if capabilities say so."""
+    """What an adapter may provide if inputs that lack tokens can share states with the whole input.
+
+    This is possible for recurrent and local encoders, and for causal Transformers. `share`, `variant_cost` and
+    `logits_without` belong to the capability `shares_states`, `share` and `influence` to the capability `influences`.
+    """
 
     def share(self, inputs: Inputs) -> object:
-        """What the calls below share of one batch: its states, without a graph."""
+        """Run a batch once and return the states, without gradients, that the methods below reuse."""
         ...
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """(V,) as how many tokens of an ordinary pass a variant of `logits_without` counts: how many of them fit into
-        memory."""
+        """Return the cost (V,) of each variant of `logits_without`, in tokens of an ordinary pass.
+
+        It decides how many variants fit into memory.
+        """
         ...
 
     def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """rows (V,), keep (V, T) -> (V, C) logits: those of `run` on `keep(inputs, TEXT, rows, keep)`."""
+        """Compute the logits of inputs that lack tokens.
+
+        Args:
+            inputs: The batch.
+            shared: What `share(inputs)` returned.
+            rows: (V,) row of each variant.
+            keep: (V, T) positions that the variant keeps.
+
+        Returns:
+            (V, C) logits, equal to those of `run` on `keep(inputs, TEXT, rows, keep)`.
+        """
         ...
 
     def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:
-        """(B, P, T) ‖∂‖h_p‖/∂E_i‖ for every position p of the slice and every i, Euclidean norms; zero where either is
-        padding."""
+        """Compute how much the hidden states at P positions depend on each token.
+
+        Args:
+            inputs: The batch.
+            shared: What `share(inputs)` returned.
+            positions: The positions p.
+
+        Returns:
+            (B, P, T) Euclidean norms ‖∂‖h_p‖/∂E_i‖, with h_p the hidden state at position p and E_i the embedding of
+            token i; zero where either is padding.
+        """
         ...
 
 
 class RetrainableAdapter(ModelAdapter, Protocol):
-    """What an adapter may add whose model can be trained anew; used only if capabilities say so."""
+    """What an adapter may provide if its model can be trained again. Called only if the capabilities declare it."""
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ModelAdapter:
-        """Another copy of the model, trained as `retraining` says, in evaluation mode, as an adapter with the same
-        classes, tokens and sites. The audited model is left as it is, and the same retraining gives the same copy:
-        what is asked for again, for another check or data set, is best kept in memory. Writes no file. progress is to
-        be called after every step. Raises AuditError, as one sentence with the mend, for what it cannot train."""
+        """Train another copy of the model.
+
+        The audited model must not change, and no files may be written. The same retraining must give the same copy;
+        keep copies in memory, because several checks and data sets may request the same one.
+
+        Args:
+            retraining: Which copy to train.
+            progress: Called after every training step.
+
+        Returns:
+            An adapter in evaluation mode with the same classes, tokens and sites.
+
+        Raises:
+            AuditError: The adapter cannot train this copy. The message is one sentence with the fix.
+        """
         ...
 
 
 @runtime_checkable
-class Ships(Protocol):
-    """What an adapter adds whose model ships with another attention kernel, or in another precision, than it is audited
-    with."""
+class ConvertedModelAdapter(Protocol):
+    """What an adapter provides if the model was converted for the audit: to another attention kernel or precision."""
 
-    def shipped(self, inputs: Inputs) -> str:
-        """One sentence on how far the audited logits of these inputs are from those of the model as it ships. Raises
-        AdapterError when they are further than rounding explains. Leaves the adapter as it was."""
+    def compare_with_original(self, inputs: Inputs) -> str:
+        """Describe in one sentence how far the audited logits of a batch are from those of the original model.
+
+        The adapter must not change.
+
+        Raises:
+            AdapterError: They are further apart than rounding explains.
+        """
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
-from attnaudit.adapters.protocol import Ships
+from attnaudit.adapters.protocol import ConvertedModelAdapter
 
 if TYPE_CHECKING:
     from attnaudit.conformance.sample_texts import Examples
@@ -35,7 +35,7 @@ Need = Literal[
     "replays",
     "shares_states",
     "ships",
-    "value_norms",
+    "value_vectors",
 ]
 
 #: What a check may need -> whether the adapter has it, and the words where it has not.
@@ -56,8 +56,11 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "query": (lambda e: e.capabilities.query, "the capabilities say query=False"),
     "replays": (lambda e: e.capabilities.replays, "the capabilities say replays=False"),
     "shares_states": (lambda e: e.capabilities.shares_states, "the capabilities say shares_states=False"),
-    "ships": (lambda e: isinstance(e.adapter, Ships), "the adapter has no shipped(): the model runs as it ships"),
-    "value_norms": (lambda e: e.capabilities.value_norms, "the capabilities say value_norms=False"),
+    "ships": (
+        lambda e: isinstance(e.adapter, ConvertedModelAdapter),
+        "the adapter has no compare_with_original(): the model runs as it ships",
+    ),
+    "value_vectors": (lambda e: e.capabilities.value_vectors, "the capabilities say value_vectors=False"),
 }
 
 

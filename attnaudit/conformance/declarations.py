@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.protocol import TEXT, Ships, Site
+from attnaudit.adapters.protocol import TEXT, ConvertedModelAdapter, Site
 from attnaudit.conformance.contract import BrokenContractError, contract, listed
 from attnaudit.conformance.sample_texts import Examples
 from attnaudit.errors import AdapterError, CheckError
@@ -109,9 +109,9 @@ def check_reading(e: Examples) -> str:
 
 
 def _require_capable(e: Examples, reading: Reading) -> None:
-    if reading.kind == "norms" and not e.capabilities.value_norms:
+    if reading.kind == "norms" and not e.capabilities.value_vectors:
         raise BrokenContractError(
-            f"reading {reading.text!r} needs transformed(). Declare value_norms, or read weights."
+            f"reading {reading.text!r} needs value_vectors(). Declare value_vectors, or read weights."
         )
     if reading.kind == "gradients" and not e.capabilities.differentiable:
         raise BrokenContractError(f"reading {reading.text!r} needs gradients. Declare differentiable, or read weights.")
@@ -148,6 +148,6 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
 def check_shipped(e: Examples) -> str:
     """The logits agree with those of the attention kernel that the model ships with."""
     try:
-        return cast(Ships, e.adapter).shipped(e.inputs)
+        return cast(ConvertedModelAdapter, e.adapter).compare_with_original(e.inputs)
     except AdapterError as error:
         raise BrokenContractError(str(error)) from error

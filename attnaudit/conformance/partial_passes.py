@@ -113,24 +113,24 @@ def _require_same_gradient(e: Examples, site: Site) -> None:
     )
 
 
-@contract("value_norms", quick=False)
+@contract("value_vectors", quick=False)
 def check_transformed(e: Examples) -> str:
-    """transformed() gives what the weights are applied to: weights that it cancels do not move the logits."""
+    """value_vectors() gives what the weights are applied to: weights that it cancels do not move the logits."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
     proved = 0
     for site in few.sites:
         with torch.no_grad():
-            values = adapter.transformed(few.trace, site)
+            values = adapter.value_vectors(few.trace, site)
         expected = few.trace.attention[site.key].shape
         if values.dim() != 4 or tuple(values.shape[:3]) != (expected[0], expected[1], expected[3]):
             raise BrokenContractError(
-                f"transformed() at '{site.key}' returned shape {tuple(values.shape)}; expected "
+                f"value_vectors() at '{site.key}' returned shape {tuple(values.shape)}; expected "
                 f"({expected[0]}, {expected[1]}, {expected[3]}, m): rows, heads, keys."
             )
         keys = few.inputs.mask[site.keys][:, None, :, None].expand_as(values)
         if not bool(values[keys].isfinite().all()):
-            raise BrokenContractError(f"transformed() at '{site.key}' has values that are not finite.")
+            raise BrokenContractError(f"value_vectors() at '{site.key}' has values that are not finite.")
         proved += any(_cancelled(few, site, values, queries) for queries in _queries(few, site).values())
     if proved:
         return f"value vectors have their shape; at {proved} of {len(few.sites)} sites what they cancel moves no logits"
@@ -164,7 +164,7 @@ def _cancelled(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool
     quiet = gap(_run_with(e, site, queries, cancelled)[tried], e.trace.logits[tried])
     if quiet > CANCELS * moved:
         raise BrokenContractError(
-            f"transformed() at '{site.key}' is not what the weights are applied to: weights that it says cancel move "
+            f"value_vectors() at '{site.key}' is not what the weights are applied to: weights that it says cancel move "
             f"the logits by {quiet:.2g} (others by {moved:.2g}). Give each head's value vectors, bias included, times "
             "its own part of the output projection."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import Intervention, Site, decoded, linear_decoder
+from attnaudit.adapters.protocol import Intervention, Site, decode_logits, linear_decoder
 from attnaudit.conformance.contract import (
     BrokenContractError,
     contract,
@@ -144,7 +144,7 @@ def check_decode(e: Examples) -> str:
     mend = "They must be the decoder that run() uses, on the states that run(hidden=True) shows last."
     if e.capabilities.decodes:
         with torch.no_grad():
-            found = decoded(e.adapter, states, flat, e.trace.decoder_condition)
+            found = decode_logits(e.adapter, states, flat, e.trace.decoder_condition)
         if found.dim() != 3 or found.shape[:2] != flat.shape[:2]:
             raise BrokenContractError(
                 f"decode() returned shape {tuple(found.shape)}; expected (B, V, C) with (B, V) = "

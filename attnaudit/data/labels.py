@@ -1,4 +1,4 @@
-"""Labels of a data set against the classes of a model."""
+"""Comparing the labels of a data set with the classes of a model."""
 
 from __future__ import annotations
 
@@ -6,56 +6,73 @@ import re
 from collections.abc import Sequence
 
 from attnaudit.errors import DataError, nearest
-from attnaudit.instances import Dataset
+from attnaudit.instances import Dataset, Instance
 
 _INDEX = re.compile(r"0|[1-9]\d*", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
 def label_indices(dataset: Dataset, classes: Sequence[str]) -> list[int]:
-    """For each instance the index of its label in `classes`, -1 where it is unlabelled.
+    """Return the class index of each instance, -1 for unlabelled ones.
 
-    Class names match exactly. Where no class name is itself an integer, the label "1" stands for the second class.
-    Raises DataError that names the row and the nearest class when a label is neither.
+    Labels match class names exactly. If no class name is an integer, a label may also be a class index: "1" is the
+    second class.
+
+    Args:
+        dataset: The instances.
+        classes: Class names of the model, in the order of its logits.
+
+    Raises:
+        DataError: A label is neither; the message names the row and the nearest class.
     """
     index = {name: position for position, name in enumerate(classes)}
     if not any(_INTEGER.fullmatch(name) for name in classes):
         index = {str(position): position for position in range(len(classes))} | index
-    found: list[int] = []
-    for one in dataset.instances:
-        if one.label is None:
-            found.append(-1)
-        elif one.label in index:
-            found.append(index[one.label])
+    indices: list[int] = []
+    for instance in dataset.instances:
+        if instance.label is None:
+            indices.append(-1)
+        elif instance.label in index:
+            indices.append(index[instance.label])
         else:
-            raise _unknown(one.label, one.where or f"{dataset.name}, id {one.id!r}", classes)
-    return found
+            raise _unknown_label(instance.label, _place(instance, dataset), classes)
+    return indices
 
 
-def _unknown(label: str, where: str, classes: Sequence[str]) -> DataError:
-    known = ", ".join(f"{position} '{name}'" for position, name in enumerate(classes))
+def _place(instance: Instance, dataset: Dataset) -> str:
+    return instance.where or f"{dataset.name}, id {instance.id!r}"
+
+
+def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
+    class_list = ", ".join(f"{position} '{name}'" for position, name in enumerate(classes))
     if _INDEX.fullmatch(label) or label.startswith("-"):
-        mend = "Correct the label, or leave it empty when the row is unlabelled."
+        fix = "Correct the label, or leave it empty if the row is unlabelled."
     else:
-        mend = f"{nearest(label, classes)} Correct the label, or choose the model or data that fits."
-    return DataError(f"{where}: column 'label': {label!r} is none of the model's classes ({known}). {mend}")
+        fix = f"{nearest(label, classes)} Correct the label, or use a model and data that belong together."
+    return DataError(f"{where}: column 'label': {label!r} is none of the model's classes ({class_list}). {fix}")
 
 
 def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
-    """Raise DataError when the labels are all of one class.
+    """Raise DataError if all labels are of one class.
 
-    A data set without any label passes (checks that need labels are then undefined), unless `labelled`: training
-    needs a label in every row.
+    A data set without any label is accepted: checks that need labels are then undefined.
+
+    Args:
+        dataset: The instances.
+        labelled: Also require a label in every row, as training does.
     """
     if labelled:
-        for one in dataset.instances:
-            if one.label is None:
-                where = one.where or f"{dataset.name}, id {one.id!r}"
-                raise DataError(f"{where}: column 'label' is empty. Training needs a label in every row: add it.")
-    classes = {*dataset.classes, *(one.label for one in dataset.instances)} - {None}  # a sample keeps the classes
+        for instance in dataset.instances:
+            if instance.label is None:
+                raise DataError(
+                    f"{_place(instance, dataset)}: column 'label' is empty. Training needs a label in every row. Add "
+                    "the label."
+                )
+    # The declared classes count too, because a sample keeps those of the full data set.
+    classes = {*dataset.classes, *(instance.label for instance in dataset.instances)} - {None}
     if len(classes) == 1:
-        other = "add rows of another class" if labelled else "add rows of another class, or drop the labels"
+        fix = "Add rows of another class" + ("." if labelled else ", or remove the labels.")
         raise DataError(
             f"{dataset.name} ({dataset.source}): column 'label': every label is '{classes.pop()}'. Expected at least "
-            f"two classes: with one, no accuracy or F1 can change. Mend: {other}."
+            f"two classes, since accuracy and F1 cannot change with a single one. {fix}"
         )

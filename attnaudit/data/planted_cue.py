@@ -1,9 +1,9 @@
-"""Synthetic sentences with known cue words: which words decide the label is part of the construction.
+"""Synthetic sentences in which it is known by construction which words decide the label.
 
-A sentence holds one to three *cue* words, most of them of its own class; the class of that majority is the label, but
-for `NOISE` of the sentences, whose label is flipped. *Hint* words (nought to two) belong to the label's class only
-seven times in ten: they look like evidence, and a good model needs none of them. The rest is *filler*, drawn from a
-Zipf distribution alike for both classes. Everything is drawn from a seed of its own per part.
+A sentence contains one to three *cue* words, most of them of one class. That class is the label, except in `NOISE` of
+the sentences, where the label is flipped. Up to two *hint* words belong to the label's class only seven times in ten:
+they look like evidence, but a good model does not need them. The other words are *filler*, from the same Zipf
+distribution for both classes. Each part (train, dev, test) has its own seed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,25 @@ from attnaudit.errors import DataError, nearest
 from attnaudit.instances import Dataset, Instance
 
 CLASSES = ("negative", "positive")
+#: Share of the sentences whose label is flipped.
 NOISE = 0.02
+#: Probability that a hint word belongs to the label's class.
 _HINTED = 0.7
+#: part -> (number of sentences, seed)
 _SIZES = {"train": (4000, 11), "dev": (800, 12), "test": (1200, 13)}
+#: part -> name of the registered data set
 NAMES = {"train": "planted-cue-train", "dev": "planted-cue-dev", "test": "planted-cue"}
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 @cache
 def words() -> dict[str, tuple[str, ...]]:
-    """Made-up words by role: cue.negative, cue.positive, hint.negative, hint.positive (15 each), filler (300)."""
+    """Return the synthetic words by role: 300 of "filler", and 15 of "cue.negative", "hint.positive" and so on."""
     draw = random.Random(7)
-    made: dict[str, None] = {}
-    while len(made) < 360:
-        made["".join(draw.choice(_CONSONANTS) + draw.choice(_VOWELS) for _ in range(draw.randint(2, 3)))] = None
-    known = tuple(made)
+    distinct: dict[str, None] = {}
+    while len(distinct) < 360:
+        distinct["".join(draw.choice(_CONSONANTS) + draw.choice(_VOWELS) for _ in range(draw.randint(2, 3)))] = None
+    known = tuple(distinct)
     return {
         "cue.negative": known[:15],
         "cue.positive": known[15:30],
@@ -40,16 +44,17 @@ def words() -> dict[str, tuple[str, ...]]:
 
 
 def cues() -> frozenset[str]:
-    """The words that decide the label."""
+    """Return the words that decide the label."""
     return frozenset((*words()["cue.negative"], *words()["cue.positive"]))
 
 
 def hints() -> frozenset[str]:
-    """Words that go with the label but do not decide it."""
+    """Return the words that are correlated with the label but do not decide it."""
     return frozenset((*words()["hint.negative"], *words()["hint.positive"]))
 
 
 def _sentence(draw: random.Random, label: str) -> str:
+    """Generate a sentence whose cue words decide for this label."""
     other = CLASSES[1 - CLASSES.index(label)]
     count = draw.choice((1, 2, 3))
     chosen = [draw.choice(words()[f"cue.{label}"]) for _ in range(max(1, count - count // 3))]
@@ -65,7 +70,14 @@ def _sentence(draw: random.Random, label: str) -> str:
 
 @cache
 def split(name: str) -> Dataset:
-    """One part: train (4,000), dev (800) or test (1,200). Raises DataError on any other name."""
+    """Generate one part.
+
+    Args:
+        name: "train" (4,000 sentences), "dev" (800) or "test" (1,200).
+
+    Raises:
+        DataError: The name is another one.
+    """
     if name not in NAMES:
         raise DataError(f"planted-cue has no part '{name}'. {nearest(name, NAMES)}")
     rows, seed = _SIZES[name]
@@ -80,7 +92,7 @@ def split(name: str) -> Dataset:
     return Dataset(
         name=NAMES[name],
         source="attnaudit.data.planted_cue (generated)",
-        description=f"Made-up sentences whose cue words are known. Part: {name}.",
+        description=f"Synthetic sentences whose cue words are known. Part: {name}.",
         instances=tuple(instances),
         classes=CLASSES,
         rows=rows,
@@ -88,15 +100,15 @@ def split(name: str) -> Dataset:
 
 
 def planted_cue() -> Dataset:
-    """The test part, which audits use."""
+    """Return the test part, which audits use."""
     return split("test")
 
 
 def dev() -> Dataset:
-    """The development part, on which models are selected."""
+    """Return the development part, on which models are selected."""
     return split("dev")
 
 
 def train() -> Dataset:
-    """The training part."""
+    """Return the training part."""
     return split("train")

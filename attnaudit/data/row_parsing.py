@@ -1,4 +1,4 @@
-"""From rows, whichever file they came from, to instances: the meaning of the columns, and what is refused."""
+"""Turning rows into instances: what the columns mean, and which values are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnaudit.errors import DataError
 from attnaudit.instances import Instance
 
 Row = tuple[int, Mapping[str, object]]
-"""The number that a user sees for the row in the file, and its cells."""
+"""The row's number in the file, for messages, and its cells."""
 
 
 class Column(StrEnum):
@@ -31,14 +31,21 @@ class Column(StrEnum):
 
 _USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
 _FRACTION: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)
+_GIVE_IDS: Final = "Give every row an id, or remove the column: ids are then derived from the content."
 _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Raise DataError when `text` is missing, or when another column is nearly called `label` or `query`."""
+    """Raise DataError if the column `text` is missing, or a column's name is nearly `label` or `query`.
+
+    Args:
+        columns: Names of the columns.
+        where: The file and row, for the message.
+        hint: Appended to the message about a missing column.
+    """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
-    for column in (Column.LABEL, Column.QUERY):  # unread, these would silently change what is audited
+    for column in (Column.LABEL, Column.QUERY):  # ignoring these would silently change what is audited
         near = next((folded[name] for name in difflib.get_close_matches(column, list(folded), n=1, cutoff=0.8)), None)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} is not read. Rename it to '{column}' (exactly, in lower case).")
@@ -46,92 +53,103 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
         return
     likely = difflib.get_close_matches("text", list(folded), n=1, cutoff=0.5)
     likely = likely or [usual for usual in _USUAL_TEXT_COLUMNS if usual in folded]
-    mend = f"Rename {folded[likely[0]]!r} to 'text'" if likely else "Name the column that holds the text 'text'"
-    shown = ", ".join(repr(shorten(name)) for name in names[:8]) + (", ..." if len(names) > 8 else "")
+    fix = f"Rename {folded[likely[0]]!r} to 'text'" if likely else "Rename the column that contains the text to 'text'"
+    name_list = ", ".join(repr(shorten(name)) for name in names[:8]) + (", ..." if len(names) > 8 else "")
     raise DataError(
-        f"{where}: column 'text' is missing. Expected columns text and, as wished, label, query, id, source; "
-        f"found {shown or 'none'}. {mend}.{hint}"
+        f"{where}: column 'text' is missing. Expected the column text and, optionally, label, query, id and source; "
+        f"found {name_list or 'none'}. {fix}.{hint}"
     )
 
 
 def shorten(text: str, limit: int = 40) -> str:
-    """`text`, cut to `limit` characters for a message."""
+    """Truncate a text to `limit` characters, for a message."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def to_instances(rows: Sequence[Row], name: str, *, text_rules: bool = False) -> tuple[Instance, ...]:
-    """Instances of checked rows. name: how messages call the file or data set.
+def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> tuple[Instance, ...]:
+    """Turn rows into instances.
 
-    text_rules: every cell is text (CSV), so that a label such as "0.5" is a number, and an empty cell is no value.
-    Rows without an `id` get one derived from their content, which does not depend on the order of the rows.
-    Raises DataError on the first row that cannot be meant, and when there is no row.
+    Rows without an `id` get one that is derived from their content, and so does not depend on the order of the rows.
+
+    Args:
+        rows: The rows; their columns have been checked.
+        name: Name of the file or data set, for messages.
+        all_text: Whether every cell is text, as in CSV. A label such as "0.5" is then a number.
+
+    Raises:
+        DataError: There is no row, or a row is invalid; the message names the first one.
     """
     instances: list[Instance] = []
-    has_id: tuple[str, bool] | None = None
+    first_row: tuple[str, bool] | None = None  # where it is, and whether it has an id
     for number, row in rows:
         where = f"{name}:{number}"
         identifier = _identifier(row.get(Column.ID), where) if Column.ID in row else None
-        if has_id is not None and has_id[1] != (identifier is not None):
+        if first_row is not None and first_row[1] != (identifier is not None):
             raise DataError(
                 f"{where}: column 'id' is {'filled' if identifier is not None else 'missing'} here, unlike in "
-                f"{has_id[0]}. Give every row an id, or drop the column: ids are then derived from the content."
+                f"{first_row[0]}. {_GIVE_IDS}"
             )
-        has_id = (where, identifier is not None)
+        first_row = (where, identifier is not None)
         instances.append(
             Instance(
                 id=identifier or "",
                 text=_text(row.get(Column.TEXT), where),
-                label=_label(row.get(Column.LABEL), where, text_rules=text_rules),
+                label=_label(row.get(Column.LABEL), where, all_text=all_text),
                 query=_optional_text(row.get(Column.QUERY), where, Column.QUERY),
                 source=_optional_text(row.get(Column.SOURCE), where, Column.SOURCE, integers=True),
                 where=where,
             )
         )
-    if has_id is not None and not has_id[1]:
+    if first_row is not None and not first_row[1]:
         instances = _with_derived_ids(instances)
     return checked_instances(instances, name)
 
 
 def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
-    """The same instances, each knowing its place, integer labels as text.
+    """Check instances, fill in `where`, and turn integer labels into text.
 
-    Raises DataError when there are none, and on a text, label or query that cannot be meant or an id given twice.
+    Args:
+        instances: The instances.
+        name: Name of the data set, for messages.
+
+    Raises:
+        DataError: There are none, a field of one has an invalid value, or two have the same id.
     """
     if not instances:
         raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
-    first: dict[str, str] = {}
-    placed: list[Instance] = []
-    for number, one in enumerate(instances, start=1):
-        where = one.where or f"{name}:{number}"
-        one = dataclasses.replace(
-            one,
-            id=_identifier(one.id, where),
-            text=_text(one.text, where),
-            label=_label(one.label, where, text_rules=False),
-            query=_optional_text(one.query, where, Column.QUERY),
-            source=_optional_text(one.source, where, Column.SOURCE, integers=True),
+    place_of_id: dict[str, str] = {}
+    checked: list[Instance] = []
+    for number, instance in enumerate(instances, start=1):
+        where = instance.where or f"{name}:{number}"
+        placed = dataclasses.replace(
+            instance,
+            id=_identifier(instance.id, where),
+            text=_text(instance.text, where),
+            label=_label(instance.label, where, all_text=False),
+            query=_optional_text(instance.query, where, Column.QUERY),
+            source=_optional_text(instance.source, where, Column.SOURCE, integers=True),
             where=where,
         )
-        if one.id in first:
+        if placed.id in place_of_id:
             raise DataError(
-                f"{where}: column 'id': {one.id!r} was given before, in {first[one.id]}. Make the ids unique, or drop "
-                "them: ids are then derived from the content."
+                f"{where}: column 'id': {placed.id!r} was given before, in {place_of_id[placed.id]}. Make the ids "
+                "unique, or remove the column: ids are then derived from the content."
             )
-        first[one.id] = where
-        placed.append(one)
-    return tuple(placed)
+        place_of_id[placed.id] = where
+        checked.append(placed)
+    return tuple(checked)
 
 
 def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
-    """The labels that occur, sorted; as numbers when all are integers."""
-    labels = {one.label for one in instances if one.label is not None}
+    """Return the labels that occur, sorted (as numbers if all are integers)."""
+    labels = {instance.label for instance in instances if instance.label is not None}
     if all(_INTEGER.fullmatch(label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (Decimal(label), label)))
     return tuple(sorted(labels))
 
 
 def derived_id(text: str, query: str | None, label: str | None, source: str | None = None) -> str:
-    """A readable id that depends on the content alone: the first words, and 12 hexadecimal digits of a hash."""
+    """Return a readable id that depends on the content only: the first words, and 12 hexadecimal digits of a hash."""
     parts = ("" if part is None else f"={part}" for part in (text, query, label, source))
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:12]
     words = "-".join(re.findall(r"\w+", text.lower())[:3])[:24].strip("-")
@@ -139,51 +157,55 @@ def derived_id(text: str, query: str | None, label: str | None, source: str | No
 
 
 def _with_derived_ids(instances: Sequence[Instance]) -> list[Instance]:
-    # Equal rows are told apart by a count: they are interchangeable, so their order does not matter.
+    """Give each instance an id. Equal rows are numbered; they are interchangeable, so their order does not matter."""
     occurrences: Counter[str] = Counter()
-    named: list[Instance] = []
-    for one in instances:
-        identifier = derived_id(one.text, one.query, one.label, one.source)
+    identified: list[Instance] = []
+    for instance in instances:
+        identifier = derived_id(instance.text, instance.query, instance.label, instance.source)
         occurrences[identifier] += 1
         count = occurrences[identifier]
-        named.append(dataclasses.replace(one, id=identifier if count == 1 else f"{identifier}#{count}"))
-    return named
+        identified.append(dataclasses.replace(instance, id=identifier if count == 1 else f"{identifier}#{count}"))
+    return identified
 
 
-def _refuse(where: str, column: str, found: str, expected: str, mend: str) -> DataError:
-    return DataError(f"{where}: column '{column}': found {found}, expected {expected}. {mend}")
+def _invalid(where: str, column: str, found: str, expected: str, fix: str) -> DataError:
+    return DataError(f"{where}: column '{column}': found {found}, expected {expected}. {fix}")
 
 
-def _no_class(text: str) -> bool:
-    """Whether a cell is a number that cannot be a class: 1.0, or what is written where a number is missing."""
+def _is_fraction(text: str) -> bool:
+    """Return whether a cell is a number that cannot be a class: a fraction such as 1.0, NaN or infinity."""
     return _FRACTION.fullmatch(text) is not None or text.casefold() in ("nan", "inf", "-inf")
 
 
-def _kind(value: object) -> str:
+def _describe_value(value: object) -> str:
+    """Describe a cell of an unexpected type, for a message."""
     names = {"NoneType": "null", "str": "text", "list": "a list", "dict": "an object", "bool": "true or false"}
     name = names.get(type(value).__name__, type(value).__name__)
     return name if value is None or isinstance(value, str) else f"{name} ({shorten(repr(value))})"
 
 
 def _encodable(value: str, where: str, column: str) -> str:
+    """Return the text as a plain str. Raise DataError if it cannot be encoded as UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _refuse(
+        raise _invalid(
             where,
             column,
             f"half of a surrogate pair ({value[error.start]!r}) at character {error.start + 1}",
-            "characters that UTF-8 can hold",
-            "Write the character whole, or remove it.",
+            "characters that UTF-8 can encode",
+            "Write the complete character, or remove it.",
         ) from error
-    return str(value)  # NumPy's text is no text to a writer of JSON
+    return str(value)  # JSON writers do not accept NumPy's str type
 
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise _refuse(where, Column.TEXT, _kind(value), "text", "Give the text in quotes, or remove the row.")
+        raise _invalid(
+            where, Column.TEXT, _describe_value(value), "text", "Give the text in quotes, or remove the row."
+        )
     if not value.strip():
-        raise _refuse(where, Column.TEXT, "a blank text", "at least one word", "Fill it in, or remove the row.")
+        raise _invalid(where, Column.TEXT, "a blank text", "at least one word", "Fill it in, or remove the row.")
     return _encodable(value, where, Column.TEXT)
 
 
@@ -193,38 +215,37 @@ def _optional_text(value: object, where: str, column: Column, *, integers: bool 
     if integers and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        mend = "Write it as text, or leave it out."
-        raise _refuse(where, column, _kind(value), "text" + (" or an integer" if integers else ""), mend)
+        fix = "Write it as text, or leave it out."
+        raise _invalid(where, column, _describe_value(value), "text" + (" or an integer" if integers else ""), fix)
     return _encodable(value, where, column) if value.strip() else None
 
 
 def _identifier(value: object, where: str) -> str:
-    found = _optional_text(value, where, Column.ID, integers=True)
-    if found is None:
-        mend = "Give every row an id, or drop the column: ids are then derived from the content."
-        raise _refuse(where, Column.ID, "no value", "a unique id", mend)
-    return found
+    identifier = _optional_text(value, where, Column.ID, integers=True)
+    if identifier is None:
+        raise _invalid(where, Column.ID, "no value", "a unique id", _GIVE_IDS)
+    return identifier
 
 
-def _label(value: object, where: str, *, text_rules: bool) -> str | None:
+def _label(value: object, where: str, *, all_text: bool) -> str | None:
     one_class = "one class name or integer, or nothing"
     if value is None:
         return None
     if isinstance(value, bool):
-        raise _refuse(where, Column.LABEL, _kind(value), one_class, "Write the class name, or 0 and 1.")
+        raise _invalid(where, Column.LABEL, _describe_value(value), one_class, "Write the class name, or 0 and 1.")
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, float) or (text_rules and isinstance(value, str) and _no_class(value.strip())):
-        raise _refuse(
+    if isinstance(value, float) or (all_text and isinstance(value, str) and _is_fraction(value.strip())):
+        raise _invalid(
             where,
             Column.LABEL,
             f"the number {value}",
             one_class,
-            "Regression is not supported; write classes as integers (1, not 1.0) or names.",
+            "Regression is not supported. Write classes as integers (1, not 1.0) or names.",
         )
     if isinstance(value, list | tuple | dict | set):
-        mend = "Several labels for one text are not supported: give each row one class."
-        raise _refuse(where, Column.LABEL, _kind(value), one_class, mend)
+        fix = "Several labels for one text are not supported. Give each row one class."
+        raise _invalid(where, Column.LABEL, _describe_value(value), one_class, fix)
     if not isinstance(value, str):
-        raise _refuse(where, Column.LABEL, _kind(value), one_class, "Write the class name as text.")
+        raise _invalid(where, Column.LABEL, _describe_value(value), one_class, "Write the class name as text.")
     return _encodable(value, where, Column.LABEL) if value.strip() else None

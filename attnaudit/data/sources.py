@@ -1,4 +1,4 @@
-"""From the name of a data set, or the path of a file, to a Dataset."""
+"""Loading a data set by its registered name or by the path of its file."""
 
 from __future__ import annotations
 
@@ -18,30 +18,39 @@ _COLUMNS = {column.value for column in Column}
 
 
 def load(name_or_path: str | Path) -> Dataset:
-    """The data set registered under that name, or the rows of a .jsonl, .csv or .parquet file.
+    """Load a data set.
 
-    A file has a column `text` and, as wished, `label`, `query`, `id` and `source`; its name is the file's stem. What is
-    registered is a Dataset or a function without arguments that returns a Dataset, or an iterable of Instance or of
-    dict rows with those keys. Raises DataError that names file, row and column, what was expected and the mend.
+    Args:
+        name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file. A registered
+            name is a Dataset, or a function without arguments that returns a Dataset or an iterable of Instance or of
+            dict rows. Files and dict rows have a column `text` and optional columns `label`, `query`, `id` and
+            `source`.
+
+    Raises:
+        DataError: The data cannot be used; the message names the file, row and column, what was expected and the fix.
     """
-    given = str(name_or_path)
-    if given in datasets:
-        return _registered(given)
-    path = Path(given)
+    name = str(name_or_path)
+    if name in datasets:
+        return _load_registered(name)
+    path = Path(name)
     require_reachable("--data", path)
     looks_like_path = path.suffix.lower() in SUFFIXES or path.exists() or len(path.parts) > 1
     if isinstance(name_or_path, Path) or looks_like_path:
         return load_file(path)
     raise DataError(
-        f"Unknown data set '{given}': neither a registered name nor a file. {nearest(given, datasets.names())} "
+        f"Unknown data set '{name}': neither a registered name nor a file. {nearest(name, datasets.names())} "
         f"Give a registered name or the path of a {', '.join(SUFFIXES)} file."
     )
 
 
 def load_file(path: Path) -> Dataset:
-    """The rows of one file. Raises DataError as `load` does."""
+    """Load the rows of one file; the data set's name is the file's name without its suffix.
+
+    Raises:
+        DataError: As `load`.
+    """
     table = read(path)
-    instances = to_instances(table.rows, str(path), text_rules=table.text_rules)
+    instances = to_instances(table.rows, str(path), all_text=table.all_text)
     return Dataset(
         name=path.stem,
         source=str(path),
@@ -54,25 +63,25 @@ def load_file(path: Path) -> Dataset:
 
 def _describe(table: Table, path: Path) -> str:
     ignored = [column for column in table.columns if column not in _COLUMNS]
-    words = f"Rows of {path.name}."
-    return f"{words} Ignored columns: {', '.join(repr(one) for one in ignored)}." if ignored else words
+    description = f"Rows of {path.name}."
+    return f"{description} Ignored columns: {', '.join(map(repr, ignored))}." if ignored else description
 
 
-def _registered(name: str) -> Dataset:
-    thing = datasets.get(name)
+def _load_registered(name: str) -> Dataset:
+    registered = datasets.get(name)
     description = ""
-    produced: Any = thing
-    if callable(thing):
-        description = (inspect.getdoc(thing) or "").partition("\n\n")[0]
+    produced: Any = registered
+    if callable(registered):
+        description = (inspect.getdoc(registered) or "").partition("\n\n")[0]
         try:
-            produced = thing()
+            produced = registered()
             if not isinstance(produced, Dataset) and isinstance(produced, Iterable):
-                produced = list(produced)  # inside the guard: a generator fails only when it is read
+                produced = list(produced)  # inside `try`, because a generator fails only when it is read
         except AuditError:
             raise
         except Exception as error:
             raise DataError(
-                f"data set '{name}': its function {_origin(thing)} failed with {type(error).__name__}: {error}. "
+                f"data set '{name}': its function {_origin(registered)} failed with {type(error).__name__}: {error}. "
                 "It must take no arguments and return a Dataset, or an iterable of Instance or of dict rows."
             ) from error
     if isinstance(produced, Dataset):
@@ -84,10 +93,10 @@ def _registered(name: str) -> Dataset:
         return dataclasses.replace(
             produced, name=name, source=source, instances=instances, classes=tuple(map(str, classes)), rows=rows
         )
-    instances = _from_items(produced, name, thing)
+    instances = _from_items(produced, name, registered)
     return Dataset(
         name=name,
-        source=_origin(thing),
+        source=_origin(registered),
         description=description,
         instances=instances,
         classes=ordered_classes(instances),
@@ -95,33 +104,35 @@ def _registered(name: str) -> Dataset:
     )
 
 
-def _require_types(given: Dataset, name: str) -> None:
-    """Raises DataError for a field of another type than Dataset says, which would be met only when a run is written."""
-    listed = (list, tuple)
-    for field, value, right in (
-        ("source", given.source, isinstance(given.source, str | Path)),
-        ("description", given.description, isinstance(given.description, str)),
-        ("classes", given.classes, isinstance(given.classes, listed)),
-        ("instances", given.instances, isinstance(given.instances, listed)),
+def _require_types(dataset: Dataset, name: str) -> None:
+    """Raise DataError for a field of the wrong type, which would otherwise fail only when a run is written."""
+    for field, value, expected_types, expected in (
+        ("source", dataset.source, (str, Path), "text or a path"),
+        ("description", dataset.description, (str,), "text"),
+        ("classes", dataset.classes, (list, tuple), "a tuple of class names"),
+        ("instances", dataset.instances, (list, tuple), "a tuple of Instance"),
     ):
-        if not right:
-            raise DataError(f"data set '{name}': its {field} is {shorten(repr(value))}. See attnaudit.instances.")
-    for item in given.instances:
+        if not isinstance(value, expected_types):
+            raise DataError(f"data set '{name}': its {field} is {shorten(repr(value))}. Expected {expected}.")
+    for item in dataset.instances:
         if not isinstance(item, Instance):
             raise DataError(f"data set '{name}': found {shorten(repr(item))} among its instances. Expected Instance.")
-    for label in given.classes:
+    for label in dataset.classes:
         if not isinstance(label, str):
-            raise DataError(f"data set '{name}': its class {label!r} is no text. Expected class names.")
+            raise DataError(f"data set '{name}': its class {label!r} is not text. Expected class names.")
 
 
-def _origin(thing: object) -> str:
-    return f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', type(thing).__name__)}"
+def _origin(registered: object) -> str:
+    """Return where a registered object is defined, such as "conftest.complaints"."""
+    module = getattr(registered, "__module__", "?")
+    return f"{module}.{getattr(registered, '__qualname__', type(registered).__name__)}"
 
 
-def _from_items(produced: object, name: str, thing: object) -> tuple[Instance, ...]:
+def _from_items(produced: object, name: str, registered: object) -> tuple[Instance, ...]:
+    """Return the instances of a list of Instance or of dict rows."""
     expected = "Expected a Dataset, or an iterable of Instance or of dict rows with the key 'text'."
     if not isinstance(produced, list | tuple):
-        raise DataError(f"data set '{name}': {_origin(thing)} gave {type(produced).__name__}. {expected}")
+        raise DataError(f"data set '{name}': {_origin(registered)} returned {type(produced).__name__}. {expected}")
     instances = [item for item in produced if isinstance(item, Instance)]
     if len(instances) == len(produced):
         return checked_instances(instances, name)

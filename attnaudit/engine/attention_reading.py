@@ -177,7 +177,7 @@ class AttentionReading:
             self.pass_counts["backward"] += 1
             weights = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
             condition = self.batch.trace.decoder_condition
-            logits = protocol.decoded(self.adapter, self.hidden, weights[:, None, :], condition)[:, 0, :]
+            logits = protocol.decode_logits(self.adapter, self.hidden, weights[:, None, :], condition)[:, 0, :]
             leaves = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), leaves, retain_graph=True)
         return at_inputs.double(), at_hidden.double()

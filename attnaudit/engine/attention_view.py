@@ -206,7 +206,7 @@ class AttentionView(AttentionReading):
         tokens, heads = width, 1
         if self.scope.single_row and not self.adapter.capabilities.decodes and self.adapter.capabilities.replays:
             adapter = cast(TransformerAdapter, self.adapter)
-            tokens = adapter.replay_width(self.inputs, self.site, self.scope.query_positions(self.inputs))
+            tokens = adapter.replay_cost(self.inputs, self.site, self.scope.query_positions(self.inputs))
             heads = self.site.heads
         by_tokens = self.budget // (rows * tokens)
         by_weights = WEIGHTS_PER_BUDGET_TOKEN * self.budget // (rows * width * heads)
@@ -227,7 +227,7 @@ class AttentionView(AttentionReading):
         if capabilities.decodes:
             self.pass_counts["decode"] += 1
             hidden, condition = self.hidden.detach(), self.batch.decoder_condition
-            return protocol.decoded(self.adapter, hidden, narrow[:, :, 0], condition).double()
+            return protocol.decode_logits(self.adapter, hidden, narrow[:, :, 0], condition).double()
         if capabilities.replays:
             self.pass_counts["replay"] += 1
             adapter, queries = cast(TransformerAdapter, self.adapter), self.scope.query_positions(self.inputs)

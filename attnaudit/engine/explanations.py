@@ -76,14 +76,14 @@ def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:
     Raises:
         AdapterError: the adapter does not give the transformed value vectors.
     """
-    if not clean.adapter.capabilities.value_norms:
+    if not clean.adapter.capabilities.value_vectors:
         raise AdapterError(
             "The reading 'norms' needs the value vectors after the output projection, but the adapter declares "
-            "value_norms=False. Read the attention weights themselves, or gradients@..."
+            "value_vectors=False. Read the attention weights themselves, or gradients@..."
         )
     adapter = cast(TransformerAdapter, clean.adapter)
     with torch.no_grad():
-        values = adapter.transformed(clean.trace, scope.site)[:, scope.head_numbers(scope.site)].double()
+        values = adapter.value_vectors(clean.trace, scope.site)[:, scope.head_numbers(scope.site)].double()
     norms = torch.zeros_like(weights[:, 0])
     for query in range(weights.shape[2]):  # one query at a time: (B, Q, K, m) would not fit in memory
         norms[:, query] = torch.einsum("bhk,bhkm->bkm", weights[:, :, query], values).norm(dim=-1)

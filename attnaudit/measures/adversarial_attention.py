@@ -46,7 +46,7 @@ class AdversarialArgument:
 
     @property
     def fact(self) -> str:
-        """Name of the fact that tells the method."""
+        """Name of the fact that holds the method."""
         return ".".join(part for part in ("adversarial", self.preset, "method") if part)
 
 

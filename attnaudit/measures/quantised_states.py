@@ -87,7 +87,7 @@ class Retained(StatefulMeasure):
 
     Tables, over the N occurrences of the chosen words: `.embeddings` and `.states`, (N,) cluster of each occurrence;
     `.instances`, (N,) position of its instance. They are empty with fewer than 100 occurrences or two words. The fact
-    `.sizes` tells the numbers of occurrences, words and clusters.
+    `.sizes` gives the numbers of occurrences, words and clusters.
     """
 
     def __init__(self, name: str, argument: str, lengths: Sequence[int]) -> None:

@@ -37,7 +37,7 @@ def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
     return parameters
 
 
-def drawn_again(name: str, parameter: Tensor, *, seed: int, copy: int) -> Tensor:
+def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Tensor:
     """Redraw a parameter from a normal distribution with its own mean and standard deviation.
 
     This keeps its scale and destroys its structure. A parameter whose entries are all equal stays as it is; a single
@@ -93,7 +93,7 @@ class Randomised(StatefulMeasure):
         if not self._copies:
             parameters = parameters_of(view.adapter)
             self._copies = [
-                {name: drawn_again(name, p, seed=view.seed, copy=copy) for name, p in parameters.items()}
+                {name: redrawn_values(name, p, seed=view.seed, copy=copy) for name, p in parameters.items()}
                 for copy in range(COPIES)
             ]
         rows: dict[str, list[Tensor]] = {

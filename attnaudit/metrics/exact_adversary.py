@@ -178,14 +178,14 @@ def _furthest_vertex(alpha: Tensor, logits: Tensor, lower: Tensor, upper: Tensor
     lengths = torch.where(defined, lengths, 0)
     for index, width in length_chunks(lengths, lambda length: length * length):
         real = torch.arange(width, device=alpha.device) < lengths[index, None]
-        found, first, second, share = _search_vertices(
+        is_further, first, second, share = _search_vertices(
             weights[index, :width], scores[index, :width], lower[index], upper[index], real
         )
         vertex = torch.zeros(len(index), alpha.shape[-1], dtype=alpha.dtype, device=alpha.device)
         places = positions[index]
         vertex.scatter_(-1, places.gather(-1, first[:, None]), share[:, None])
         vertex.scatter_add_(-1, places.gather(-1, second[:, None]), 1 - share[:, None])
-        adversary[index] = torch.where(found[:, None], vertex, adversary[index])
+        adversary[index] = torch.where(is_further[:, None], vertex, adversary[index])
     return adversary
 
 
@@ -236,8 +236,8 @@ def _search_vertices(
             second[chosen] = high_places[better].gather(-1, high_index[:, None]).squeeze(-1)
             share[chosen] = t[better].flatten(1).gather(-1, flat[:, None]).squeeze(-1)
     # On this scale, α itself has the value -2 ln 2. A vertex that is not further away than that is rejected.
-    found = best > -2 * math.log(2)
-    return found, first, second, share
+    is_further = best > -2 * math.log(2)
+    return is_further, first, second, share
 
 
 def _f(x: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
             ignored. K need not exceed the 10th percentile of the lengths.
 
     Returns:
-        k, and a short text that tells which rule decided.
+        k, and a short text that names the rule that decided.
 
     Raises:
         ValueError: there is no instance, or the shapes do not fit.

@@ -1,1 +1,1 @@
-"""Reference models of the papers and their trainer. Imports no torch until a module of it is asked for."""
+"""Reference models and their trainer. Importing this package imports no torch; its modules do."""

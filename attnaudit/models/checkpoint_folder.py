@@ -1,4 +1,4 @@
-"""Checkpoint folders of the reference models: `attnaudit.json` (what it is) and `model.safetensors` (its weights)."""
+"""Checkpoint folders of the reference models: `attnaudit.json` (the card) and `model.safetensors` (the weights)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from attnaudit.errors import ModelError, nearest
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.vocabulary import Vocabulary
 
@@ -24,12 +25,23 @@ FORMAT = "attnaudit pooled classifier"
 VERSION = 1
 CARD = "attnaudit.json"
 WEIGHTS = "model.safetensors"
-_AGAIN = "Copy the whole folder again or train the model again."
+_COPY_AGAIN = "Copy the whole folder again or train the model again."
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The contents of `attnaudit.json`. training: how the model came about (settings, seed, data and their hashes,
-    scores, command); what a copy is trained by, and otherwise read by people."""
+    """The contents of `attnaudit.json`.
+
+    Attributes:
+        format: Always `FORMAT`.
+        format_version: Version of the format; this code reads `VERSION`.
+        description: What the model is, for reports.
+        architecture: What to build.
+        classes: Class names, in the order of the logits.
+        weights_sha256: Hash of `model.safetensors`.
+        training: How the model was trained: settings, seed, data and their hashes, scores, command. Retraining reads
+            the settings and data; the rest is for people.
+        vocabulary: The entries of the vocabulary.
+    """
 
     format: str
     format_version: int
@@ -42,7 +54,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def recognises(folder: Path) -> bool:
-    """True for a folder with an `attnaudit.json`."""
+    """Return whether the folder contains an `attnaudit.json`."""
     return (Path(folder) / CARD).is_file()
 
 
@@ -55,9 +67,21 @@ def save(
     description: str = "",
     training: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the two files, each first under another name, so that an error leaves an older checkpoint whole.
+    """Write a checkpoint folder.
 
-    The embedding is stored as float16 where that loses nothing. Raises ModelError when the folder cannot be written.
+    The embedding is stored as float16 if that changes none of its values. Both files are first written under temporary
+    names, so that an error leaves an existing checkpoint intact.
+
+    Args:
+        folder: Where to write; created if needed.
+        model: The model.
+        vocabulary: Its vocabulary.
+        classes: Class names, in the order of the logits.
+        description: What the model is, for reports.
+        training: How it was trained (see `Card`).
+
+    Raises:
+        ModelError: The folder cannot be written.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     half = tensors["embedding.weight"].half()
@@ -76,43 +100,46 @@ def save(
     )
     contents = {WEIGHTS: weights, CARD: msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n"}
     folder = Path(folder)
-    written = {name: folder / f".{name}.{os.getpid()}" for name in contents}
+    temporary_paths = {name: folder / f".{name}.{os.getpid()}" for name in contents}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in contents.items():
-            written[name].write_bytes(data)
-        for name, path in written.items():
+            temporary_paths[name].write_bytes(data)
+        for name, path in temporary_paths.items():
             path.replace(folder / name)
     except OSError as error:
         raise ModelError(
             f"{folder}: the checkpoint cannot be written ({error.strerror}). Give --out a folder that you may write to."
         ) from error
     finally:
-        for path in written.values():
+        for path in temporary_paths.values():
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
 
 def load(folder: Path) -> ReferenceModel:
-    """The model in `folder` as an adapter, in evaluation mode on the CPU. Raises ModelError naming the file, what is
-    wrong with it and the mend."""
+    """Load the model in a checkpoint folder as an adapter, in evaluation mode on the CPU.
+
+    Raises:
+        ModelError: A file cannot be read or is invalid; the message names the file, the problem and the fix.
+    """
     model, vocabulary, card = load_model(folder)
     return ReferenceModel(model, vocabulary, tuple(card.classes), description=card.description, training=card.training)
 
 
 def load_model(folder: Path) -> tuple[PooledClassifier, Vocabulary, Card]:
-    """As `load`, but the module itself, its vocabulary and the card."""
+    """Load the model itself, its vocabulary and its card. Errors are those of `load`."""
     folder = Path(folder)
     card = _read_card(folder / CARD)
     try:
         vocabulary = Vocabulary(card.vocabulary)
     except ValueError as error:
-        raise ModelError(f"{folder / CARD}: {error}. {_AGAIN}") from error
+        raise ModelError(f"{folder / CARD}: {error}. {_COPY_AGAIN}") from error
     try:
         model = PooledClassifier(card.architecture, vocabulary_size=len(vocabulary), classes=len(card.classes))
     except ModelError as error:
         raise ModelError(f"{folder / CARD}: architecture: {error}") from error
-    _fill(model, folder / WEIGHTS, card)
+    _load_weights(model, folder / WEIGHTS, card)
     model.eval()
     return model, vocabulary, card
 
@@ -121,66 +148,69 @@ def _read_card(path: Path) -> Card:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}). {_AGAIN}") from error
+        raise ModelError(f"{path}: cannot be read ({error.strerror}). {_COPY_AGAIN}") from error
     try:
-        head = msgspec.json.decode(raw)
+        content = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid JSON ({error}). {_AGAIN}") from error
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
-        found = head.get("format") if isinstance(head, dict) else type(head).__name__
+        raise ModelError(f"{path}: not valid JSON ({error}). {_COPY_AGAIN}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        actual_format = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise ModelError(
-            f'{path}: "format" is {found!r}, expected {FORMAT!r}. Give a folder made by `attnaudit train`.'
+            f'{path}: "format" is {actual_format!r}, expected {FORMAT!r}. Give a folder that `attnaudit train` wrote.'
         )
-    if head.get("format_version") != VERSION:
+    if content.get("format_version") != VERSION:
         raise ModelError(
-            f'{path}: "format_version" is {head.get("format_version")!r}, but this attnaudit reads version {VERSION}. '
-            "Install the attnaudit that wrote it, or train the model again."
+            f'{path}: "format_version" is {content.get("format_version")!r}, but this attnaudit reads version '
+            f"{VERSION}. Install the attnaudit that wrote it, or train the model again."
         )
     try:
-        card = msgspec.convert(head, Card)
+        card = msgspec.convert(content, Card)
     except msgspec.ValidationError as error:
-        raise ModelError(f"{path}: {error}. {_AGAIN}") from error
+        raise ModelError(f"{path}: {error}. {_COPY_AGAIN}") from error
     if len(card.classes) < 2 or len(set(card.classes)) != len(card.classes):
-        raise ModelError(f'{path}: "classes" is {card.classes}, expected at least two different names. {_AGAIN}')
+        raise ModelError(f'{path}: "classes" is {card.classes}, expected at least two different names. {_COPY_AGAIN}')
     return card
 
 
-def _fill(model: PooledClassifier, path: Path, card: Card) -> None:
-    """Put the stored weights into `model`, after every check."""
+def _load_weights(model: PooledClassifier, path: Path, card: Card) -> None:
+    """Check the stored tensors and load them into the model."""
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}). {_AGAIN}") from error
+        raise ModelError(f"{path}: cannot be read ({error.strerror}). {_COPY_AGAIN}") from error
     try:
         stored: dict[str, Tensor] = safetensors.torch.load(raw)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ModelError(f"{path}: not a whole safetensors file ({error}). {_AGAIN}") from error
+        raise ModelError(f"{path}: not a complete safetensors file ({error}). {_COPY_AGAIN}") from error
     expected = model.state_dict()
+    described = _describe(card.architecture)
     for name in expected:
         if name not in stored:
             raise ModelError(
-                f"{path}: tensor '{name}' is missing; {CARD} says {_parts(card.architecture)}. {nearest(name, stored)}"
-                f" {_AGAIN}"
+                f"{path}: tensor '{name}' is missing. {CARD} describes the model as {described}. "
+                f"{nearest(name, stored)} {_COPY_AGAIN}"
             )
     for name, tensor in stored.items():
         if name not in expected:
             raise ModelError(
-                f"{path}: tensor '{name}' does not belong to {_parts(card.architecture)}, which {CARD} says it is. "
-                + _AGAIN
+                f"{path}: tensor '{name}' does not belong to {described}, the model that {CARD} describes. "
+                + _COPY_AGAIN
             )
         if tensor.shape != expected[name].shape:
             raise ModelError(
-                f"{path}: tensor '{name}' has shape {tuple(tensor.shape)}, but {CARD} asks for "
-                f"{tuple(expected[name].shape)}. {_AGAIN}"
+                f"{path}: tensor '{name}' has shape {tuple(tensor.shape)}, but {CARD} requires "
+                f"{tuple(expected[name].shape)}. {_COPY_AGAIN}"
             )
         if tensor.dtype not in (torch.float16, torch.float32):
-            raise ModelError(f"{path}: tensor '{name}' is of {tensor.dtype}, expected float32 or float16. {_AGAIN}")
+            raise ModelError(
+                f"{path}: tensor '{name}' has the type {tensor.dtype}, expected float32 or float16. {_COPY_AGAIN}"
+            )
         if not torch.isfinite(tensor).all():
-            raise ModelError(f"{path}: tensor '{name}' holds NaN or infinity. Train the model again.")
+            raise ModelError(f"{path}: tensor '{name}' contains NaN or infinity. Train the model again.")
     if hashlib.sha256(raw).hexdigest() != card.weights_sha256:
-        raise ModelError(f"{path}: its bytes are not those that {CARD} was written for (sha256 differs). {_AGAIN}")
+        raise ModelError(f"{path}: this is not the file that {CARD} was written with (sha256 differs). {_COPY_AGAIN}")
     model.load_state_dict({name: tensor.float() for name, tensor in stored.items()})
 
 
-def _parts(architecture: Architecture) -> str:
+def _describe(architecture: Architecture) -> str:
     return f"{architecture.encoder} + {architecture.alignment} + {architecture.projection}"

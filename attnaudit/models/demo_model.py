@@ -1,4 +1,7 @@
-"""The model registered as `demo`: BiLSTM + additive + softmax, trained on `movie-reviews` by `tools/make_demo.sh`."""
+"""The model registered as `demo`: a BiLSTM with additive attention and softmax, trained on `movie-reviews`.
+
+`tools/make_demo.sh` trains it.
+"""
 
 from __future__ import annotations
 
@@ -11,5 +14,5 @@ FOLDER = Path(__file__).parent / "demo"
 
 
 def model() -> PooledAttentionAdapter:
-    """The demo model as an adapter."""
+    """Load the demo model as an adapter."""
     return checkpoint_folder.load(FOLDER)

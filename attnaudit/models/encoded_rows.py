@@ -1,4 +1,4 @@
-"""Data sets as ids and class indices, in batches: what training and evaluation read."""
+"""Data sets as token ids and class indices, in batches, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from attnaudit.data.row_parsing import ordered_classes
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models.pooled_classifier import Query
-from attnaudit.models.vocabulary import PAD, Vocabulary, open_classes
+from attnaudit.models.vocabulary import PAD, Vocabulary, mentioned_classes
 
 
-def classes_of(training: Dataset) -> tuple[str, ...]:
-    """The labels of the training data, sorted, as numbers when all are integers. Raises DataError below two."""
+def training_classes(training: Dataset) -> tuple[str, ...]:
+    """Return the labels of the training data, sorted (as numbers if all are integers).
+
+    Raises:
+        DataError: There are fewer than two.
+    """
     classes = ordered_classes(training.instances)
     if len(classes) < 2:
         raise DataError(
@@ -31,89 +35,108 @@ def classes_of(training: Dataset) -> tuple[str, ...]:
     return classes
 
 
-class Text(NamedTuple):
-    """ids and special flags of one text, without its words: a large data set is held for as long as it trains."""
+class EncodedText(NamedTuple):
+    """Ids and special-token flags of one text. The words are dropped to save memory while training runs."""
 
     ids: NDArray[np.int32]
     special: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, encoding: Encoding) -> Text:
+    def from_encoding(cls, encoding: Encoding) -> EncodedText:
         special = encoding.special or np.zeros(len(encoding.ids), dtype=bool)
         return cls(np.asarray(encoding.ids, dtype=np.int32), np.asarray(special, dtype=bool))
 
 
-class Rows:
-    """A data set as ids and class indices. Raises DataError naming the first row that cannot be used."""
+class EncodedRows:
+    """A data set as ids and class indices.
+
+    Args:
+        data: The rows, all labelled.
+        vocabulary: Gives the words their ids.
+        classes: Class names; a label's index in them is its class index.
+        form: The form of the model that reads the rows: "text", "pair" or "question".
+
+    Raises:
+        DataError: A row cannot be used; the message names the first one.
+    """
 
     def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
-        if not data.instances:
+        instances = data.instances
+        if not instances:
             raise DataError(f"{data.source}: no row to train or evaluate on. Give a file with at least one row.")
         self.classes = classes
         self.form = form
-        self.encodings = [_encoding(one, vocabulary) for one in data.instances]
-        self.labels = [_label(one, classes) for one in data.instances]
-        self.queries = [_query(one, vocabulary, form) for one in data.instances] if form != "text" else []
-        self.open = [_open(one, classes) for one in data.instances] if form == "question" else []
-        asking = next((one for one in data.instances if one.query is not None), None)
-        if form == "text" and asking is not None:
+        self.encodings = [_encode_text(instance, vocabulary) for instance in instances]
+        self.labels = [_class_index(instance, classes) for instance in instances]
+        self.queries = [] if form == "text" else [_encode_query(instance, vocabulary, form) for instance in instances]
+        self.open_classes = [_open_classes(one, classes) for one in instances] if form == "question" else []
+        with_query = next((instance for instance in instances if instance.query is not None), None)
+        if form == "text" and with_query is not None:
             raise DataError(
-                f"{asking.where or asking.id}: the row has a query, but form 'text' reads a single text. Give --form "
-                "pair (or question), or remove the column 'query'."
+                f"{with_query.where or with_query.id}: the row has a query, but form 'text' reads a single text. Use "
+                "--form pair (or question), or remove the column 'query'."
             )
 
-    def batch(self, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Query | None]:
-        """ids, mask and special of these rows, padded on the right, and their queries."""
-        ids, mask, special = _padded([self.encodings[row] for row in chosen])
+    def batch(self, rows: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Query | None]:
+        """Return the inputs of `PooledClassifier` for these rows.
+
+        Returns:
+            ids, mask and special (B, T), padded on the right, and the queries (None for form "text").
+        """
+        ids, mask, special = _pad_texts([self.encodings[row] for row in rows])
         if not self.queries:
             return ids, mask, special, None
-        asked = _padded([self.queries[row] for row in chosen])
-        flags = torch.tensor([self.open[row] for row in chosen]) if self.open else None
-        return ids, mask, special, Query(ids=asked[0], mask=asked[1], open=flags)
+        query_ids, query_mask, _ = _pad_texts([self.queries[row] for row in rows])
+        flags = torch.tensor([self.open_classes[row] for row in rows]) if self.open_classes else None
+        return ids, mask, special, Query(ids=query_ids, mask=query_mask, open_classes=flags)
 
     @property
     def lengths(self) -> list[int]:
-        return [len(one.ids) for one in self.encodings]
+        """Number of tokens of each text."""
+        return [len(encoding.ids) for encoding in self.encodings]
 
 
-def _padded(texts: Sequence[Text]) -> tuple[Tensor, Tensor, Tensor]:
-    """ids, mask and special (B, T), padded on the right."""
+def _pad_texts(texts: Sequence[EncodedText]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, mask and special (B, T), padded on the right."""
     device = torch.device("cpu")
-    ids, mask = pad([one.ids for one in texts], value=PAD, device=device)
-    special, _ = pad([one.special for one in texts], value=False, device=device)
+    ids, mask = pad([text.ids for text in texts], value=PAD, device=device)
+    special, _ = pad([text.special for text in texts], value=False, device=device)
     return ids, mask, special
 
 
-def _encoding(one: Instance, vocabulary: Vocabulary) -> Text:
-    encoding = vocabulary.encode(one.text)
+def _encode_text(instance: Instance, vocabulary: Vocabulary) -> EncodedText:
+    encoding = vocabulary.encode(instance.text)
     if all(encoding.special or ()):
-        raise DataError(f"{one.where or one.id}: the text has no word and no punctuation mark. Remove the row.")
-    return Text.of(encoding)
-
-
-def _query(one: Instance, vocabulary: Vocabulary, form: str) -> Text:
-    if one.query is None:
         raise DataError(
-            f"{one.where or one.id}: the row has no query, but form '{form}' reads a text and a query. Fill the column "
-            "'query', or give --form text."
+            f"{instance.where or instance.id}: the text has no word and no punctuation mark. Remove the row."
         )
-    return Text.of(vocabulary.encode(one.query))
+    return EncodedText.from_encoding(encoding)
 
 
-def _open(one: Instance, classes: tuple[str, ...]) -> list[bool]:
-    flags = open_classes(classes, one)
-    if not flags[_label(one, classes)]:
+def _encode_query(instance: Instance, vocabulary: Vocabulary, form: str) -> EncodedText:
+    if instance.query is None:
         raise DataError(
-            f"{one.where or one.id}: the text does not mention its label {one.label!r}, but form 'question' answers "
-            "with a class that the text mentions. Correct the row, or give --form pair."
+            f"{instance.where or instance.id}: the row has no query, but form '{form}' reads a text and a query. Fill "
+            "in the column 'query', or use --form text."
+        )
+    return EncodedText.from_encoding(vocabulary.encode(instance.query))
+
+
+def _open_classes(instance: Instance, classes: tuple[str, ...]) -> list[bool]:
+    """Return, for each class, whether this row may be answered with it; its own label must be one of them."""
+    flags = mentioned_classes(classes, instance)
+    if not flags[_class_index(instance, classes)]:
+        raise DataError(
+            f"{instance.where or instance.id}: the text does not mention its label {instance.label!r}, but form "
+            "'question' answers with a class that the text mentions. Correct the row, or use --form pair."
         )
     return flags
 
 
-def _label(one: Instance, classes: tuple[str, ...]) -> int:
-    if one.label not in classes:
+def _class_index(instance: Instance, classes: tuple[str, ...]) -> int:
+    if instance.label not in classes:
         raise DataError(
-            f"{one.where or one.id}: label {one.label!r}; expected one of the training classes "
+            f"{instance.where or instance.id}: label {instance.label!r}; expected one of the training classes "
             f"{', '.join(map(repr, classes))}. Label the row or remove it."
         )
-    return classes.index(one.label)
+    return classes.index(instance.label)

@@ -1,8 +1,10 @@
-"""Encoders: embeddings (B, T, d) and mask (B, T) -> hidden states (B, T, m), zero on padding.
+"""Encoders: functions that turn embeddings into hidden states.
 
-A new encoder is a class with `__init__(embedding_size, hidden_size)`, an attribute `width` (its m) and one entry in
-`ENCODERS`. One that stacks layers says in `depth` how many are usual, and takes their number as a third argument.
-Every row must come out the same whatever it is padded with, on either side, and whoever shares its batch.
+An encoder maps embeddings (B, T, d) and a mask (B, T), True on tokens, to hidden states (B, T, m) that are zero on
+padding. To add one, write a class with `__init__(embedding_size, hidden_size)` and an attribute `width` (its m), and
+give it an entry in `ENCODERS`. An encoder that stacks layers sets `depth` to their usual number and takes the number
+of layers as its third argument. The states of a row must depend neither on its padding, on either side, nor on the
+other rows of the batch.
 """
 
 from __future__ import annotations
@@ -14,13 +16,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled.ordered_tokens import at_places, in_order
+from attnaudit.adapters.pooled.ordered_tokens import in_order, select_positions
 from attnaudit.errors import ModelError
 
 
 class Encoder(nn.Module):
-    """Base of the encoders. width: features of one hidden state (m). depth: how many layers are usual, for an
-    encoder that stacks them. reach: how many tokens away a state may depend on, None for any number."""
+    """Base of the encoders.
+
+    Attributes:
+        width: Features of one hidden state (m).
+        depth: Usual number of layers, for an encoder that stacks them; None for others.
+        reach: How many tokens away, on either side, a hidden state may depend on; None for no limit.
+    """
 
     width: int
     depth: ClassVar[int | None] = None
@@ -30,17 +37,24 @@ class Encoder(nn.Module):
         super().__init__()
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states (B, T, m) -> one state for the whole text (B, m), as a query is read: the mean over its tokens
-        where nothing else suits."""
+        """Summarise a text in one state, as queries are read; by default the mean over its tokens.
+
+        Args:
+            hidden: (B, T, m) hidden states.
+            mask: (B, T) mask, True on tokens.
+
+        Returns:
+            (B, m) states.
+        """
         return hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp_min(1)
 
 
 class BiLSTM(Encoder):
-    """Bidirectional LSTM (Jain & Wallace 2019: one layer, 128 per direction; Tutek & Šnajder 2020, appendix: up to
-    three layers); width is 2 * hidden_size.
+    """A bidirectional LSTM; `width` is 2 * hidden_size.
 
-    Two one-directional LSTMs run over tokens gathered to the left, in order and reversed. Padding then always
-    follows the tokens, so it reaches no hidden state, and no packing is needed, whose gradients are slow.
+    Jain & Wallace 2019 use one layer with 128 units per direction; Tutek & Šnajder 2020, appendix, use up to three
+    layers. Two one-directional LSTMs read the tokens, gathered at the left, in order and in reverse. Padding then
+    always follows the tokens and reaches no hidden state. This avoids packed sequences, whose gradients are slow.
     """
 
     depth = 1
@@ -54,7 +68,7 @@ class BiLSTM(Encoder):
 
     @property
     def layer(self) -> tuple[nn.LSTM, nn.LSTM] | None:
-        """Forwards and backwards, as a PooledAttentionAdapter takes them; None where there are several layers."""
+        """The forward and backward LSTM, as `PooledAttentionAdapter` takes them; None if there are several layers."""
         return (self.forwards, self.backwards) if self.above is None else None
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
@@ -67,7 +81,7 @@ class BiLSTM(Encoder):
         return hidden if self.above is None else torch.as_tensor(self.above(hidden, mask))
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """The last state of each direction."""
+        """Return the last state of each direction (B, m)."""
         rows = torch.arange(len(mask), device=mask.device)
         first = mask.int().argmax(dim=1)
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
@@ -77,12 +91,12 @@ class BiLSTM(Encoder):
     @staticmethod
     def _run(lstm: nn.LSTM, embeddings: Tensor, order: Tensor) -> Tensor:
         with _differentiable_in_evaluation(lstm, embeddings):
-            hidden, _ = lstm(at_places(embeddings, order))
-        return at_places(hidden, torch.argsort(order, dim=1))
+            hidden, _ = lstm(select_positions(embeddings, order))
+        return select_positions(hidden, torch.argsort(order, dim=1))
 
 
 def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:
-    """cuDNN has no backward pass in evaluation mode: leave it out when gradients are wanted there."""
+    """Disable cuDNN where gradients are needed in evaluation mode, for which it has no backward pass."""
     if embeddings.is_cuda and not lstm.training and torch.is_grad_enabled():
         flags: contextlib.AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=False)
         return flags
@@ -90,9 +104,14 @@ def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextl
 
 
 class CNN(Encoder):
-    """Convolutions of several widths over the same text, ReLU, end to end (Jain & Wallace 2019; the widths are those of
-    Wen et al. 2022, appendix); width is hidden_size, shared out among the filters, the narrowest first to get one more.
-    Zeros stand before and after the text. Raises ModelError for fewer features than filters."""
+    """Convolutions of several widths over the same text, with ReLU, whose features are concatenated.
+
+    Jain & Wallace 2019; the filter widths are those of Wen et al. 2022, appendix. `width` is hidden_size, divided among
+    the filters; the narrowest filters get the remainder. The text is padded with zeros on both sides.
+
+    Raises:
+        ModelError: hidden_size is smaller than the number of filters.
+    """
 
     FILTERS: ClassVar = (1, 3, 5, 7, 15)
     reach = max(FILTERS) // 2
@@ -102,28 +121,33 @@ class CNN(Encoder):
         count = len(self.FILTERS)
         if hidden_size < count:
             raise ModelError(
-                f"hidden_size is {hidden_size}, but the encoder 'cnn' has {count} filters: give --hidden-size {count} "
+                f"hidden_size is {hidden_size}, but the encoder 'cnn' has {count} filters. Use --hidden-size {count} "
                 "or more."
             )
         self.width = hidden_size
         self.filters = nn.ModuleList(
-            nn.Conv1d(embedding_size, hidden_size // count + (place < hidden_size % count), size, padding=size // 2)
-            for place, size in enumerate(self.FILTERS)
+            nn.Conv1d(embedding_size, hidden_size // count + (index < hidden_size % count), size, padding=size // 2)
+            for index, size in enumerate(self.FILTERS)
         )
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         features = (embeddings * mask.unsqueeze(-1)).transpose(1, 2)
-        hidden = torch.cat([one(features) for one in self.filters], dim=1).transpose(1, 2)
+        hidden = torch.cat([convolution(features) for convolution in self.filters], dim=1).transpose(1, 2)
         return torch.relu(hidden) * mask.unsqueeze(-1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """The largest of each feature; they are not negative, so that padding is never larger."""
+        """Return the maximum of each feature (B, m). Features are never negative, so padding never exceeds them."""
         return hidden.amax(dim=1)
 
 
 class SelfAttention(nn.Module):
-    """A Transformer layer with one head (Vaswani et al. 2017): self-attention and a ReLU layer, each added to what it
-    reads and normalised. All sizes are `size`."""
+    """A Transformer layer with one head (Vaswani et al. 2017).
+
+    Self-attention and a ReLU layer, each followed by a residual connection and layer normalisation.
+
+    Args:
+        size: Features of the states and of every inner layer.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -133,25 +157,27 @@ class SelfAttention(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         scores = self.query(states) @ self.key(states).transpose(1, 2) / math.sqrt(states.shape[-1])
-        lowest = torch.finfo(scores.dtype).min  # finite: a row without any token stays free of NaN
+        lowest = torch.finfo(scores.dtype).min  # finite, so that a row without any token stays free of NaN
         weights = scores.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)
         states = self.after_attention(states + self.out(weights @ self.value(states)))
-        result: Tensor = self.after_feed(states + self.feed(states))
-        return result
+        output: Tensor = self.after_feed(states + self.feed(states))
+        return output
 
 
 class Transformer(Encoder):
-    """Self-attention layers over embeddings with sinusoidal positions (Meister et al. 2021: two layers, one head, all
-    sizes 128); width is hidden_size. Embeddings of another size are first mapped to it. Positions count the tokens, so
-    that padding on the left moves none."""
+    """Self-attention layers over embeddings with sinusoidal positions; `width` is hidden_size.
+
+    Meister et al. 2021 use two layers with one head and 128 features throughout. Embeddings of another size are first
+    mapped to hidden_size. Positions count tokens only, so padding on the left shifts none of them.
+    """
 
     depth = 2
 
     def __init__(self, embedding_size: int, hidden_size: int, layers: int = 2) -> None:
         super().__init__()
         self.width = hidden_size
-        same = embedding_size == hidden_size
-        self.enter: nn.Module = nn.Identity() if same else nn.Linear(embedding_size, hidden_size)
+        same_size = embedding_size == hidden_size
+        self.enter: nn.Module = nn.Identity() if same_size else nn.Linear(embedding_size, hidden_size)
         self.stack = nn.ModuleList(SelfAttention(hidden_size) for _ in range(layers))
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
@@ -163,15 +189,22 @@ class Transformer(Encoder):
 
 
 def sinusoids(places: Tensor, width: int) -> Tensor:
-    """(..., T) places -> (..., T, width) sines (even features) and cosines (odd) of place / 10000^(2⌊i/2⌋/width)
-    (Vaswani et al. 2017, §3.5)."""
+    """Return sinusoidal position encodings (Vaswani et al. 2017, §3.5).
+
+    Args:
+        places: (..., T) positions, from 0.
+        width: Number of features.
+
+    Returns:
+        (..., T, width): feature i is the sine (even i) or cosine (odd i) of place / 10000^(2⌊i/2⌋/width).
+    """
     feature = torch.arange(width, device=places.device)
     angles = places.unsqueeze(-1) / 10000 ** (feature // 2 * 2 / width)
     return torch.where(feature % 2 == 0, angles.sin(), angles.cos())
 
 
 class MLP(Encoder):
-    """Two ReLU layers applied to each token alone; width is hidden_size. Context-free."""
+    """Two ReLU layers applied to each token separately, without context; `width` is hidden_size."""
 
     reach = 0
 
@@ -188,7 +221,10 @@ class MLP(Encoder):
 
 
 class Average(Encoder):
-    """A linear map and tanh applied to each token alone (Jain & Wallace 2019, "average"); width is hidden_size."""
+    """A linear layer and tanh applied to each token separately; `width` is hidden_size.
+
+    Jain & Wallace 2019 call this encoder "average".
+    """
 
     reach = 0
 
@@ -202,15 +238,24 @@ class Average(Encoder):
 
 
 class Joined(Encoder):
-    """Hidden states that keep their own token in view (Tutek & Šnajder 2020, §4): `concat` is h = [encoder(e); e],
-    `residual` is h = encoder(e) + e, which needs an encoder as wide as the embedding. Raises ModelError otherwise."""
+    """An encoder whose hidden states also keep their token's embedding (Tutek & Šnajder 2020, §4).
+
+    Args:
+        encoder: The encoder to wrap.
+        embedding_size: Features of one embedding.
+        states: "concat" for h = [encoder(e); e], or "residual" for h = encoder(e) + e.
+
+    Raises:
+        ModelError: `states` is "residual" and the encoder's states are not as wide as the embedding.
+    """
 
     def __init__(self, encoder: Encoder, embedding_size: int, states: str) -> None:
         super().__init__()
         if states == "residual" and encoder.width != embedding_size:
             raise ModelError(
-                f"residual states add the embedding ({embedding_size} wide) to the encoder's state ({encoder.width} "
-                f"wide): give --embedding-size {encoder.width}, or another --hidden-size."
+                f"residual states add the embedding ({embedding_size} features) to the encoder's hidden state "
+                f"({encoder.width} features), so both must have the same size. Use --embedding-size {encoder.width}, "
+                "or change --hidden-size."
             )
         self.inner = encoder
         self.reach = encoder.reach
@@ -219,14 +264,14 @@ class Joined(Encoder):
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         hidden: Tensor = self.inner(embeddings, mask)
-        kept = embeddings * mask.unsqueeze(-1)
-        return torch.cat([hidden, kept], dim=-1) if self.states == "concat" else hidden + kept
+        own_embedding = embeddings * mask.unsqueeze(-1)
+        return torch.cat([hidden, own_embedding], dim=-1) if self.states == "concat" else hidden + own_embedding
 
 
-#: what a hidden state is made of
+#: Values of `Architecture.states`: what a hidden state is made of.
 STATES = ("plain", "concat", "residual")
 
-#: name -> encoder
+#: name -> encoder class
 ENCODERS: dict[str, type[Encoder]] = {
     "bilstm": BiLSTM,
     "cnn": CNN,
@@ -237,17 +282,26 @@ ENCODERS: dict[str, type[Encoder]] = {
 
 
 def encoder(name: str, embedding_size: int, hidden_size: int, layers: int | None = None) -> Encoder:
-    """A new encoder of that name in ENCODERS. layers: None for the usual number. Raises ModelError for layers of an
-    encoder that does not stack them, and for fewer than one."""
-    kind = ENCODERS[name]
+    """Build an encoder with random weights.
+
+    Args:
+        name: A name in `ENCODERS`.
+        embedding_size: Features of one embedding.
+        hidden_size: Features of one hidden state; for "bilstm", of each direction.
+        layers: Number of stacked layers; None for the usual number.
+
+    Raises:
+        ModelError: `layers` is below 1, or is given for an encoder that does not stack layers.
+    """
+    encoder_class = ENCODERS[name]
     if layers is None:
-        return kind(embedding_size, hidden_size)
-    if kind.depth is None:
-        stacking = " or ".join(f"'{other}'" for other, one in ENCODERS.items() if one.depth is not None)
+        return encoder_class(embedding_size, hidden_size)
+    if encoder_class.depth is None:
+        stacking = " or ".join(f"'{other}'" for other, item in ENCODERS.items() if item.depth is not None)
         raise ModelError(
-            f"layers is {layers}, but the encoder '{name}' does not stack layers: leave --layers out, or give "
+            f"layers is {layers}, but the encoder '{name}' does not stack layers. Remove --layers, or use "
             f"--encoder {stacking}."
         )
     if layers < 1:
         raise ModelError(f"layers is {layers}: expected a whole number of at least 1.")
-    return kind(embedding_size, hidden_size, layers)
+    return encoder_class(embedding_size, hidden_size, layers)

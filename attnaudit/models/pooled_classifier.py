@@ -2,108 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled.pooled_adapter import CLOSED
-from attnaudit.errors import ModelError, nearest
+from attnaudit.adapters.pooled.pooled_adapter import CLOSED_LOGIT
 from attnaudit.models.alignments import ALIGNMENTS
-from attnaudit.models.encoders import ENCODERS, STATES, Encoder, Joined, encoder
-from attnaudit.models.projections import PROJECTIONS, project, projection
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.encoders import Encoder, Joined, encoder
+from attnaudit.models.planted_states import PlantedEncoder, ScoreColumn
+from attnaudit.models.projections import project, projection
 from attnaudit.models.vocabulary import PAD, UNKNOWN
 
 
-class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """States of known content (see `attnaudit.models.planted_states`).
-
-    evidence: how a token's own evidence e_i comes about: "free" (any number), "unit" (one magnitude) or "scored"
-    (unit evidence times a growing function of the attention score). label: which states carry the evidence of the
-    whole text: "nowhere", "everywhere", or at the "first" or "last" real token, which then has most of the attention.
-    """
-
-    evidence: str = "free"
-    label: str = "nowhere"
-
-    def check(self) -> None:
-        """Raises ModelError for an unknown word."""
-        for name, known in (("evidence", EVIDENCE), ("label", LABEL)):
-            if getattr(self, name) not in known:
-                raise ModelError(f"Unknown {name} '{getattr(self, name)}'. {nearest(getattr(self, name), known)}")
-
-
-EVIDENCE = ("free", "unit", "scored")
-LABEL = ("nowhere", "everywhere", "first", "last")
-#: what an instance is
-FORMS = ("text", "pair", "question")
-#: Most features of one layer.
-WIDEST = 65_536
-
-
-class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything needed to build the modules, except the vocabulary's and the classes' sizes.
-
-    layers: of an encoder that stacks them ("bilstm": 1 is usual, "transformer": 2); None for the usual number.
-    form: "text" classifies one text. "pair" reads a text and a query (NLI: premise and hypothesis), "question" too (QA:
-    paragraph and question), answered with one of the classes that the text mentions; attention is over the text.
-    projection_parameter: λ of "sparsegen", α of "entmax", temperature of "gumbel"; None for the usual value.
-    states: "plain", or "concat" or "residual" (each state keeps its token's embedding). planted: a model whose
-    attention is known to be right or wrong, by construction.
-    """
-
-    encoder: str = "bilstm"
-    alignment: str = "additive"
-    projection: str = "softmax"
-    embedding_size: int = 128
-    hidden_size: int = 128
-    attention_size: int = 128
-    states: str = "plain"
-    planted: Planted | None = None
-    layers: int | None = None
-    projection_parameter: float | None = None
-    form: str = "text"
-
-    def check(self) -> None:
-        """Raises ModelError when a part is unknown, a size is not positive, or a part does not take its parameter."""
-        _known("encoder", self.encoder, ENCODERS)
-        _known("alignment", self.alignment, ALIGNMENTS)
-        _known("projection", self.projection, PROJECTIONS)
-        _known("states", self.states, STATES)
-        _known("form", self.form, FORMS)
-        if self.planted is not None:
-            self.planted.check()
-            if self.form != "text":
-                raise ModelError(f"form is '{self.form}': planted states are those of one text.")
-        for size in ("embedding_size", "hidden_size", "attention_size"):
-            if not 1 <= getattr(self, size) <= WIDEST:
-                raise ModelError(f"{size} is {getattr(self, size)}: expected a whole number from 1 to {WIDEST:,}.")
-        projection(self.projection, self.projection_parameter)
-
-
-def _known(kind: str, name: str, table: Collection[str]) -> None:
-    if name not in table:
-        raise ModelError(f"Unknown {kind} '{name}'. {nearest(name, table)}")
-
-
 class Attention(nn.Module):
-    """Alignment, then projection over the allowed tokens: (hidden (B, T, m), allowed (B, T), for models that read one
-    the state of the query (B, q)) -> weights (B, T)."""
+    """Alignment, followed by projection over the allowed tokens."""
 
     def __init__(self, alignment: nn.Module, projection: nn.Module) -> None:
         super().__init__()
         self.alignment = alignment
         self.projection = projection
 
-    def forward(self, hidden: Tensor, allowed: Tensor, asked: Tensor | None = None) -> Tensor:
-        return project(self.projection, self.alignment(hidden, asked), allowed)
+    def forward(self, hidden: Tensor, allowed: Tensor, query_state: Tensor | None = None) -> Tensor:
+        """Return attention weights.
+
+        Args:
+            hidden: (B, T, m) hidden states.
+            allowed: (B, T) mask, True on tokens that may receive attention.
+            query_state: (B, q) state of the query; None in models that read no query.
+
+        Returns:
+            (B, T) weights.
+        """
+        return project(self.projection, self.alignment(hidden, query_state), allowed)
 
 
-class Joint(nn.Module):
-    """tanh(W_c c + W_q q + b) of context (..., m) and query (..., q), half as wide as the context (as in Jain &
-    Wallace's published code)."""
+class ContextQueryLayer(nn.Module):
+    """tanh(W_c c + W_q q + b) of a context c (..., m) and a query's state q (..., q).
+
+    The output is half as wide as the context, as in the published code of Jain & Wallace 2019.
+    """
 
     def __init__(self, width: int, query: int) -> None:
         super().__init__()
@@ -111,23 +51,39 @@ class Joint(nn.Module):
         self.context = nn.Linear(width, self.width)
         self.query = nn.Linear(query, self.width, bias=False)
 
-    def forward(self, context: Tensor, asked: Tensor) -> Tensor:
-        return torch.tanh(self.context(context) + self.query(asked))
+    def forward(self, context: Tensor, query_state: Tensor) -> Tensor:
+        return torch.tanh(self.context(context) + self.query(query_state))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """ids and mask (B, Q) of the queries; open (B, C): which classes a row may be answered with, None for all."""
+    """A batch of queries.
+
+    Attributes:
+        ids: (B, Q) token ids.
+        mask: (B, Q) mask, True on tokens.
+        open_classes: (B, C) flags, True for the classes that a row may be answered with; None if all may.
+    """
 
     ids: Tensor
     mask: Tensor
-    open: Tensor | None = None
+    open_classes: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
-    """One forward pass: ids, mask, special, weights (B, T); embedded (B, T, d); hidden (B, T, m); logits (B, C). query:
-    as it was given."""
+class ForwardPass:
+    """Everything that one forward pass computes.
+
+    Attributes:
+        ids: (B, T) token ids, after word dropout.
+        mask: (B, T) mask, True on tokens.
+        special: (B, T) mask, True on special tokens, which never receive attention.
+        embedded: (B, T, d) embeddings.
+        hidden: (B, T, m) hidden states.
+        weights: (B, T) attention weights.
+        logits: (B, C) logits.
+        query: The queries that were passed in; None in models that read no query.
+    """
 
     ids: Tensor
     mask: Tensor
@@ -140,16 +96,33 @@ class Pass:
 
     @property
     def real(self) -> Tensor:
+        """(B, T) mask, True on real tokens: neither padding nor special."""
         return self.mask & ~self.special
 
 
-class PooledClassifier(nn.Module):
-    """embedding (B, T) -> (B, T, d); encoder; attention; decoder (m) -> one sigmoid logit for two classes, else (and
-    for questions) one logit per class. Forms with a query have an encoder of the same kind for it, which shares the
-    embedding, and a layer that joins context and query before the decoder.
+#: Weights of a batch, computed by another model: (ids, mask, special, query) -> (B, T)
+AttentionSource = Callable[[Tensor, Tensor, Tensor, Query | None], Tensor]
 
-    dropout: on embeddings and on the context; word_dropout: chance that a training token is read as unknown. Both act
-    in training mode only. Raises ModelError for an unknown part.
+
+class PooledClassifier(nn.Module):
+    """A reference model: embedding (B, T) -> (B, T, d), encoder, attention, decoder.
+
+    The decoder gives one sigmoid logit for two classes, otherwise (and always for form "question") one logit per
+    class. Forms with a query have a second encoder of the same kind for it, which shares the embedding, and a layer
+    that combines context and query before the decoder.
+
+    Args:
+        architecture: What to build.
+        vocabulary_size: Number of words, special tokens included.
+        classes: Number of classes.
+        dropout: Dropout rate on embeddings and context, in training mode only.
+        word_dropout: Probability that a token is read as the unknown word, in training mode only.
+
+    Attributes:
+        imposed_attention: Another model's attention, which replaces this model's own; None to use its own.
+
+    Raises:
+        ModelError: The architecture names an unknown part or has an invalid size.
     """
 
     def __init__(
@@ -165,50 +138,66 @@ class PooledClassifier(nn.Module):
         architecture.check()
         self.architecture = architecture
         self.embedding = nn.Embedding(vocabulary_size, architecture.embedding_size, padding_idx=PAD)
-        with torch.no_grad():  # N(0, 1) drowns what a small data set can teach
+        with torch.no_grad():  # with N(0, 1), noise outweighs what a small data set can teach
             self.embedding.weight.mul_(0.1)
         self.query_encoder = None if architecture.form == "text" else _encoder(architecture)
-        asked = None if self.query_encoder is None else self.query_encoder.width
-        self.encoder, self.attention = _parts(architecture, asked)
+        query_width = None if self.query_encoder is None else self.query_encoder.width
+        self.encoder, self.attention = _encoder_and_attention(architecture, query_width)
         width = self.encoder.width
         outputs = 1 if classes == 2 and architecture.form != "question" else classes
-        self.joint = None if asked is None else Joint(width, asked)
+        self.joint = None if query_width is None else ContextQueryLayer(width, query_width)
         self.decoder = nn.Linear(width if self.joint is None else self.joint.width, outputs)
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = word_dropout
-        #: Gives the weights of a batch in place of `attention`: (ids, mask, special, query) -> (B, T).
-        self.imposed: Callable[[Tensor, Tensor, Tensor, Query | None], Tensor] | None = None
+        self.imposed_attention: AttentionSource | None = None
 
     def forward(self, ids: Tensor, mask: Tensor, special: Tensor, query: Query | None = None) -> Tensor:
-        """ids, mask (True on tokens) and special (True on tokens never attended), each (B, T) -> logits (B, C)."""
+        """Return the logits.
+
+        Args:
+            ids: (B, T) token ids.
+            mask: (B, T) mask, True on tokens.
+            special: (B, T) mask, True on tokens that never receive attention.
+            query: The queries, for forms that read one.
+
+        Returns:
+            (B, C) logits.
+        """
         return self.trace(ids, mask, special, query).logits
 
-    def ask(self, embedded: Tensor, mask: Tensor) -> Tensor:
-        """Embeddings (B, Q, d) and mask (B, Q) of the query -> its state (B, q): the last one of a BiLSTM, the largest
-        features of a CNN, else the mean."""
+    def encode_query(self, embedded: Tensor, mask: Tensor) -> Tensor:
+        """Return the query's state: the last state of a BiLSTM, the largest features of a CNN, otherwise the mean.
+
+        Args:
+            embedded: (B, Q, d) embeddings of the query.
+            mask: (B, Q) mask, True on tokens.
+
+        Returns:
+            (B, q) states.
+        """
         assert self.query_encoder is not None
         return self.query_encoder.summary(self.query_encoder(embedded, mask), mask)
 
-    def decide(self, context: Tensor, *asked: Tensor) -> Tensor:
-        """Context (..., m) and, for forms with a query, its state (..., q) -> logits (..., C)."""
-        logits: Tensor = self.decoder(context if self.joint is None else self.joint(context, *asked))
+    def decode(self, context: Tensor, *query_state: Tensor) -> Tensor:
+        """Map a context (..., m) and, for forms with a query, its state (..., q) to logits (..., C)."""
+        logits: Tensor = self.decoder(context if self.joint is None else self.joint(context, *query_state))
         return logits
 
-    def trace(self, ids: Tensor, mask: Tensor, special: Tensor, query: Query | None = None) -> Pass:
-        """As `forward`, with everything on the way."""
-        imposed = self.imposed(ids, mask, special, query) if self.imposed is not None else None
+    def trace(self, ids: Tensor, mask: Tensor, special: Tensor, query: Query | None = None) -> ForwardPass:
+        """Run the model as `forward` does, and return everything that it computes."""
+        imposed = None if self.imposed_attention is None else self.imposed_attention(ids, mask, special, query)
         if self.training and self.word_dropout > 0:
-            lost = torch.rand(ids.shape, device=ids.device) < self.word_dropout
-            ids = ids.masked_fill(lost & mask & ~special, UNKNOWN)
+            dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
+            ids = ids.masked_fill(dropped & mask & ~special, UNKNOWN)
         embedded = self.dropout(self.embedding(ids))
         hidden = self.encoder(embedded, mask)
-        asked = () if query is None else (self.ask(self.dropout(self.embedding(query.ids)), query.mask),)
-        weights = self.attention(hidden, mask & ~special, *asked) if imposed is None else imposed
+        query_state = () if query is None else (self.encode_query(self.dropout(self.embedding(query.ids)), query.mask),)
+        weights = self.attention(hidden, mask & ~special, *query_state) if imposed is None else imposed
         context = torch.einsum("bt,btm->bm", weights, hidden)
-        logits = self.decide(self.dropout(context), *asked)
-        if query is not None and query.open is not None:
-            logits = logits.masked_fill(~query.open, CLOSED)
-        return Pass(
+        logits = self.decode(self.dropout(context), *query_state)
+        if query is not None and query.open_classes is not None:
+            logits = logits.masked_fill(~query.open_classes, CLOSED_LOGIT)
+        return ForwardPass(
             ids=ids,
             mask=mask,
             special=special,
@@ -224,15 +213,18 @@ def _encoder(architecture: Architecture) -> Encoder:
     return encoder(architecture.encoder, architecture.embedding_size, architecture.hidden_size, architecture.layers)
 
 
-def _parts(architecture: Architecture, asked: int | None) -> tuple[Encoder, nn.Module]:
-    """Encoder and attention. asked: width of the query's state."""
-    projected = projection(architecture.projection, architecture.projection_parameter)
-    if architecture.planted is not None:
-        from attnaudit.models.planted_states import PlantedEncoder, ScoreColumn
+def _encoder_and_attention(architecture: Architecture, query_width: int | None) -> tuple[Encoder, nn.Module]:
+    """Build the encoder and the attention.
 
-        return PlantedEncoder(architecture), ScoreColumn(projected)
+    Args:
+        architecture: What to build.
+        query_width: Features of the query's state; None for models that read no query.
+    """
+    chosen_projection = projection(architecture.projection, architecture.projection_parameter)
+    if architecture.planted is not None:
+        return PlantedEncoder(architecture), ScoreColumn(chosen_projection)
     states = _encoder(architecture)
     if architecture.states != "plain":
         states = Joined(states, architecture.embedding_size, architecture.states)
-    alignment = ALIGNMENTS[architecture.alignment](states.width, architecture.attention_size, asked)
-    return states, Attention(alignment, projected)
+    alignment = ALIGNMENTS[architecture.alignment](states.width, architecture.attention_size, query_width)
+    return states, Attention(alignment, chosen_projection)

@@ -1,4 +1,4 @@
-"""Transformers encoders: taken offline from a folder with a new classification head, and written as a folder again."""
+"""Pretrained Transformers encoders: loading one offline with a new classification head, and saving it again."""
 
 from __future__ import annotations
 
@@ -19,32 +19,55 @@ from attnaudit.models.base_encoders import Base
 
 CARD: Final = "training.json"
 CONFIG: Final = "config.json"
-#: The folder inside --out in which everything is first written.
-UNFINISHED: Final = ".attnaudit-unfinished"
-_OF_CALLS: Final = ("local_files_only", "is_local", "max_length", "stride", "truncation_strategy", "pad_to_multiple_of")
+#: The folder inside --out in which all files are written before they are moved to their place.
+TEMPORARY_FOLDER: Final = ".attnaudit-unfinished"
+#: Settings of single calls, or of how the tokenizer was loaded, that Transformers stores with the tokenizer.
+_CALL_SETTINGS: Final = (
+    "local_files_only",
+    "is_local",
+    "max_length",
+    "stride",
+    "truncation_strategy",
+    "pad_to_multiple_of",
+)
+_LONGEST_CAUSE: Final = 300
 
 
 class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
-    """model: with a new head for `classes`, in float32 on the CPU. longest: tokens that it can read. new: names of the
-    parameters that do not come from the base."""
+    """An encoder with a new classification head.
+
+    Attributes:
+        model: The Transformers model, in float32 on the CPU.
+        tokenizer: Its tokenizer.
+        classes: Class names, in the order of the logits.
+        max_tokens: Most tokens that the model can read.
+        new_parameters: Names of the parameters that do not come from the base.
+    """
 
     model: Any
     tokenizer: Any
     classes: tuple[str, ...]
-    longest: int
-    new: tuple[str, ...]
+    max_tokens: int
+    new_parameters: tuple[str, ...]
 
 
 def load(base: Base, classes: Sequence[str]) -> Pretrained:
-    """The encoder of `base` with a new, random head, whatever head it had. No code of the folder's own is run.
+    """Load an encoder with a new, random classification head, whatever head it had before.
 
-    Raises ModelError that names the folder, what Transformers found wrong with it and the mend.
+    Code from the folder is never run.
+
+    Args:
+        base: The encoder.
+        classes: Class names, in the order of the logits.
+
+    Raises:
+        ModelError: The encoder cannot be loaded; the message names the folder and the reason that Transformers gives.
     """
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
     offline: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     folder = str(base.folder)
-    with _explained(base, "config.json"):
+    with _explain_errors(base, "config.json"):
         config = AutoConfig.from_pretrained(
             folder,
             **offline,
@@ -53,49 +76,64 @@ def load(base: Base, classes: Sequence[str]) -> Pretrained:
             label2id={name: index for index, name in enumerate(classes)},
             problem_type="single_label_classification",
         )
-    with _explained(base, "the tokenizer"):
+    with _explain_errors(base, "the tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(folder, **offline)
     if tokenizer.pad_token_id is None:
         raise ModelError(
             f"--base {base.name}: its tokenizer has no padding token, which batches need. Set one "
             "(`tokenizer.pad_token = ...`) and save the tokenizer again."
         )
-    with _explained(base, "the weights"):
-        encoder, found = AutoModel.from_pretrained(
+    with _explain_errors(base, "the weights"):
+        encoder, loading_info = AutoModel.from_pretrained(
             folder, **offline, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
-    with _explained(base, "a classification head"):
+    with _explain_errors(base, "a classification head"):
         model = AutoModelForSequenceClassification.from_config(
             config,
             dtype=torch.float32,
-            attn_implementation="eager",  # with dropout on a CPU the fastest to train
+            attn_implementation="eager",  # the fastest to train with dropout on a CPU
         )
-    new = _take_over(base, model, encoder, set(found["missing_keys"]))
+    new_parameters = _copy_encoder(base, model, encoder, set(loading_info["missing_keys"]))
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ModelError(
-            f"--base {base.name}: the tokenizer knows {len(tokenizer)} tokens, but the model embeds "
+            f"--base {base.name}: the tokenizer has {len(tokenizer)} tokens, but the model embeds only "
             f"{model.get_input_embeddings().num_embeddings}. Give the folder whose tokenizer belongs to the model."
         )
     return Pretrained(
-        model=model, tokenizer=tokenizer, classes=tuple(classes), longest=_longest(model, tokenizer), new=new
+        model=model,
+        tokenizer=tokenizer,
+        classes=tuple(classes),
+        max_tokens=_max_tokens(model, tokenizer),
+        new_parameters=new_parameters,
     )
 
 
 @contextlib.contextmanager
-def _explained(base: Base, what: str) -> Iterator[None]:
+def _explain_errors(base: Base, what: str) -> Iterator[None]:
+    """Turn any error of Transformers into a ModelError that names the base and what cannot be loaded."""
     try:
         yield
     except Exception as error:
-        said = " ".join(str(error).split())
-        said = said if len(said) <= 300 else said[:297] + "..."
+        cause = " ".join(str(error).split())
+        cause = cause if len(cause) <= _LONGEST_CAUSE else cause[: _LONGEST_CAUSE - 3] + "..."
         raise ModelError(
-            f"--base {base.name}: Transformers cannot load {what}: {type(error).__name__}: {said} Expected an encoder "
-            "that Transformers knows, whole and with its tokenizer; code from the folder is never run."
+            f"--base {base.name}: Transformers cannot load {what}: {type(error).__name__}: {cause} Expected a complete "
+            "encoder of a type that Transformers supports, with its tokenizer; code from the folder is never run."
         ) from error
 
 
-def _take_over(base: Base, model: Any, encoder: Any, missing: set[str]) -> tuple[str, ...]:
-    """Put the encoder's weights into `model`. Returns the names of the parameters that stay random."""
+def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tuple[str, ...]:
+    """Copy the encoder's weights into the model.
+
+    Args:
+        base: The encoder's origin, for messages.
+        model: The model with a classification head.
+        encoder: The loaded encoder.
+        missing: Names of the encoder's tensors that the weight file does not contain.
+
+    Returns:
+        Names of the parameters that stay random.
+    """
     lacking = sorted(name for name in missing if "pooler" not in name)
     if lacking:
         raise ModelError(
@@ -106,29 +144,39 @@ def _take_over(base: Base, model: Any, encoder: Any, missing: set[str]) -> tuple
     pretrained = {prefix + name: tensor for name, tensor in encoder.state_dict().items() if name not in missing}
     model.load_state_dict(pretrained, strict=False)
     new = [name for name, _ in model.named_parameters() if name not in pretrained]
-    strange = [name for name in new if name.startswith(prefix) and name.removeprefix(prefix) not in missing]
-    if strange or len(new) == sum(1 for _ in model.parameters()):
+    unmatched = [name for name in new if name.startswith(prefix) and name.removeprefix(prefix) not in missing]
+    if unmatched or len(new) == sum(1 for _ in model.parameters()):
         raise ModelError(
-            f"--base {base.name}: {type(model).__name__} is not built around {type(encoder).__name__}, so its weights "
-            "cannot be taken over. Give an encoder such as BERT."
+            f"--base {base.name}: {type(model).__name__} is not built around {type(encoder).__name__}, so the "
+            "encoder's weights cannot be used. Give an encoder such as BERT."
         )
     return tuple(new)
 
 
-def _longest(model: nn.Module, tokenizer: Any) -> int:
-    """Tokens that fit: positions up to the padding's are never given to a token (RoBERTa)."""
+def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
+    """Return the most tokens that fit. RoBERTa gives no token a position up to that of the padding."""
     limits = [int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 0) or 10**9)]
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
-            skipped = 0 if module.padding_idx is None else module.padding_idx + 1
-            limits.append(module.num_embeddings - skipped)
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - unused)
     return min(limits)
 
 
-class Rows:
-    """A data set as token ids and class indices. truncated: rows longer than `max_tokens`, which are cut.
+class TokenizedRows:
+    """A data set as token ids and class indices.
 
-    Raises DataError naming the first row that cannot be used.
+    Args:
+        data: The rows.
+        labels: Class index of each row.
+        pretrained: The model whose tokenizer is used.
+        max_tokens: Longer rows are truncated to this number of tokens.
+
+    Attributes:
+        truncated: Number of truncated rows.
+
+    Raises:
+        DataError: A row cannot be used; the message names the first one.
     """
 
     def __init__(self, data: Dataset, labels: Sequence[int], pretrained: Pretrained, *, max_tokens: int) -> None:
@@ -136,68 +184,83 @@ class Rows:
         self.labels = list(labels)
         self.truncated = 0
         self.encodings: list[Mapping[str, list[int]]] = []
-        for one in data.instances:
-            encoding = self._tokenizer(one.text, one.query)
+        for instance in data.instances:
+            encoding = self._tokenizer(instance.text, instance.query)
             if len(encoding["input_ids"]) > max_tokens:
                 self.truncated += 1
-                encoding = self._tokenizer(one.text, one.query, truncation=True, max_length=max_tokens)
-            self._refuse_empty(one, encoding["input_ids"])
+                encoding = self._tokenizer(instance.text, instance.query, truncation=True, max_length=max_tokens)
+            self._refuse_empty(instance, encoding["input_ids"])
             self.encodings.append(encoding)
-        self.lengths = [len(one["input_ids"]) for one in self.encodings]
+        self.lengths = [len(encoding["input_ids"]) for encoding in self.encodings]
 
-    def batch(self, chosen: Sequence[int]) -> dict[str, Tensor]:
-        """What the model is called with, padded on the tokenizer's side."""
-        return dict(self._tokenizer.pad([self.encodings[row] for row in chosen], return_tensors="pt"))
+    def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        """Return the model's inputs for these rows, padded on the tokenizer's side."""
+        return dict(self._tokenizer.pad([self.encodings[row] for row in rows], return_tensors="pt"))
 
-    def _refuse_empty(self, one: Instance, ids: Sequence[int]) -> None:
+    def _refuse_empty(self, instance: Instance, ids: Sequence[int]) -> None:
         if all(token in self._tokenizer.all_special_ids for token in ids):
             raise DataError(
-                f"{one.where or one.id}: the tokenizer finds no token it knows in this text. Remove the row."
+                f"{instance.where or instance.id}: the tokenizer finds no token that it knows in this text. Remove the "
+                "row."
             )
 
 
 def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
-    """Write the folder: weights and tokenizer, then config.json, and last the card, so that what is half written is no
-    checkpoint. Returns its bytes. Raises ModelError when the folder cannot be written."""
+    """Write the model, its tokenizer and the card as a checkpoint folder.
+
+    The card and config.json are moved to their place last, so that a folder that is only partly written is not taken
+    for a checkpoint.
+
+    Args:
+        folder: Where to write; the checkpoint in it, if any, is replaced.
+        pretrained: The model and its tokenizer.
+        card: What `training.json` records.
+
+    Returns:
+        Size of the checkpoint in bytes.
+
+    Raises:
+        ModelError: The folder cannot be written.
+    """
     folder = Path(folder)
-    tokenizer = _cleared(pretrained.tokenizer)
-    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+    temporary = folder / TEMPORARY_FOLDER
+    tokenizer = _without_call_settings(pretrained.tokenizer)
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        (folder / UNFINISHED).mkdir(parents=True)
-        new = folder / UNFINISHED
+        temporary.mkdir(parents=True)
         with quiet():
-            pretrained.model.save_pretrained(new)
-            tokenizer.save_pretrained(new)
-        names = sorted((path.name for path in new.iterdir()), key=lambda name: (name == CONFIG, name))
-        whole = {**card, "files": names}
-        (new / CARD).write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
-        for path in new.iterdir():  # safetensors writes for the owner alone
-            path.chmod((new / CARD).stat().st_mode)
+            pretrained.model.save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
+        names = sorted((path.name for path in temporary.iterdir()), key=lambda name: (name == CONFIG, name))
+        full_card = {**card, "files": names}
+        (temporary / CARD).write_bytes(msgspec.json.format(msgspec.json.encode(full_card), indent=1) + b"\n")
+        for path in temporary.iterdir():  # safetensors makes its file readable by the owner only
+            path.chmod((temporary / CARD).stat().st_mode)
         _remove_former(folder)
         for name in (*names, CARD):
-            (new / name).replace(folder / name)
+            (temporary / name).replace(folder / name)
     except OSError as error:
         raise ModelError(
             f"--out {folder}: the checkpoint cannot be written ({error.strerror}). Give a folder that you may write to "
-            "and that has room."
+            "and that has free space."
         ) from error
     finally:
-        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return sum((folder / name).stat().st_size for name in (*names, CARD))
 
 
-def _cleared(tokenizer: Any) -> Any:
-    """Without what belongs to a call or to how the tokenizer was loaded, which would be stored with it."""
+def _without_call_settings(tokenizer: Any) -> Any:
+    """Remove settings of earlier calls, which would be stored with the tokenizer."""
     if tokenizer.is_fast:
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
-    for name in _OF_CALLS:
+    for name in _CALL_SETTINGS:
         tokenizer.init_kwargs.pop(name, None)
     return tokenizer
 
 
 def _remove_former(folder: Path) -> None:
-    """Remove the files of the checkpoint that is replaced: another tokenizer's would be read beside the new one's."""
+    """Remove the files of the checkpoint that is replaced, so that no file of another tokenizer is left to be read."""
     try:
         former = msgspec.json.decode((folder / CARD).read_bytes())
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):

@@ -1,22 +1,37 @@
-"""Projections: scores (B, T) and allowed (B, T) -> weights (B, T) that sum to one, exactly zero where not allowed.
+"""Projections: functions that turn attention scores into weights.
 
-A new projection is a module whose `forward(scores)` maps the last dimension onto the simplex, with -inf given zero,
-and one entry in `PROJECTIONS`. One with a parameter derives from `Parametric`.
+A projection maps scores (B, T) to weights (B, T) that sum to one. `project` applies one to the allowed tokens only;
+all other tokens get exactly zero. To add one, write a module whose `forward(scores)` maps the last dimension onto the
+simplex and gives zero to scores of -inf, and give it an entry in `PROJECTIONS`. A projection with a parameter derives
+from `Parametric`. "sparsemax", "sparsegen" and "entmax" need the package entmax, which the extra of the same name
+installs.
 
-All are differentiable once, which is all that training and the measures ask for. Second derivatives of "entmax" are
-wrong (its gradient is written by hand, without a graph of its own): do not differentiate through its gradient.
+Every projection is differentiable once, which training and all measures need. Second derivatives of "entmax" are
+wrong, because its gradient is written by hand without a graph: never differentiate through its gradient.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, cast
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import torch
-from entmax import entmax15, entmax_bisect, sparsemax
 from torch import Tensor, nn
 
 from attnaudit.errors import ModelError
+
+
+def _require_entmax(projection_name: str) -> Any:
+    """Import the optional package entmax. Raise ModelError, naming the extra, if it is not installed."""
+    try:
+        import entmax
+    except ImportError as error:
+        raise ModelError(
+            f"The projection '{projection_name}' needs the package entmax, which is not installed. "
+            'Install it: pip install "attnaudit[entmax]"'
+        ) from error
+    return entmax
 
 
 class Softmax(nn.Module):
@@ -27,15 +42,33 @@ class Softmax(nn.Module):
 
 
 class Sparsemax(nn.Module):
-    """The Euclidean projection onto the simplex (Martins & Astudillo 2016)."""
+    """The Euclidean projection onto the simplex (Martins & Astudillo 2016).
+
+    Raises:
+        ModelError: The package entmax is not installed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sparsemax = _require_entmax("sparsemax").sparsemax
 
     def forward(self, scores: Tensor) -> Tensor:
-        return cast(Tensor, sparsemax(scores, dim=-1))
+        return cast(Tensor, self._sparsemax(scores, dim=-1))
 
 
 class Parametric(nn.Module):
-    """Base of the projections with a parameter. usual: its value where none is given. expected: which values it takes,
-    for messages. Raises ModelError for any other."""
+    """Base of the projections that have a parameter.
+
+    Attributes:
+        usual: The parameter's value if none is given.
+        expected: The values that it may have, in words, for error messages.
+
+    Args:
+        parameter: Its value; None for `usual`.
+
+    Raises:
+        ModelError: The projection does not take this value.
+    """
 
     usual: ClassVar[float]
     expected: ClassVar[str]
@@ -49,45 +82,63 @@ class Parametric(nn.Module):
             )
 
     def takes(self, parameter: float) -> bool:
-        """Whether the parameter may have this finite value."""
+        """Return whether the parameter may have this finite value."""
         raise NotImplementedError
 
 
 class Sparsegen(Parametric):
-    """argmin_p ‖p - a‖² - λ‖p‖² over the simplex, which is sparsemax(a / (1 - λ)) (Laha et al. 2018; Meister et al.
-    2021, eq. 3). The larger λ, the sparser; 0 is sparsemax."""
+    """argmin_p ‖p - a‖² - λ‖p‖² over the simplex, which equals sparsemax(a / (1 - λ)).
+
+    Laha et al. 2018; Meister et al. 2021, eq. 3. The larger λ is, the sparser are the weights; λ = 0 is sparsemax.
+
+    Raises:
+        ModelError: λ is 1 or more, or the package entmax is not installed.
+    """
 
     usual = 0.5
     expected = "a λ below 1 (0 is sparsemax)"
+
+    def __init__(self, parameter: float | None = None) -> None:
+        super().__init__(parameter)
+        self._sparsemax = _require_entmax("sparsegen").sparsemax
 
     def takes(self, parameter: float) -> bool:
         return parameter < 1
 
     def forward(self, scores: Tensor) -> Tensor:
-        return cast(Tensor, sparsemax(scores / (1 - self.parameter), dim=-1))
+        return cast(Tensor, self._sparsemax(scores / (1 - self.parameter), dim=-1))
 
 
 class Entmax(Parametric):
-    """α-entmax (Peters et al. 2019): between softmax (α = 1) and sparsemax (α = 2); exact for α = 1.5 and 2, by
-    bisection otherwise."""
+    """α-entmax (Peters et al. 2019), which lies between softmax (α = 1) and sparsemax (α = 2).
+
+    It is exact for α = 1.5 and α = 2; other values use bisection.
+
+    Raises:
+        ModelError: α is out of range, or the package entmax is not installed.
+    """
 
     usual = 1.5
     expected = "an α above 1 (towards softmax) and at most 2 (sparsemax)"
+
+    def __init__(self, parameter: float | None = None) -> None:
+        super().__init__(parameter)
+        entmax = _require_entmax("entmax")
+        exact = {1.5: entmax.entmax15, 2: entmax.sparsemax}
+        self._entmax = exact.get(self.parameter) or partial(entmax.entmax_bisect, alpha=self.parameter)
 
     def takes(self, parameter: float) -> bool:
         return 1 < parameter <= 2
 
     def forward(self, scores: Tensor) -> Tensor:
-        if self.parameter == 1.5:
-            return cast(Tensor, entmax15(scores, dim=-1))
-        if self.parameter == 2:
-            return cast(Tensor, sparsemax(scores, dim=-1))
-        return cast(Tensor, entmax_bisect(scores, alpha=self.parameter, dim=-1))
+        return cast(Tensor, self._entmax(scores, dim=-1))
 
 
 class Gumbel(Parametric):
-    """softmax(a / τ) with temperature τ; in training Gumbel noise is added to the scores (Jang et al. 2017; Wen et al.
-    2022: τ = 0.8)."""
+    """softmax(a / τ) with temperature τ; in training, Gumbel noise is added to the scores.
+
+    Jang et al. 2017; Wen et al. 2022 use τ = 0.8.
+    """
 
     usual = 0.8
     expected = "a temperature above 0"
@@ -102,14 +153,24 @@ class Gumbel(Parametric):
 
 
 def project(projection: nn.Module, scores: Tensor, allowed: Tensor) -> Tensor:
-    """`projection` over the allowed tokens. A row in which nothing is allowed gets zeros, without a NaN gradient."""
+    """Apply a projection to the allowed tokens of each row.
+
+    Args:
+        projection: The module to apply.
+        scores: (B, T) attention scores.
+        allowed: (B, T) mask, True on tokens that may receive attention.
+
+    Returns:
+        (B, T) weights that are exactly zero where not allowed. A row without any allowed token gets zeros, and its
+        gradient is free of NaN.
+    """
     nothing = ~allowed.any(dim=-1, keepdim=True)
-    open_scores = scores.masked_fill(~allowed & ~nothing, float("-inf"))
-    weights: Tensor = projection(open_scores)
+    masked_scores = scores.masked_fill(~allowed & ~nothing, float("-inf"))
+    weights: Tensor = projection(masked_scores)
     return weights * allowed
 
 
-#: name -> projection
+#: name -> projection class
 PROJECTIONS: dict[str, type[nn.Module]] = {
     "softmax": Softmax,
     "sparsemax": Sparsemax,
@@ -120,15 +181,22 @@ PROJECTIONS: dict[str, type[nn.Module]] = {
 
 
 def projection(name: str, parameter: float | None = None) -> nn.Module:
-    """A new projection of that name in PROJECTIONS. parameter: None for the usual one. Raises ModelError for a value
-    that it does not take, and for the parameter of one that has none."""
-    kind = PROJECTIONS[name]
+    """Build a projection.
+
+    Args:
+        name: A name in `PROJECTIONS`.
+        parameter: Its parameter; None for the usual value.
+
+    Raises:
+        ModelError: The projection does not take this value or has no parameter, or the package entmax is missing.
+    """
+    projection_class = PROJECTIONS[name]
     if parameter is None:
-        return kind()
-    if not issubclass(kind, Parametric):
-        taking = ", ".join(other for other, one in PROJECTIONS.items() if issubclass(one, Parametric))
+        return projection_class()
+    if not issubclass(projection_class, Parametric):
+        parametric = ", ".join(other for other, item in PROJECTIONS.items() if issubclass(item, Parametric))
         raise ModelError(
-            f"projection_parameter is {parameter:g}, but the projection '{name}' has none: leave "
-            f"--projection-parameter out, or give --projection one of {taking}."
+            f"projection_parameter is {parameter:g}, but the projection '{name}' has no parameter. Remove "
+            f"--projection-parameter, or use --projection with one of {parametric}."
         )
-    return kind(parameter)
+    return projection_class(parameter)

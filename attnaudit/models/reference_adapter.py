@@ -1,4 +1,4 @@
-"""A reference model as an adapter that can train it anew."""
+"""A reference model as an adapter that can retrain it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,34 @@ from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
 from attnaudit.models.encoders import BiLSTM
 from attnaudit.models.pooled_classifier import PooledClassifier
-from attnaudit.models.retrainer import context_free, train_imposed, train_twin, train_uniform
-from attnaudit.models.training import Settings, Trained, train
-from attnaudit.models.vocabulary import UNKNOWN, Vocabulary, open_classes
+from attnaudit.models.training import Trained, train
+from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
+from attnaudit.models.training_variants import (
+    as_adversary,
+    context_free,
+    with_imposed_attention,
+    with_uniform_attention,
+)
+from attnaudit.models.vocabulary import UNKNOWN, Vocabulary, mentioned_classes
 from attnaudit.progress import ProgressCallback
 from attnaudit.registry import datasets
 from attnaudit.retraining import Retraining
 
 
 class ReferenceModel(PooledAttentionAdapter):
-    """model, its vocabulary and its classes. training: how it came about, as the card of its checkpoint says: settings,
-    and names and hashes of the data, by which it can be trained anew. Copies are trained on the CPU and kept in memory.
-    guide: the model whose weights stand in place of this one's."""
+    """A reference model that can be audited, and retrained for the checks that compare it with copies.
+
+    Copies are trained on the CPU and stay in memory.
+
+    Args:
+        model: The model.
+        vocabulary: Its vocabulary.
+        classes: Class names, in the order of the logits.
+        description: What the model is, for reports.
+        training: How the model was trained, from the card of its checkpoint: the settings, and the names and hashes of
+            the data. Retraining needs it.
+        guide: The model whose attention weights replace this model's own; None to use its own.
+    """
 
     def __init__(
         self,
@@ -45,12 +61,12 @@ class ReferenceModel(PooledAttentionAdapter):
             embedding=model.embedding,
             encoder=model.encoder,
             attention=model.attention,
-            decoder=model.decoder if model.joint is None else model.decide,
+            decoder=model.decoder if model.joint is None else model.decode,
             tokenize=vocabulary.encode,
             classes=classes,
             modules=(model,) if guide is None else (model, guide.model),
-            query=None if model.query_encoder is None else model.ask,
-            open_classes=partial(open_classes, classes) if model.architecture.form == "question" else None,
+            query=None if model.query_encoder is None else model.encode_query,
+            open_classes=partial(mentioned_classes, classes) if model.architecture.form == "question" else None,
             mask_id=UNKNOWN,
             description=description,
             family=f"pooled attention, {model.architecture.encoder} encoder",
@@ -64,7 +80,7 @@ class ReferenceModel(PooledAttentionAdapter):
         self._copies: dict[Retraining, ReferenceModel] = {}
 
     def guided_by(self, guide: ReferenceModel) -> ReferenceModel:
-        """The same model with the weights of `guide`, which reads the same vocabulary, in place of its own."""
+        """Return this model with the attention weights of `guide`, which must have the same vocabulary."""
         return ReferenceModel(
             self.model, self.vocabulary, self.capabilities.classes, description=self.description, guide=guide
         )
@@ -81,107 +97,107 @@ class ReferenceModel(PooledAttentionAdapter):
             return super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
         imposed = self.guide.run(inputs).attention[SITE.key].detach()
 
-        def guided(site: Site, _own: Tensor, allowed: Tensor) -> Tensor:
+        def impose(site: Site, _own_weights: Tensor, allowed: Tensor) -> Tensor:
             replaced = None if intervene is None else intervene(site, imposed, allowed)
             return imposed if replaced is None else replaced
 
-        return super().run(inputs, embeddings=embeddings, intervene=guided, hidden=hidden)
+        return super().run(inputs, embeddings=embeddings, intervene=impose, hidden=hidden)
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ReferenceModel:
-        """The copy, trained with the model's own settings on the data that its card names, or that `retraining` does.
+        """Train a copy with the model's own settings.
 
-        Raises DataError where the card names none, they cannot be loaded by that name, or their rows have changed;
-        ModelError for a model whose states are planted.
+        Args:
+            retraining: What the copy changes. It may name the data; otherwise the data are those of the model's card.
+            progress: Called while the copy trains.
+
+        Returns:
+            The copy; the same one for the same retraining.
+
+        Raises:
+            DataError: The card names no data, they cannot be loaded, or their rows have changed.
+            ModelError: The model's states are planted, or the card does not contain its settings.
         """
         if retraining not in self._copies:
-            self._copies[retraining] = self._trained(retraining, progress)
+            self._copies[retraining] = self._train_copy(retraining, progress)
         return self._copies[retraining]
 
-    def _trained(self, retraining: Retraining, progress: ProgressCallback | None) -> ReferenceModel:
-        training, dev = (self._data(part, getattr(retraining, part)) for part in ("train", "dev"))
-        settings, architecture = self._settings(retraining), self.model.architecture
-        if retraining.encoder == "mlp":
-            architecture = context_free(architecture)
+    def _train_copy(self, retraining: Retraining, progress: ProgressCallback | None) -> ReferenceModel:
+        job = self._training_job(retraining, progress)
         guide = None
         if retraining.attention == "base":
             guide = self
         elif retraining.attention == "adversary" and retraining.encoder == "mlp":
             guide = self.retrain(dataclasses.replace(retraining, encoder="own"), progress)
         if guide is not None:
-            made = train_imposed(
-                guide._on_cpu(),
-                training,
-                dev,
-                architecture=architecture,
-                settings=settings,
-                vocabulary=self.vocabulary,
-                progress=progress,
-            )
+            job = with_imposed_attention(job, guide._model_on_cpu())
         elif retraining.attention == "adversary":
-            made = train_twin(
-                self._on_cpu(),
-                training,
-                dev,
+            job = as_adversary(
+                job,
+                self._model_on_cpu(),
                 weight=retraining.weight,
                 divergence=retraining.divergence,
                 frozen=retraining.frozen,
-                settings=settings,
-                vocabulary=self.vocabulary,
-                progress=progress,
             )
-        else:
-            made = (train_uniform if retraining.attention == "uniform" else train)(
-                training,
-                dev,
-                architecture=architecture,
-                settings=settings,
-                vocabulary=self.vocabulary,
-                progress=progress,
-            )
-        return self._as_adapter(made, guide)
+        elif retraining.attention == "uniform":
+            job = with_uniform_attention(job)
+        return self._as_adapter(train(job), guide)
 
-    def _as_adapter(self, made: Trained, guide: ReferenceModel | None) -> ReferenceModel:
-        made.model.imposed = None  # the adapter puts the guide's weights in place itself, on any device
-        return ReferenceModel(made.model, made.vocabulary, made.classes, guide=guide)
+    def _training_job(self, retraining: Retraining, progress: ProgressCallback | None) -> TrainingJob:
+        """Return the job that trains the model again, with the seed, the encoder and the data of the retraining."""
+        train_data, dev_data = (self._load_data(part, getattr(retraining, part)) for part in ("train", "dev"))
+        architecture = self.model.architecture
+        return TrainingJob(
+            data=TrainingData(train=train_data, dev=dev_data),
+            settings=self._settings(retraining),
+            architecture=context_free(architecture) if retraining.encoder == "mlp" else architecture,
+            vocabulary=self.vocabulary,
+            progress=progress,
+        )
 
-    def _on_cpu(self) -> PooledClassifier:
+    def _as_adapter(self, trained: Trained, guide: ReferenceModel | None) -> ReferenceModel:
+        trained.model.imposed_attention = None  # the adapter imposes the guide's weights itself, on any device
+        return ReferenceModel(trained.model, trained.vocabulary, trained.classes, guide=guide)
+
+    def _model_on_cpu(self) -> PooledClassifier:
         return copy.deepcopy(self.model).cpu()
 
     def _settings(self, retraining: Retraining) -> Settings:
         try:
-            own = msgspec.convert(self._training["settings"], Settings)
+            settings = msgspec.convert(self._training["settings"], Settings)
         except (KeyError, msgspec.ValidationError) as error:
             raise ModelError(
-                "The model's card does not say with which settings it was trained, so that no copy can be. Train the "
-                "model with `attnaudit train`."
+                "The model's card does not contain the settings that it was trained with, so no copy can be trained. "
+                "Train the model with `attnaudit train`."
             ) from error
-        # What is added to the loss for the sake of the states has no place in a model without context.
+        # Both regularise hidden states that depend on context, which this copy does not have.
         changes = {"tying": 0.0, "mlm": 0.0} if retraining.encoder == "mlp" else {}
-        return msgspec.structs.replace(own, seed=own.seed + retraining.seed, **changes)
+        return msgspec.structs.replace(settings, seed=settings.seed + retraining.seed, **changes)
 
-    def _data(self, part: str, given: str) -> Dataset:
-        mend = f'Give the check {part}="...": a registered name, or a file with text and label.'
-        found = load(given) if given else self._recorded(part, mend)
-        labels = {one.label for one in found.instances}
+    def _load_data(self, part: str, name: str) -> Dataset:
+        """Load "train" or "dev": from `name`, or if that is "", as the card names it."""
+        remedy = f'Give the check {part}="...": a registered name, or a file with text and label.'
+        data = load(name) if name else self._load_from_card(part, remedy)
+        labels = {instance.label for instance in data.instances}
         if part == "train" and labels != set(self.capabilities.classes):
             raise DataError(
-                f"{found.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected the model's classes "
+                f"{data.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected the model's classes "
                 f"{', '.join(map(repr, self.capabilities.classes))} on every row. Give other data to train on."
             )
-        return found
+        return data
 
-    def _recorded(self, part: str, mend: str) -> Dataset:
-        """The data that the card names. Raises DataError, with the mend."""
-        said = self._training.get("data", {}).get(part)
-        if not said:
-            raise DataError(f"The model's card does not name the data that it was trained with ({part}). {mend}")
-        name = said["name"] if said["name"] in datasets else said["source"]
+    def _load_from_card(self, part: str, remedy: str) -> Dataset:
+        """Load the data that the card names. Raise DataError, which ends with the remedy, if that is not possible."""
+        record = self._training.get("data", {}).get(part)
+        if not record:
+            raise DataError(f"The model's card does not name the data that it was trained with ({part}). {remedy}")
+        name = record["name"] if record["name"] in datasets else record["source"]
         try:
-            found = load(name)
+            data = load(name)
         except AuditError as error:
-            raise DataError(f"The data that the model was trained with ({part}): {error} {mend}") from error
-        if found.sha256() != said["sha256"]:
+            raise DataError(f"The data that the model was trained with ({part}): {error} {remedy}") from error
+        if data.sha256() != record["sha256"]:
             raise DataError(
-                f"{name}: these are no longer the rows that the model was trained with ({part}; sha256 differs). {mend}"
+                f"{name}: these are no longer the rows that the model was trained with ({part}; sha256 differs). "
+                + remedy
             )
-        return found
+        return data

@@ -1,4 +1,4 @@
-"""What training adds to the loss so that hidden states keep their words in view (Tutek & Šnajder 2020, §3.1)."""
+"""Terms of the training loss that tie hidden states to their words (Tutek & Šnajder 2020, §3.1)."""
 
 from __future__ import annotations
 
@@ -8,48 +8,66 @@ import torch
 from torch import Tensor
 
 from attnaudit.errors import ModelError
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, UNKNOWN
 
-#: Share of the words that are to be predicted; of these, shares that are masked and replaced (Devlin et al. 2019).
+#: Share of the words to predict, and the shares of these that are masked and replaced (Devlin et al. 2019).
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1
-#: Logits of masked words that are held at a time: they grow as the vocabulary times the length of the texts.
+#: Most logits of masked words in memory at once. Their total number is the vocabulary size times the chosen words.
 LOGITS = 2**21
 
 
-def require_equal_widths(model: PooledClassifier, what: str) -> None:
-    """Raises ModelError unless a hidden state is as wide as an embedding."""
-    states, embedded = model.encoder.width, model.architecture.embedding_size
-    if states != embedded:
+def require_equal_widths(model: PooledClassifier, setting: str) -> None:
+    """Raise ModelError unless a hidden state has as many features as an embedding.
+
+    Args:
+        model: The model to check.
+        setting: The setting that needs equal widths, for the message.
+    """
+    hidden, embedding = model.encoder.width, model.architecture.embedding_size
+    if hidden != embedding:
         raise ModelError(
-            f"{what} compares hidden states ({states} wide) with embeddings ({embedded} wide): "
-            f"give --embedding-size {states}, or another --hidden-size."
+            f"{setting} compares hidden states ({hidden} features) with embeddings ({embedding} features), so both "
+            f"must have the same size. Use --embedding-size {hidden}, or change --hidden-size."
         )
 
 
-def tying(traced: Pass) -> Tensor:
-    """Mean over instances of (1/n) Σ_t ‖h_t - e_t‖² (eq. 4), over all tokens but padding."""
+def tying(traced: ForwardPass) -> Tensor:
+    """Return the mean over instances of (1/n) Σ_t ‖h_t - e_t‖² (Tutek & Šnajder 2020, eq. 4), over all tokens."""
     gaps = (traced.hidden - traced.embedded).square().sum(dim=-1) * traced.mask
     return (gaps.sum(dim=1) / traced.mask.sum(dim=1)).mean()
 
 
 def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Tensor) -> Tensor:
-    """Masked language modelling (eq. 5) on ids, mask and special (B, T): mean over instances of the summed
-    cross-entropy of the chosen words, each predicted from its state of the corrupted text. The sum is why the paper
-    lowers the weight where texts are long.
+    """Return the loss of masked language modelling (Tutek & Šnajder 2020, eq. 5).
 
-    The decoder is the embedding itself, held fixed: no gradient passes through it, while as an input the embedding
-    learns. The unknown word stands for the mask; it is never chosen, since it hides which word it was.
+    Each chosen word is predicted from its hidden state in the corrupted text. The loss is summed over the words of an
+    instance, which is why the paper lowers its weight for long texts.
+
+    The decoder is the embedding matrix, held fixed: no gradient passes through it, while the embedding still learns
+    as the input. The unknown word serves as the mask. It is never chosen for prediction, since it hides its word.
+
+    Args:
+        model: The model to train.
+        ids: (B, T) token ids.
+        mask: (B, T) mask, True on tokens.
+        special: (B, T) mask, True on special tokens.
+
+    Returns:
+        The mean over instances, a scalar.
     """
     chosen, corrupted = corrupt(ids, mask & ~special, len(model.embedding.weight))
     hidden = model.encoder(model.dropout(model.embedding(corrupted)), mask)
-    summed: Tensor = _Words.apply(hidden[chosen], model.embedding.weight.detach(), ids[chosen])  # type: ignore[no-untyped-call]
+    summed: Tensor = _WordPrediction.apply(hidden[chosen], model.embedding.weight.detach(), ids[chosen])  # type: ignore[no-untyped-call]
     return summed / len(ids)
 
 
-class _Words(torch.autograd.Function):
-    """states (N, m), words (V, m), targets (N,) -> summed cross-entropy of states @ words.T, with a gradient for the
-    states alone, taken at once: N × V logits are never held, only LOGITS of them."""
+class _WordPrediction(torch.autograd.Function):
+    """Summed cross-entropy of states @ words.T, computed in parts that hold at most LOGITS logits.
+
+    It maps states (N, m), words (V, m) and targets (N,) to a scalar. Only the states get a gradient, which the forward
+    pass already computes, so that N × V logits never have to be stored.
+    """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, words: Tensor, targets: Tensor) -> Tensor:
@@ -58,27 +76,37 @@ class _Words(torch.autograd.Function):
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             logits = states[part] @ words.T
-            told = logits.gather(1, targets[part, None])
+            target_logits = logits.gather(1, targets[part, None])
             largest = logits.amax(dim=1, keepdim=True)
-            shares = logits.sub_(largest).exp_()
-            total = shares.sum(dim=1, keepdim=True)
-            summed += (largest + total.log() - told).sum()
-            gradient[part] = shares @ words / total - words[targets[part]]
+            exponentials = logits.sub_(largest).exp_()
+            total = exponentials.sum(dim=1, keepdim=True)
+            summed += (largest + total.log() - target_logits).sum()
+            gradient[part] = exponentials @ words / total - words[targets[part]]
         ctx.save_for_backward(gradient)
         return summed
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * given[0], None, None
+        return gradient * output_gradients[0], None, None
 
 
 def corrupt(ids: Tensor, real: Tensor, vocabulary_size: int) -> tuple[Tensor, Tensor]:
-    """ids, real (B, T) -> which words are chosen, and the ids with these masked (80%), replaced by a random word (10%)
-    or left as they are (10%). Draws from torch's global random state."""
+    """Choose words to predict, and mask (80%), replace (10%) or leave (10%) them in the text.
+
+    Random numbers come from torch's global generator.
+
+    Args:
+        ids: (B, T) token ids.
+        real: (B, T) mask, True on real tokens.
+        vocabulary_size: Number of words to replace a word from.
+
+    Returns:
+        (B, T) mask, True on the chosen words, and the (B, T) corrupted ids.
+    """
     chosen = real & (ids != UNKNOWN) & (torch.rand(ids.shape, device=ids.device) < CHOSEN)
     fate = torch.rand(ids.shape, device=ids.device)
-    words = torch.randint(min(len(RESERVED), vocabulary_size - 1), vocabulary_size, ids.shape, device=ids.device)
+    random_words = torch.randint(min(len(RESERVED), vocabulary_size - 1), vocabulary_size, ids.shape, device=ids.device)
     corrupted = ids.masked_fill(chosen & (fate < MASKED), UNKNOWN)
     replaced = chosen & (fate >= MASKED) & (fate < MASKED + REPLACED)
-    return chosen, torch.where(replaced, words, corrupted)
+    return chosen, torch.where(replaced, random_words, corrupted)

@@ -1,405 +1,231 @@
-"""The command `attnaudit train`: from data to a checkpoint folder that `--model` takes. Imports torch only to run.
+"""The command `attnaudit train`: from data to a checkpoint folder that `--model` accepts.
 
-Two sorts of model: one of the zoo, trained from nothing, and with `--base` a pretrained encoder, fine-tuned.
+It trains a reference model from random parameters or, with `--base`, fine-tunes a pretrained encoder. Importing this
+module imports no torch; running the command does.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
-import shlex
-import tempfile
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attnaudit.errors import AuditError, DataError, ModelError, nearest
-from attnaudit.instances import Dataset
-from attnaudit.models.base_encoders import PACKAGES, find
+from attnaudit.errors import AuditError, DataError, nearest
+from attnaudit.models.base_encoders import find
+from attnaudit.models.output_folder import reserved
+from attnaudit.models.training_options import (
+    ARCHITECTURE_OPTIONS,
+    FINE_TUNING_DEFAULTS,
+    SETTING_NAMES,
+    add_arguments,
+    command,
+    option_name,
+    setting_values,
+)
 from attnaudit.progress import progress_bar
 from attnaudit.registry import datasets
 
 if TYPE_CHECKING:
     from attnaudit.models.base_encoders import Base
     from attnaudit.models.fine_tuning import FineTuned
-    from attnaudit.models.pooled_classifier import Architecture
-    from attnaudit.models.training import Settings, Trained
+    from attnaudit.models.training import Trained
+    from attnaudit.models.training_job import TrainingData, TrainingJob
 
-_Parts = tuple[Dataset, Dataset, Dataset | None]
-
-_PARTS = (
-    "form",
-    "encoder",
-    "layers",
-    "alignment",
-    "projection",
-    "projection_parameter",
-    "embedding_size",
-    "hidden_size",
-    "attention_size",
-    "states",
-)
-_SETTINGS = (
-    ("seed", int, 0, "seed of everything random"),
-    ("epochs", int, 8, "passes over the training data; the best on dev is kept"),
-    ("batch_size", int, 32, "instances per step"),
-    ("learning_rate", float, 1e-3, "of Adam (amsgrad); with --base the highest, of AdamW"),
-    ("weight_decay", float, 1e-5, "of all parameters but the attention's; with --base but biases and normalisations"),
-    ("dropout", float, 0.0, "on embeddings and context"),
-    ("word_dropout", float, 0.0, "chance that a training token is read as unknown"),
-    ("min_count", int, 2, "training occurrences that a known word needs"),
-    ("max_words", int, None, "keep only the most frequent words"),
-    ("tying", float, 0.0, "weight of the distance between each hidden state and its embedding"),
-    ("mlm", float, 0.0, "weight of predicting masked words from their hidden states"),
-)
-_BASE_SETTINGS: dict[str, float] = {
-    "seed": 0,
-    "epochs": 2,
-    "batch_size": 32,
-    "learning_rate": 5e-5,
-    "weight_decay": 0.01,
-    "warm_up": 0.1,
-    "max_tokens": 256,
-}
+__all__ = ["add_arguments", "run"]
 
 
-class _Noted(argparse.Action):
-    """Stores the value, and that it was given: what is not given differs between the two sorts of model."""
+def run(options: argparse.Namespace) -> int:
+    """Train a model and write its checkpoint folder.
 
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
-    ) -> None:
-        setattr(namespace, self.dest, values)
-        namespace.given = {*namespace.given, self.dest}
+    Returns:
+        0.
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `attnaudit train`."""
-    parser.description = (
-        "Train a small reference classifier that pools a text with attention, or with --base fine-tune a pretrained "
-        "Transformers encoder, and write it as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is "
-        "chosen on dev; test is read once, at the end. Training from nothing that was stopped goes on, given the same "
-        "command: epochs are kept in DIR, at most once a minute."
-    )
-    parser.set_defaults(given=frozenset(), states="plain")
-    parts = parser.add_argument_group("model")
-    for part, usual, choices in (
-        ("form", "text", "text, pair (text and query, as in NLI) or question (answered with a class in the text)"),
-        ("encoder", "bilstm", "bilstm, cnn, transformer, mlp or average"),
-        ("alignment", "additive", "additive, dot, deep or uniform"),
-        ("projection", "softmax", "softmax, sparsemax, sparsegen, entmax or gumbel"),
-    ):
-        parts.add_argument(f"--{part}", action=_Noted, default=usual, metavar="NAME", help=f"{choices} (%(default)s)")
-    parts.add_argument(
-        "--layers", action=_Noted, type=int, metavar="N", help="of a bilstm (1) or transformer (2), stacked"
-    )
-    parts.add_argument(
-        "--projection-parameter",
-        action=_Noted,
-        type=float,
-        metavar="N",
-        help="λ of sparsegen (0.5), α of entmax (1.5), temperature of gumbel (0.8)",
-    )
-    for part, of in (("embedding", ""), ("hidden", "of a bilstm per direction "), ("attention", "")):
-        parts.add_argument(
-            f"--{part}-size", action=_Noted, type=int, default=128, metavar="N", help=f"{of}(%(default)s)"
-        )
-    parts.add_argument(
-        "--vectors",
-        action=_Noted,
-        type=Path,
-        metavar="FILE",
-        help="word vectors that the embedding starts from (the text format of GloVe, fastText and word2vec; .gz too); "
-        "their width is the embedding size",
-    )
-    joined = parts.add_mutually_exclusive_group()
-    joined.add_argument(
-        "--residual", dest="states", action="store_const", const="residual", help="hidden state + embedding"
-    )
-    joined.add_argument(
-        "--concat", dest="states", action="store_const", const="concat", help="hidden state and embedding, end to end"
-    )
-    pretrained = parser.add_argument_group("pretrained model (in place of the options above)")
-    pretrained.add_argument(
-        "--base",
-        metavar="NAME|DIR",
-        help="fine-tune this encoder with a new classification head: a folder with config.json, model.safetensors and "
-        f"tokenizer, or the name of an installed package that carries one ({', '.join(PACKAGES)})",
-    )
-    pretrained.add_argument(
-        "--warm-up", action=_Noted, type=float, metavar="N", help="share of the steps over which the rate rises (0.1)"
-    )
-    pretrained.add_argument("--max-tokens", action=_Noted, type=int, metavar="N", help="longer texts are cut (256)")
-    data = parser.add_argument_group("data")
-    data.add_argument(
-        "--data",
-        required=True,
-        metavar="NAME|FILE",
-        help="training data: a .jsonl, .csv or .parquet file with text and label, or a registered name such as "
-        "movie-reviews, whose parts are NAME-train, NAME-dev and NAME (test)",
-    )
-    data.add_argument("--dev", metavar="NAME|FILE", help="data to choose the epoch on; needed with a file")
-    data.add_argument("--test", metavar="NAME|FILE", help="data to report on once, at the end")
-    settings = parser.add_argument_group("training")
-    for name, kind, default, words in _SETTINGS:
-        shown = "" if default is None else " (%(default)s)"
-        if default is not None and _BASE_SETTINGS.get(name, default) != default:
-            shown = f" (%(default)s; with --base {_BASE_SETTINGS[name]:g})"
-        settings.add_argument(
-            f"--{_dashed(name)}", action=_Noted, type=kind, default=default, metavar="N", help=words + shown
-        )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the checkpoint folder to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace a checkpoint that is in DIR")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Train and write. Returns 0; raises AuditError for anything the user can mend, and then writes nothing."""
-    _refuse_options_of_the_other_sort(arguments)
-    base = find(arguments.base) if arguments.base is not None else None
-    parts = _data(arguments)
-    with _reserved(arguments.out, overwrite=arguments.overwrite, pretrained=base is not None):
-        size = _pooled(arguments, parts) if base is None else _fine_tuned(arguments, base, parts)
-    print(f"Wrote {arguments.out} ({size / 1e6:.1f} MB). Audit it: pytest audits/ --model {arguments.out}")
+    Raises:
+        AuditError: The options, the data or the folder cannot be used. Nothing is then written.
+    """
+    _refuse_options_of_the_other_kind(options)
+    base = find(options.base) if options.base is not None else None
+    data = _load_data(options)
+    with reserved(options.out, overwrite=options.overwrite, pretrained=base is not None):
+        size = _train_reference_model(options, data) if base is None else _fine_tune(options, base, data)
+    print(f"Wrote {options.out} ({size / 1e6:.1f} MB). Audit it: pytest audits/ --model {options.out}")
     return 0
 
 
-def _refuse_options_of_the_other_sort(arguments: argparse.Namespace) -> None:
-    """Raises AuditError for an option that means nothing for the sort of model that is asked for."""
-    given = set(arguments.given) | ({"states"} if arguments.states != "plain" else set())
-    zoo = {*_PARTS, "vectors", *(name for name, *_ in _SETTINGS)}
-    others = sorted(given - set(_BASE_SETTINGS) if arguments.base is not None else given - zoo)
-    if not others:
+def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
+    """Raise AuditError for an option that the kind of model to be trained does not have."""
+    given = set(options.given) | ({"states"} if options.states != "plain" else set())
+    reference_options = {*ARCHITECTURE_OPTIONS, "vectors", *SETTING_NAMES}
+    refused = sorted(given - set(FINE_TUNING_DEFAULTS) if options.base is not None else given - reference_options)
+    if not refused:
         return
-    names = ", ".join(f"--{arguments.states if name == 'states' else _dashed(name)}" for name in others)
-    if arguments.base is not None:
+    names = ", ".join(f"--{options.states}" if name == "states" else option_name(name) for name in refused)
+    if options.base is not None:
         raise AuditError(
-            f"{names}: for models that are trained from nothing; --base {arguments.base} brings its own architecture "
-            "and vocabulary. Leave out one or the other."
+            f"{names}: only for reference models, which are trained from random parameters. --base {options.base} has "
+            "its own architecture and vocabulary. Remove one or the other."
         )
-    raise AuditError(f"{names}: only for fine-tuning a pretrained encoder. Name one with --base, or leave it out.")
+    raise AuditError(f"{names}: only for fine-tuning a pretrained encoder. Add --base, or remove it.")
 
 
-def _pooled(arguments: argparse.Namespace, parts: _Parts) -> int:
-    """Train a model of the zoo and write it. Returns its bytes."""
-    from attnaudit.models import checkpoint_folder
-    from attnaudit.models.pooled_classifier import Architecture
-    from attnaudit.models.training import Settings, train
-    from attnaudit.models.training_state import UNFINISHED, Unfinished
-    from attnaudit.models.vocabulary import RESERVED
-    from attnaudit.models.word_vectors import Vectors
+def _load_data(options: argparse.Namespace) -> TrainingData:
+    """Load train, dev and test, from one registered name or from the names and files that were given.
 
-    training, dev, test = parts
-    vectors = None if arguments.vectors is None else Vectors.of(arguments.vectors)
-    if vectors is not None and "embedding_size" not in arguments.given:
-        arguments.embedding_size = vectors.width
-    settings = Settings(**_settings(arguments), vectors=vectors)
-    architecture = Architecture(**{name: getattr(arguments, name) for name in _PARTS})
-    unfinished = Unfinished(path=arguments.out / UNFINISHED, key=_key(architecture, settings, training, dev))
-    kept = unfinished.kept()
-    if kept is not None:
-        print(f"Going on after epoch {len(kept['history'])} of the training that was stopped.")
-    with progress_bar("training", print_notes=True) as progress:
-        trained = train(
-            training,
-            dev,
-            test=test,
-            architecture=architecture,
-            settings=settings,
-            progress=progress,
-            unfinished=unfinished,
-        )
-    if vectors is not None:
-        print(f"{trained.started:,} of {len(trained.vocabulary) - len(RESERVED):,} words started from {vectors.path}")
-    _announce(trained, unfinished.spent[0])
-    checkpoint_folder.save(
-        arguments.out,
-        trained.model,
-        trained.vocabulary,
-        trained.classes,
-        description=f"{arguments.encoder} + {arguments.alignment} + {arguments.projection}, trained on {training.name}",
-        training=_account(arguments, settings, trained, parts),
-    )
-    unfinished.forget()
-    return sum(
-        file.stat().st_size
-        for file in (arguments.out / checkpoint_folder.WEIGHTS, arguments.out / checkpoint_folder.CARD)
-    )
-
-
-def _key(architecture: Architecture, settings: Settings, *parts: Dataset) -> str:
-    """Of all that decides the model."""
-    told = msgspec.to_builtins({"architecture": architecture, "settings": settings})
-    if settings.vectors is not None:
-        del told["settings"]["vectors"]["path"]  # wherever the file is
-    hashed = [_version("attnaudit"), told, [part.sha256() for part in parts]]
-    return hashlib.sha256(msgspec.json.encode(hashed, order="sorted")).hexdigest()
-
-
-def _fine_tuned(arguments: argparse.Namespace, base: Base, parts: _Parts) -> int:
-    """Fine-tune an encoder and write it. Returns its bytes."""
-    import torch
-
-    from attnaudit.models.fine_tuning import Settings, fine_tune
-    from attnaudit.models.pretrained import save
-
-    training, dev, test = parts
-    settings = Settings(**_settings(arguments))
-    start = time.monotonic()
-    with progress_bar("training", print_notes=True) as progress:
-        tuned = fine_tune(base, training, dev, test=test, settings=settings, progress=progress)
-    seconds = time.monotonic() - start
-    _announce(tuned, seconds)
-    for part, count in tuned.truncated.items():
-        if count:
-            print(f"{part}: {count} texts were cut to {tuned.max_tokens} tokens")
-    account = _account(arguments, settings, tuned, parts) | {
-        "description": f"{base.name}, fine-tuned on {training.name}",
-        "base": {"name": base.name, "version": base.version, "weights_sha256": base.weights_sha256()},
-        "classes": tuned.classes,
-        "max_tokens": tuned.max_tokens,
-        "truncated": tuned.truncated,
-        "new_parameters": tuned.pretrained.new,
-        "threads": torch.get_num_threads(),
-        "seconds": round(seconds, 1),
-    }
-    return save(arguments.out, tuned.pretrained, account)
-
-
-def _data(arguments: argparse.Namespace) -> _Parts:
-    """The three parts, from one registered name or from what is given. Raises DataError."""
+    Raises:
+        DataError: A part is missing or cannot be loaded, or two parts hold the same rows.
+    """
     from attnaudit.data import load
+    from attnaudit.models.training_job import TrainingData
 
-    name, dev, test = arguments.data, arguments.dev, arguments.test
+    name, dev, test = options.data, options.dev, options.test
     if dev is None:
         parts = {part: f"{name}-{part}" for part in ("train", "dev")}
         if name not in datasets:
             if not Path(name).exists():
-                load(name)  # raises, and names what is near
+                load(name)  # raises an error with the nearest names
             raise DataError(
-                f"--data {name}: no --dev is given, and the epoch is never chosen on training data. Give --dev FILE "
+                f"--data {name}: --dev is missing, and the epoch is never chosen on training data. Give --dev FILE "
                 "with labelled rows that are not in the training data."
             )
         for part in parts.values():
             if part not in datasets:
                 raise DataError(
                     f"--data {name}: this data set has no registered part '{part}'. {nearest(part, datasets.names())} "
-                    "Give --dev, with the training part as --data."
+                    "Give --dev, and the training part as --data."
                 )
         name, dev, test = parts["train"], parts["dev"], test or name
-    found = load(name), load(dev), load(test) if test is not None else None
-    hashes = [part.sha256() for part in found if part is not None]
+    data = TrainingData(train=load(name), dev=load(dev), test=load(test) if test is not None else None)
+    hashes = [part.sha256() for part in data.parts.values()]
     if len(set(hashes)) != len(hashes):
         raise DataError(
             f"--data {name}, --dev {dev}, --test {test}: two of these hold the same rows. Give parts that differ."
         )
-    return found
+    return data
 
 
-@contextlib.contextmanager
-def _reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[None]:
-    """Hold a folder that can be written: found out before training, and left as it was when training fails.
+def _train_reference_model(options: argparse.Namespace, data: TrainingData) -> int:
+    """Train a reference model and write it. Return its size in bytes."""
+    from attnaudit.models import checkpoint_folder
+    from attnaudit.models.training import train
+    from attnaudit.models.vocabulary import RESERVED
 
-    pretrained: which sort of checkpoint will be written; one of another sort is not replaced.
-    """
-    from attnaudit.models.checkpoint_folder import CARD as ZOO_CARD
-    from attnaudit.models.pretrained import CARD, CONFIG
-    from attnaudit.models.pretrained import UNFINISHED as UNFINISHED_FOLDER
-    from attnaudit.models.training_state import UNFINISHED
-
-    if folder.exists() and not folder.is_dir():
-        raise ModelError(f"--out {folder}: this is a file. Give a folder.")
-    ours = {UNFINISHED_FOLDER} if pretrained else {UNFINISHED_FOLDER, UNFINISHED}
-    held = {path.name for path in folder.iterdir()} - ours if folder.is_dir() else set()
-    if held and not overwrite:
-        raise ModelError(
-            f"--out {folder}: this folder is not empty. Give another one, or --overwrite to replace the "
-            "checkpoint in it."
-        )
-    if held & {ZOO_CARD, CARD, CONFIG} and (CARD if pretrained else ZOO_CARD) not in held:
-        raise ModelError(
-            f"--out {folder}: this folder holds a checkpoint of another sort, which is not replaced. Give another one."
-        )
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            raise ModelError(
-                f"--out {folder}: cannot be written ({error.strerror}). Give a folder that you may write to."
-            ) from error
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for path in made:
-                path.rmdir()
-        raise
+    job = _training_job(options, data)
+    state_file, vectors = job.state_file, job.settings.vectors
+    assert state_file is not None
+    state = state_file.load()
+    if state is not None:
+        print(f"Resuming the stopped training after epoch {len(state['history'])}.")
+    with progress_bar("training", print_notes=True) as progress:
+        trained = train(replace(job, progress=progress))
+    if vectors is not None:
+        known_words = len(trained.vocabulary) - len(RESERVED)
+        print(f"{trained.words_with_vectors:,} of {known_words:,} words started from {vectors.path}")
+    _print_scores(trained, state_file.seconds[0])
+    checkpoint_folder.save(
+        options.out,
+        trained.model,
+        trained.vocabulary,
+        trained.classes,
+        description=f"{options.encoder} + {options.alignment} + {options.projection}, trained on {data.train.name}",
+        training=_training_record(options, job.settings, trained, data),
+    )
+    state_file.delete()
+    files = (checkpoint_folder.WEIGHTS, checkpoint_folder.CARD)
+    return sum((options.out / name).stat().st_size for name in files)
 
 
-def _announce(trained: Trained | FineTuned, seconds: float) -> None:
-    """Say how it went."""
-    print(f"Chose epoch {trained.chosen} of {len(trained.history)} on dev, after {seconds:.0f} s.")
+def _training_job(options: argparse.Namespace, data: TrainingData) -> TrainingJob:
+    """Return the job that the options describe, with its state file in the output folder."""
+    from attnaudit.models.architecture import Architecture
+    from attnaudit.models.training_job import Settings, TrainingJob
+    from attnaudit.models.training_state import STATE_FILE, TrainingStateFile
+    from attnaudit.models.word_vectors import Vectors
+
+    vectors = None if options.vectors is None else Vectors.from_file(options.vectors)
+    if vectors is not None and "embedding_size" not in options.given:
+        options.embedding_size = vectors.width
+    architecture = Architecture(**{name: getattr(options, name) for name in ARCHITECTURE_OPTIONS})
+    settings = Settings(**setting_values(options), vectors=vectors)
+    content = msgspec.to_builtins({"architecture": architecture, "settings": settings})
+    if vectors is not None:
+        del content["settings"]["vectors"]["path"]  # the same file may be elsewhere when training resumes
+    hashed = [_version("attnaudit"), content, data.train.sha256(), data.dev.sha256()]
+    key = hashlib.sha256(msgspec.json.encode(hashed, order="sorted")).hexdigest()
+    return TrainingJob(
+        data=data,
+        architecture=architecture,
+        settings=settings,
+        state_file=TrainingStateFile(path=options.out / STATE_FILE, key=key),
+    )
+
+
+def _fine_tune(options: argparse.Namespace, base: Base, data: TrainingData) -> int:
+    """Fine-tune an encoder and write it. Return its size in bytes."""
+    import torch
+
+    from attnaudit.models.fine_tuning import FineTuningSettings, fine_tune
+    from attnaudit.models.pretrained import save
+
+    settings = FineTuningSettings(**setting_values(options))
+    start = time.monotonic()
+    with progress_bar("training", print_notes=True) as progress:
+        tuned = fine_tune(base, data, settings=settings, progress=progress)
+    seconds = time.monotonic() - start
+    _print_scores(tuned, seconds)
+    for part, count in tuned.truncated.items():
+        if count:
+            print(f"{part}: {count} texts were truncated to {tuned.max_tokens} tokens")
+    record = _training_record(options, settings, tuned, data) | {
+        "description": f"{base.name}, fine-tuned on {data.train.name}",
+        "base": {"name": base.name, "version": base.version, "weights_sha256": base.weights_sha256()},
+        "classes": tuned.classes,
+        "max_tokens": tuned.max_tokens,
+        "truncated": tuned.truncated,
+        "new_parameters": tuned.pretrained.new_parameters,
+        "threads": torch.get_num_threads(),
+        "seconds": round(seconds, 1),
+    }
+    return save(options.out, tuned.pretrained, record)
+
+
+def _print_scores(trained: Trained | FineTuned, seconds: float) -> None:
+    print(f"Chose epoch {trained.chosen_epoch} of {len(trained.history)} on dev, after {seconds:.0f} s.")
     for part, score in (("dev", trained.dev), ("test", trained.test)):
         if score is not None:
-            shown = "undefined" if score.f1 is None else f"{score.f1:.4f}"
-            print(f"{part}: accuracy {score.accuracy:.4f}, F1 {shown} (n={score.n})")
+            f1 = "undefined" if score.f1 is None else f"{score.f1:.4f}"
+            print(f"{part}: accuracy {score.accuracy:.4f}, F1 {f1} (n={score.n})")
 
 
-def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """How it is trained: what was given, and for the rest what is usual for the sort of model."""
-    if arguments.base is None:
-        return {name: getattr(arguments, name) for name, *_ in _SETTINGS}
-    return {
-        name: getattr(arguments, name) if name in arguments.given else usual for name, usual in _BASE_SETTINGS.items()
-    }
-
-
-def _account(
-    arguments: argparse.Namespace, settings: msgspec.Struct, trained: Trained | FineTuned, parts: _Parts
+def _training_record(
+    options: argparse.Namespace, settings: msgspec.Struct, trained: Trained | FineTuned, data: TrainingData
 ) -> dict[str, Any]:
-    """How the model came about, for the card in its folder."""
-    libraries = ("attnaudit", "torch", *(("entmax",) if arguments.base is None else ("transformers", "tokenizers")))
+    """Describe how the model was trained, for the card in its folder."""
+    libraries = ("attnaudit", "torch", *(("entmax",) if options.base is None else ("transformers", "tokenizers")))
+    versions = {name: _version(name) for name in libraries}
     return {
-        "command": command(arguments),
-        "versions": {name: _version(name) for name in libraries},
+        "command": command(options),
+        "versions": {name: installed for name, installed in versions.items() if installed is not None},
         "settings": msgspec.to_builtins(settings),
         "data": {
-            part: {"name": one.name, "source": one.source, "rows": len(one.instances), "sha256": one.sha256()}
-            for part, one in zip(("train", "dev", "test"), parts, strict=True)
-            if one is not None
+            name: {"name": part.name, "source": part.source, "rows": len(part.instances), "sha256": part.sha256()}
+            for name, part in data.parts.items()
         },
         "history": msgspec.to_builtins(trained.history),
-        "chosen_epoch": trained.chosen,
+        "chosen_epoch": trained.chosen_epoch,
         "dev": msgspec.to_builtins(trained.dev),
         "test": msgspec.to_builtins(trained.test),
     }
 
 
-def command(arguments: argparse.Namespace) -> str:
-    """The whole command, every setting spelled out."""
-    model = {name: getattr(arguments, name) for name in (("base",) if arguments.base is not None else _PARTS)}
-    data = {name: getattr(arguments, name) for name in ("vectors", "data", "dev", "test")}
-    line = ["attnaudit", "train"]
-    for name, value in (model | data | _settings(arguments) | {"out": arguments.out}).items():
-        if name == "states":
-            line += [f"--{value}"] if value != "plain" else []
-        elif value is not None and (name, value) not in (("tying", 0.0), ("mlm", 0.0), ("form", "text")):
-            line += [f"--{_dashed(name)}", value.as_posix() if isinstance(value, Path) else str(value)]
-    return shlex.join([*line, *(["--overwrite"] if arguments.overwrite else [])])
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _version(name: str) -> str | None:
+def _version(package: str) -> str | None:
+    """Return the installed version of a package; None if it is not installed."""
     try:
-        return version(name)
+        return version(package)
     except PackageNotFoundError:
         return None

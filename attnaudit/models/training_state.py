@@ -1,4 +1,4 @@
-"""What training leaves behind after an epoch, so that a killed one goes on there and ends with the same model."""
+"""The file that training writes after an epoch, so that a stopped training resumes and ends with the same model."""
 
 from __future__ import annotations
 
@@ -14,59 +14,81 @@ import torch
 from attnaudit.errors import ModelError
 from attnaudit.processes import replace_file
 
-#: The file in the folder of the model that is being made.
-UNFINISHED = "unfinished.pt"
+#: Name of the file, in the folder that the checkpoint will be written to.
+STATE_FILE = "training_state.pt"
 
 
 @dataclass(slots=True, kw_only=True)
-class Unfinished:
-    """A file for training that is under way, from now on. key: of all that decides the model; what another training
-    left there is not gone on from. every: seconds between two writes, so that short epochs are not slowed down."""
+class TrainingStateFile:
+    """The state of a training in progress, in a file. The clock of `seconds` starts when this object is created.
+
+    Attributes:
+        path: Where the file is.
+        key: A hash of everything that decides the model. The state of a training with another key is ignored.
+        save_interval: Least number of seconds between two writes, so that short epochs are not slowed down.
+    """
 
     path: Path
     key: str
-    every: float = 60.0
-    _begun: tuple[float, float] = field(default_factory=lambda: (time.perf_counter(), time.process_time()))
-    _before: tuple[float, float] = (0.0, 0.0)
-    _written: float = field(default_factory=lambda: time.monotonic())
+    save_interval: float = 60.0
+    _started: tuple[float, float] = field(default_factory=lambda: (time.perf_counter(), time.process_time()))
+    _seconds_before: tuple[float, float] = (0.0, 0.0)
+    _last_saved: float = field(default_factory=lambda: time.monotonic())
 
     @property
-    def spent(self) -> tuple[float, float]:
-        """Seconds of the wall clock and of this process, with those of the runs that were stopped, until their last
-        write."""
+    def seconds(self) -> tuple[float, float]:
+        """Seconds of wall clock and of CPU time, including those of earlier, stopped runs up to their last write."""
         now = time.perf_counter(), time.process_time()
-        wall, cpu = (before + end - start for before, end, start in zip(self._before, now, self._begun, strict=True))
+        clocks = zip(self._seconds_before, now, self._started, strict=True)
+        wall, cpu = (before + end - start for before, end, start in clocks)
         return wall, cpu
 
-    def keep(self, state: dict[str, Any]) -> None:
-        """Write tensors and plain values, unless that was done just now. Raises ModelError where it cannot be."""
-        if time.monotonic() - self._written < self.every:
+    def save(self, state: dict[str, Any]) -> None:
+        """Write the state, unless the last write was less than `save_interval` seconds ago.
+
+        Args:
+            state: Tensors and plain values.
+
+        Raises:
+            ModelError: The file cannot be written.
+        """
+        if time.monotonic() - self._last_saved < self.save_interval:
             return
         content = io.BytesIO()
-        torch.save({"key": self.key, "spent": self.spent, "state": state}, content)
+        torch.save({"key": self.key, "seconds": self.seconds, "state": state}, content)
         try:
             replace_file(self.path, content.getvalue())
         except OSError as error:
             raise ModelError(
-                f"{self.path}: cannot be written ({error.strerror}). Give --out a folder with room that can be."
+                f"{self.path}: the training state cannot be written ({error.strerror}). Give --out a folder that you "
+                "may write to and that has free space."
             ) from error
-        self._written = time.monotonic()
+        self._last_saved = time.monotonic()
 
-    def kept(self) -> dict[str, Any] | None:
-        """What was last written under this key, None without; nothing is unpickled but tensors and plain values."""
+    def load(self) -> dict[str, Any] | None:
+        """Return the last state that was written under this key; None if there is none, or it cannot be read.
+
+        Only tensors and plain values are unpickled.
+        """
         try:
-            found = torch.load(self.path, weights_only=True)
+            content = torch.load(self.path, weights_only=True)
         except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError):
             return None
-        if not isinstance(found, dict) or found.get("key") != self.key:
+        if not isinstance(content, dict) or content.get("key") != self.key:
             return None
-        self._before = found["spent"]
-        state: dict[str, Any] = found["state"]
+        self._seconds_before = content["seconds"]
+        state: dict[str, Any] = content["state"]
         return state
 
-    def forget(self) -> None:
-        """Remove the file. Raises ModelError where that is not possible."""
+    def delete(self) -> None:
+        """Delete the file, if it exists.
+
+        Raises:
+            ModelError: The file cannot be deleted.
+        """
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
-            raise ModelError(f"{self.path}: cannot be removed ({error.strerror}). Remove it by hand.") from error
+            raise ModelError(
+                f"{self.path}: the training state cannot be deleted ({error.strerror}). Delete it yourself."
+            ) from error

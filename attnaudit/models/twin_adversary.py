@@ -1,5 +1,7 @@
-"""The trained adversary of Wiegreffe & Pinter 2019 (§5): a twin that answers as a base model does, while its attention
-goes elsewhere: L = TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base)."""
+"""The trained adversary of Wiegreffe & Pinter 2019, §5: a twin with the outputs of a base model and other attention.
+
+Its loss is L = TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base).
+"""
 
 from __future__ import annotations
 
@@ -8,86 +10,109 @@ from torch import Tensor
 
 from attnaudit.errors import AuditError, nearest
 from attnaudit.metrics.divergence import divergence_of_distributions
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Distance, Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import InstanceLoss, Objective
 from attnaudit.retraining import DIVERGENCES
+
+#: Weights are raised to at least this before their logarithm is taken.
+_SMALLEST_WEIGHT = 1e-9
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """(B, C) class probabilities; one logit is a sigmoid."""
+    """Turn logits (B, C) into class probabilities (B, C); a single logit is a sigmoid and gives two classes."""
     if logits.shape[1] == 1:
         positive = torch.sigmoid(logits)
         return torch.cat([1 - positive, positive], dim=1)
     return logits.softmax(dim=1)
 
 
-def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> Distance:
-    """The loss (B,) of a twin of `base`, which takes no part in training: TVD of the outputs - weight (λ) times the
-    divergence of the attentions, in nats over the tokens that may be attended to: "kl" is KL(α_twin ‖ α_base), with
-    α_base kept above 1e-9 (Wiegreffe & Pinter 2019; Wen et al. 2022), "jsd" the Jensen-Shannon divergence (Tutek &
-    Šnajder 2020). TVD is over both classes: Wiegreffe & Pinter's code halves it for one sigmoid output, so its λ is
-    half of this one's. Raises AuditError for an unknown divergence."""
+def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> InstanceLoss:
+    """Return the loss (B,) of a twin: the TVD of the outputs, minus λ times the divergence of the attention.
+
+    The TVD is over all classes. The published code of Wiegreffe & Pinter 2019 halves it for a single sigmoid output,
+    so its λ is half of this one.
+
+    Args:
+        base: The base model, which is not trained.
+        weight: λ.
+        divergence: "kl" for KL(α_twin ‖ α_base), where α_base is at least 1e-9 (Wiegreffe & Pinter 2019; Wen et al.
+            2022), or "jsd" for the Jensen-Shannon divergence (Tutek & Šnajder 2020). Both are in nats, over the tokens
+            that may receive attention.
+
+    Raises:
+        AuditError: The divergence is unknown.
+    """
     if divergence not in DIVERGENCES:
         raise AuditError(f"Unknown divergence '{divergence}'. {nearest(divergence, DIVERGENCES)}")
-    answers = _Answers(base)
+    base_outputs = _BaseOutputs(base)
 
-    def of(model: PooledClassifier, traced: Pass) -> Tensor:
-        logits, weights = answers.once(traced) if model.word_dropout == 0 else answers.anew(traced)
+    def loss(model: PooledClassifier, traced: ForwardPass) -> Tensor:
+        # Word dropout changes a text from epoch to epoch, so that its outputs cannot be cached.
+        logits, weights = base_outputs.cached(traced) if model.word_dropout == 0 else base_outputs.compute(traced)
         distance = 0.5 * (probabilities(traced.logits) - probabilities(logits)).abs().sum(dim=1)
-        return distance - weight * _divergence(divergence, traced.weights, weights)
+        return distance - weight * _attention_divergence(divergence, traced.weights, weights)
 
-    return of
+    return loss
 
 
-class _Answers:
-    """A base model's logits (B, C) and weights (B, T) in evaluation mode, without a graph. What `once` has seen is kept
-    (a number for each token and class): the base does not change from epoch to epoch, and runs a text one time."""
+class _BaseOutputs:
+    """A base model's logits (B, C) and attention weights (B, T), in evaluation mode and without gradients.
+
+    The base model does not change between epochs, so `cached` runs it only once for each text and stores its outputs:
+    one number per token and one per class.
+    """
 
     def __init__(self, base: PooledClassifier) -> None:
         self._base = base.eval()
-        self._known: dict[tuple[bytes, ...], tuple[Tensor, Tensor]] = {}
+        self._cache: dict[tuple[bytes, ...], tuple[Tensor, Tensor]] = {}
 
     @torch.no_grad()
-    def anew(self, traced: Pass) -> tuple[Tensor, Tensor]:
-        wanted = self._base.trace(traced.ids, traced.mask, traced.special, traced.query)
-        return wanted.logits, wanted.weights
+    def compute(self, traced: ForwardPass) -> tuple[Tensor, Tensor]:
+        base_pass = self._base.trace(traced.ids, traced.mask, traced.special, traced.query)
+        return base_pass.logits, base_pass.weights
 
-    def once(self, traced: Pass) -> tuple[Tensor, Tensor]:
-        keys = [_read(traced, row) for row in range(len(traced.ids))]
-        if any(key not in self._known for key in keys):
-            logits, weights = self.anew(traced)
+    def cached(self, traced: ForwardPass) -> tuple[Tensor, Tensor]:
+        keys = [_row_key(traced, row) for row in range(len(traced.ids))]
+        if any(key not in self._cache for key in keys):
+            logits, weights = self.compute(traced)
             for row, key in enumerate(keys):
-                self._known[key] = (logits[row].clone(), weights[row][traced.mask[row]])
+                self._cache[key] = (logits[row].clone(), weights[row][traced.mask[row]])
             return logits, weights
-        kept = [self._known[key] for key in keys]
+        outputs = [self._cache[key] for key in keys]
         weights = torch.zeros_like(traced.weights)
-        weights[traced.mask] = torch.cat([of_tokens for _, of_tokens in kept])
-        return torch.stack([of_classes for of_classes, _ in kept]), weights
+        weights[traced.mask] = torch.cat([row_weights for _, row_weights in outputs])
+        return torch.stack([row_logits for row_logits, _ in outputs]), weights
 
 
-def _read(traced: Pass, row: int) -> tuple[bytes, ...]:
-    """All that a base model reads of one row, without its padding."""
+def _row_key(traced: ForwardPass, row: int) -> tuple[bytes, ...]:
+    """Return everything that a base model reads of one row, without padding, as a key of the cache."""
     mask, query = traced.mask[row], traced.query
-    read = [traced.ids[row][mask], traced.special[row][mask]]
+    tensors = [traced.ids[row][mask], traced.special[row][mask]]
     if query is not None:
-        read.append(query.ids[row][query.mask[row]])
-        read += [] if query.open is None else [query.open[row]]
-    return tuple(part.numpy().tobytes() for part in read)
+        tensors.append(query.ids[row][query.mask[row]])
+        if query.open_classes is not None:
+            tensors.append(query.open_classes[row])
+    return tuple(tensor.numpy().tobytes() for tensor in tensors)
 
 
 def twin_objective(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> Objective:
-    """The mean of `twin_loss` over a batch, to train with."""
+    """Return an objective for training: the mean of `twin_loss` over the batch. It ignores the labels.
+
+    The arguments and errors are those of `twin_loss`.
+    """
     loss = twin_loss(base, weight=weight, divergence=divergence)
 
-    def of(model: PooledClassifier, traced: Pass, _targets: Tensor, _loss: Tensor) -> Tensor:
+    def objective(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, _loss: Tensor) -> Tensor:
         return loss(model, traced).mean()
 
-    return of
+    return objective
 
 
-def _divergence(name: str, ours: Tensor, theirs: Tensor) -> Tensor:
-    """(B,) in nats."""
+def _attention_divergence(name: str, twin_weights: Tensor, base_weights: Tensor) -> Tensor:
+    """Return the divergence of the twin's weights (B, T) from the base's (B, T), in nats (B,)."""
     if name == "jsd":
-        return divergence_of_distributions(ours, theirs)
-    ratio = torch.log(ours.clamp(min=1e-9)) - torch.log(theirs.clamp(min=1e-9))
-    return (ours * ratio).sum(dim=1)
+        return divergence_of_distributions(twin_weights, base_weights)
+    log_ratio = torch.log(twin_weights.clamp(min=_SMALLEST_WEIGHT)) - torch.log(
+        base_weights.clamp(min=_SMALLEST_WEIGHT)
+    )
+    return (twin_weights * log_ratio).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Text to ids: a word tokenizer and a vocabulary with special tokens around every text."""
+"""The tokenizer and the vocabulary of the reference models."""
 
 from __future__ import annotations
 
@@ -11,32 +11,42 @@ from attnaudit.adapters.pooled.pooled_adapter import Encoding
 from attnaudit.instances import Instance
 
 PAD, UNKNOWN, START, END = range(4)
-#: The first entries of every vocabulary. No text tokenizes to one of them: "<" and ">" are tokens of their own.
+#: The first entries of every vocabulary. No text can contain one of them, since "<" and ">" are always separate tokens.
 RESERVED = ("<pad>", "<unk>", "<sos>", "<eos>")
 
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_")
 
 
 def words(text: str) -> list[str]:
-    """Lower-cased words (with inner apostrophes: "doesn't") and single punctuation marks, in order."""
+    """Split a text into lower-cased words, with inner apostrophes as in "doesn't", and single punctuation marks."""
     return _TOKEN.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
 
 
-def open_classes(classes: Sequence[str], one: Instance) -> list[bool]:
-    """For each class, whether the text mentions it: the words of its name stand there one after another. All are open
-    where it mentions none."""
-    found = words(one.text)
+def mentioned_classes(classes: Sequence[str], instance: Instance) -> list[bool]:
+    """Return, for each class, whether the text mentions it, that is, contains the words of its name in sequence.
+
+    If the text mentions no class, all flags are True: the question may then be answered with any class.
+    """
+    text_words = words(instance.text)
 
     def mentioned(name: str) -> bool:
-        wanted = words(name)
-        return any(found[at : at + len(wanted)] == wanted for at in range(len(found) - len(wanted) + 1))
+        name_words = words(name)
+        count = len(name_words)
+        return any(text_words[start : start + count] == name_words for start in range(len(text_words) - count + 1))
 
     flags = [mentioned(name) for name in classes]
     return flags if any(flags) else [True] * len(flags)
 
 
 class Vocabulary:
-    """Words and their ids. entries: RESERVED, then the words; the index is the id. Raises ValueError otherwise."""
+    """Words and their ids.
+
+    Args:
+        entries: `RESERVED`, followed by the words. The index of an entry is its id.
+
+    Raises:
+        ValueError: The entries do not start with `RESERVED`, or contain a word twice.
+    """
 
     def __init__(self, entries: Sequence[str]) -> None:
         if tuple(entries[: len(RESERVED)]) != RESERVED:
@@ -44,22 +54,31 @@ class Vocabulary:
         self.entries = tuple(entries)
         self._ids = {word: index for index, word in enumerate(self.entries)}
         if len(self._ids) != len(self.entries):
-            twice = next(word for word, count in Counter(self.entries).items() if count > 1)
-            raise ValueError(f"the vocabulary holds {twice!r} twice")
+            duplicate = next(word for word, count in Counter(self.entries).items() if count > 1)
+            raise ValueError(f"the vocabulary contains {duplicate!r} twice")
 
     @classmethod
     def build(cls, texts: Iterable[str], *, min_count: int = 1, limit: int | None = None) -> Vocabulary:
-        """The words seen at least `min_count` times, most frequent first (then by spelling), at most `limit`."""
+        """Build the vocabulary of some texts, most frequent words first and then in alphabetical order.
+
+        Args:
+            texts: The texts to count words in.
+            min_count: Keep only words that occur at least this often.
+            limit: Keep at most this many words; None keeps all.
+        """
         counts = Counter(word for text in texts for word in words(text))
-        kept = sorted((w for w, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
-        return cls([*RESERVED, *kept[:limit]])
+        frequent = sorted((w for w, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        return cls([*RESERVED, *frequent[:limit]])
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def encode(self, text: str) -> Encoding:
-        """Ids of START, the words and END. Tokens keep the spelling of unknown words; START and END are special."""
-        found = words(text)
-        ids = [START, *(self._ids.get(word, UNKNOWN) for word in found), END]
-        tokens = [RESERVED[START], *found, RESERVED[END]]
-        return Encoding(ids=ids, tokens=tokens, special=[True, *(False for _ in found), True])
+        """Tokenize a text and add START and END, which are special tokens.
+
+        Unknown words get the id UNKNOWN, but keep their spelling in `tokens`.
+        """
+        text_words = words(text)
+        ids = [START, *(self._ids.get(word, UNKNOWN) for word in text_words), END]
+        tokens = [RESERVED[START], *text_words, RESERVED[END]]
+        return Encoding(ids=ids, tokens=tokens, special=[True, *(False for _ in text_words), True])

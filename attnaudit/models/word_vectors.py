@@ -19,86 +19,122 @@ from attnaudit.errors import DataError, ModelError
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 
-_EXPECTED = "expected a word and its numbers, between spaces (the text format of GloVe, fastText and word2vec)"
-_ENDINGS = (".gz", ".txt", ".vec")
+_EXPECTED = "expected a word and its numbers, separated by spaces (the text format of GloVe, fastText and word2vec)"
+_SUFFIXES = (".gz", ".txt", ".vec")
 
 
 class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file with a word and its `width` numbers a line; a first line that counts words and numbers is passed over. One
-    whose name ends in .gz is unpacked as it is read. sha256: of the file's bytes."""
+    """A file of word vectors: on each line a word and its numbers.
+
+    A first line that only counts words and numbers is skipped. A file whose name ends in .gz is decompressed while it
+    is read.
+
+    Attributes:
+        path: Path of the file.
+        width: Numbers per word.
+        sha256: Hash of the file's bytes.
+    """
 
     path: str
     width: int
     sha256: str
 
     @classmethod
-    def of(cls, path: Path) -> Vectors:
-        """Raises DataError for a file that cannot be read or holds something else."""
+    def from_file(cls, path: Path) -> Vectors:
+        """Inspect a file of word vectors.
+
+        Raises:
+            DataError: The file cannot be read, or does not contain word vectors.
+        """
         sha256 = _sha256(path)
         for number, line in _lines(path):
             fields = line.split()
-            if number == 1 and _counts(fields):
+            if number == 1 and _is_count(fields):
                 continue
             if len(fields) < 2:
                 break
-            _numbers(fields[1:], f"{path}:{number}")
+            _parse_numbers(fields[1:], f"{path}:{number}")
             return cls(path=str(path), width=len(fields) - 1, sha256=sha256)
-        raise DataError(f"{path}: no word vectors; {_EXPECTED}.")
+        raise DataError(f"{path}: no word vectors found; {_EXPECTED}.")
 
     @property
     def name(self) -> str:
-        """The file's name without its ending."""
+        """The file's name without its suffixes."""
         name = Path(self.path).name
-        for ending in _ENDINGS:
-            name = name.removesuffix(ending)
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix)
         return name
 
     def read(self, words: Collection[str]) -> dict[str, NDArray[np.float32]]:
-        """Those of the words that the file has -> (width,); the first where it has one twice.
+        """Read the vectors of some words.
 
-        Raises DataError for a line that cannot be read, and for a file that is no longer the same."""
+        Args:
+            words: The words to look up.
+
+        Returns:
+            word -> (width,) vector, for the words that the file contains; the first vector if it has several.
+
+        Raises:
+            DataError: A line of one of the words cannot be read, or the file has changed since it was inspected.
+        """
         path = Path(self.path)
         if _sha256(path) != self.sha256:
             raise DataError(
-                f"{path}: this is no longer the file of word vectors that training started from (sha256 differs). Put "
-                "that file back, or train anew from this one."
+                f"{path}: this is no longer the file of word vectors that training started from (sha256 differs). "
+                "Restore that file, or train a new model from this one."
             )
-        wanted = {word.encode(): word for word in words}
-        found: dict[str, NDArray[np.float32]] = {}
-        for number, line in _lines(path):
+        missing = {word.encode(): word for word in words}
+        vectors: dict[str, NDArray[np.float32]] = {}
+        for line_number, line in _lines(path):
             first, *rest = line.split(None, 1) or (b"",)
-            word = wanted.get(first)
-            if word is None or word in found:
+            word = missing.get(first)
+            if word is None or word in vectors:
                 continue
-            numbers = b"".join(rest).split()
-            if len(numbers) > self.width or (number == 1 and _counts([first, *numbers])):
-                continue  # an entry of several words, or the count
-            if len(numbers) < self.width:
-                raise DataError(f"{path}:{number}: {len(numbers)} numbers for {word!r}; expected {self.width}.")
-            found[word] = _numbers(numbers, f"{path}:{number}")
-        return found
+            fields = b"".join(rest).split()
+            if len(fields) > self.width or (line_number == 1 and _is_count([first, *fields])):
+                continue  # the entry of a phrase, or the count
+            if len(fields) < self.width:
+                raise DataError(
+                    f"{path}:{line_number}: {len(fields)} numbers for {word!r}; expected {self.width}. "
+                    "Correct or remove the line."
+                )
+            vectors[word] = _parse_numbers(fields, f"{path}:{line_number}")
+        return vectors
 
 
 def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary) -> int:
-    """Put the vectors of the vocabulary's words into the model's embedding. Words that the file lacks, and the special
-    tokens, stay random, at the scale of those it has. Returns how many words it has.
+    """Initialise the model's embedding with word vectors.
 
-    Raises ModelError where the widths differ, DataError for a file that cannot be read or has none of the words."""
+    Words that the file does not contain, and special tokens, keep their random embedding, scaled to the mean square of
+    the word vectors.
+
+    Args:
+        vectors: The word vectors.
+        model: The model, changed in place.
+        vocabulary: Its vocabulary.
+
+    Returns:
+        Number of words that the file contains.
+
+    Raises:
+        ModelError: The vectors are not as wide as the embedding.
+        DataError: The file cannot be read, or contains none of the words.
+    """
     weight = model.embedding.weight.data
     if weight.shape[1] != vectors.width:
         raise ModelError(
-            f"{vectors.path}: its vectors have {vectors.width} numbers, but the embedding is {weight.shape[1]} wide. "
-            f"Give the embedding size {vectors.width}, or leave it out."
+            f"{vectors.path}: its vectors have {vectors.width} numbers, but the embedding size is {weight.shape[1]}. "
+            f"Use the embedding size {vectors.width}, or leave it out."
         )
     words = vocabulary.entries[len(RESERVED) :]
-    found = vectors.read(words)
-    if not found:
+    vector_of = vectors.read(words)
+    if not vector_of:
         raise DataError(
-            f"{vectors.path}: it has none of the {len(words)} words of the training texts, which are read in lower "
-            "case. Give word vectors of the texts' language."
+            f"{vectors.path}: it contains none of the {len(words)} words of the training texts, which are compared in "
+            "lower case. Use word vectors for the language of the texts."
         )
-    rows = [row for row, word in enumerate(words, len(RESERVED)) if word in found]
-    known = torch.from_numpy(np.stack([found[vocabulary.entries[row]] for row in rows]))
+    rows = [row for row, word in enumerate(words, len(RESERVED)) if word in vector_of]
+    known = torch.from_numpy(np.stack([vector_of[vocabulary.entries[row]] for row in rows]))
     weight.mul_(known.square().mean().sqrt() / weight.square().mean().sqrt())
     weight[rows] = known
     return len(rows)
@@ -110,30 +146,34 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(
-            f"{path}: the word vectors cannot be read ({error.strerror}). Give a file that can be."
+            f"{path}: the word vectors cannot be read ({error.strerror}). Give a file that you may read."
         ) from error
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines and their numbers, from 1."""
+    """Yield (line number from 1, line without byte order mark and line end)."""
     try:
         with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 yield number, line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").rstrip()
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: the word vectors cannot be read ({error}). Give a whole file.") from error
+        raise DataError(
+            f"{path}: the word vectors cannot be read ({error}). The file may be incomplete: download it again."
+        ) from error
 
 
-def _counts(fields: list[bytes]) -> bool:
-    """Whether a line says how many words and numbers follow."""
+def _is_count(fields: list[bytes]) -> bool:
+    """Return whether a line only counts the words and numbers that follow."""
     return len(fields) == 2 and all(field.isdigit() for field in fields)
 
 
-def _numbers(fields: list[bytes], where: str) -> NDArray[np.float32]:
+def _parse_numbers(fields: list[bytes], where: str) -> NDArray[np.float32]:
     try:
         numbers = np.array(fields, dtype=np.float32)
     except ValueError as error:
-        raise DataError(f"{where}: {_EXPECTED}. A file of word2vec's .bin format must be converted.") from error
+        raise DataError(
+            f"{where}: {_EXPECTED}. Convert a file in word2vec's .bin format to the text format first."
+        ) from error
     if not np.isfinite(numbers).all():
         raise DataError(f"{where}: a number is NaN or infinite. Correct or remove the line.")
     return numbers

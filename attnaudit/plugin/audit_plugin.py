@@ -216,8 +216,7 @@ class AuditPlugin:
 
     def _show_verdicts(self, run: RunRecord, report: Path, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the table of verdicts and the notes below it."""
-        from attnaudit.report.questions import notes as policy_notes
-        from attnaudit.report.questions import remedies_in_short
+        from attnaudit.report.questions import policy_notes, remedies_in_short
         from attnaudit.report.wording import measuring_notes
         from attnaudit.run.verdict_table import verdict_table
 

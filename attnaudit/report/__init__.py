@@ -1,4 +1,4 @@
-"""The report of a run, drawn from audit.json and measurements.parquet. Imports records only, never torch."""
+"""The report of a run, built from its audit.json and measurements.parquet without torch."""
 
 from __future__ import annotations
 

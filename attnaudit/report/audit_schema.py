@@ -1,4 +1,4 @@
-"""The schema of audit.json, derived from the records that write and read it."""
+"""The JSON Schema of audit.json, derived from the records that write and read it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 
 def audit_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of audit.json. The descriptions are the docstrings of the records."""
+    """Return the JSON Schema (draft 2020-12) of audit.json. Its descriptions are the docstrings of the records."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"attnaudit audit.json, version {SCHEMA_VERSION}",

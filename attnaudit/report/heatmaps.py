@@ -1,4 +1,4 @@
-"""Worst instances as lines of coloured tokens: attention beside the importance measures and the adversary."""
+"""The worst instances as rows of coloured tokens: attention, the importance measures and adversarial attention."""
 
 from __future__ import annotations
 
@@ -6,28 +6,43 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from attnaudit.formatting import number, visible
+from attnaudit.formatting import number, plural, visible
 from attnaudit.records import CheckRecord
-from attnaudit.report.run_files import ShownInstance
-from attnaudit.report.wording import column
+from attnaudit.report.run_files import MeasuredInstance
+from attnaudit.report.wording import column_name, shorten
 
-WHOLE = 80  # texts up to this many tokens are shown whole
-WINDOW = 60  # of longer ones, about this many
-AROUND = 4
-NUMBERED = 3
-LONGEST = 28
+#: A text of up to this many tokens is shown in full.
+MOST_TOKENS = 80
+#: Of a longer text, about this many tokens are shown.
+EXCERPT_TOKENS = 60
+#: How many tokens are shown on each side of a large value in an excerpt.
+CONTEXT_TOKENS = 4
+#: How many of the largest values of a row are written under their tokens. _instances.html.j2 says so.
+NUMBERED_TOKENS = 3
+#: A token with more characters than this is shortened.
+LONGEST_TOKEN = 28
 
-FIRST_CHOICE = ("gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
 KINDS = ("gradient", "leave_one_out", "adversarial")
+#: The column that is preferred for each of KINDS.
+PREFERRED_COLUMNS = ("gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
 KIND_NAMES = {"gradient": "Gradient", "leave_one_out": "Leave-one-out", "adversarial": "Adversarial attention"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """One token. heat: |value| as a share of the line's largest. skipped: tokens left out before this one."""
+class TokenCell:
+    """One token of a row.
+
+    Attributes:
+        text: the token, shortened, with invisible characters made visible.
+        tooltip: its value and position.
+        heat: the size of its value as a share of the largest in the row.
+        negative: whether its value is below 0.
+        number: its value, where it is one of the largest; otherwise "".
+        skipped: how many tokens are left out just before it.
+    """
 
     text: str
-    title: str
+    tooltip: str
     heat: float
     negative: bool
     number: str
@@ -35,66 +50,211 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One measured column over the tokens. note stands in the place of the tokens when there is nothing to show."""
+class TokenRow:
+    """One measured column over the tokens of an instance.
+
+    Attributes:
+        name: the column in words.
+        hue: its colour: "attention", "importance" or "adversarial".
+        largest: the largest size of its values.
+        cells: the tokens.
+        skipped_at_end: how many tokens are left out after the last one.
+        note: why the column cannot be drawn; then there are no cells.
+    """
 
     name: str
     hue: str
-    peak: str = ""
-    pieces: tuple[Piece, ...] = ()
-    left: int = 0
+    largest: str = ""
+    cells: tuple[TokenCell, ...] = ()
+    skipped_at_end: int = 0
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heatmap:
+    """One instance, with a row of tokens for each column.
+
+    Attributes:
+        instance: its id.
+        value: the value of the check on it.
+        label: its label; None where it has none.
+        predicted: the predicted class; "" where unknown.
+        tokens: how many tokens it has.
+        shown_tokens: how many of them each row shows.
+        rows: the rows.
+        note: why the instance cannot be drawn; then there are no rows.
+    """
+
     instance: str
     value: str
     label: str | None
     predicted: str
     tokens: int
-    shown: int
-    lines: tuple[Line, ...]
+    shown_tokens: int
+    rows: tuple[TokenRow, ...]
     note: str = ""
 
 
 def columns_to_show(check: CheckRecord, measured: Iterable[str]) -> list[str]:
-    """Attention, gradient, leave-one-out and adversarial attention, and what the check itself names.
+    """Choose the columns to draw for a check: attention, one column of each kind, and those that the check names.
 
-    A kind that the check names is not added a second time; a kind that was not measured is listed by its bare name.
+    Args:
+        check: the check.
+        measured: the columns that the run measured.
+
+    Returns:
+        Names of columns. A kind of which the check names a column gets no other one. A kind of which none was measured
+        is listed by the name of the kind.
     """
     available = set(measured)
-    chosen = [next((name for name in check.token_columns if name.split("/")[0] == "attention"), "attention")]
-    hidden = any(name.split("/")[0].endswith(".hidden") for name in (*check.token_columns, check.check))
-    for kind, first in zip(KINDS, FIRST_CHOICE, strict=True):
+    columns = [next((name for name in check.token_columns if name.split("/")[0] == "attention"), "attention")]
+    at_hidden = any(name.split("/")[0].endswith(".hidden") for name in (*check.token_columns, check.check))
+    for kind, preferred in zip(KINDS, PREFERRED_COLUMNS, strict=True):
         named = [name for name in check.token_columns if name.split(".")[0] == kind]
         if not named:
-            ends = ".attention" if kind == "adversarial" else (".hidden", ".inputs")
-            of_kind = sorted(n for n in available if n.split(".")[0] == kind and n.endswith(ends))
-            order = (first.replace(".inputs", ".hidden"), first) if hidden else (first,)
+            endings = ".attention" if kind == "adversarial" else (".hidden", ".inputs")
+            of_kind = sorted(name for name in available if name.split(".")[0] == kind and name.endswith(endings))
+            order = (preferred.replace(".inputs", ".hidden"), preferred) if at_hidden else (preferred,)
             named = [name for name in order if name in available][:1] or of_kind[:1] or [kind]
-        chosen += named
-    chosen += check.token_columns
-    return list(dict.fromkeys(chosen))
+        columns += named
+    columns += check.token_columns
+    return list(dict.fromkeys(columns))
 
 
-def positions(rows: Sequence[Sequence[float | None]], count: int) -> list[int]:
-    """Which tokens to show: all of a short text; of a long one the surroundings of each line's heaviest tokens."""
-    if count <= WHOLE:
+def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int]:
+    """Choose which tokens to show.
+
+    Args:
+        columns: the columns to draw, with `count` values each.
+        count: the number of tokens.
+
+    Returns:
+        Positions in ascending order: all of a short text; of a long one, the surroundings of the largest values of
+        each column.
+    """
+    if count <= MOST_TOKENS:
         return list(range(count))
-    kept: set[int] = set()
-    ranked = [sorted(range(count), key=lambda i, row=row: -_size(row[i])) for row in rows]  # type: ignore[misc]
-    for rank in range(NUMBERED):
-        for order in ranked or [list(range(count))]:
-            near = set(range(max(0, order[rank] - AROUND), min(count, order[rank] + AROUND + 1)))
-            if len(kept | near) > WINDOW and kept:
+    chosen: set[int] = set()
+    orders = [_largest_first(values) for values in columns] or [list(range(count))]
+    for rank in range(NUMBERED_TOKENS):
+        for order in orders:
+            near = set(range(max(0, order[rank] - CONTEXT_TOKENS), min(count, order[rank] + CONTEXT_TOKENS + 1)))
+            if chosen and len(chosen | near) > EXCERPT_TOKENS:
                 continue
-            kept |= near
-    return sorted(kept)
+            chosen |= near
+    return sorted(chosen)
+
+
+def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int]) -> TokenRow:
+    """Return one column over the tokens of an instance.
+
+    Args:
+        name: the name of the column.
+        values: one value per token.
+        tokens: all tokens of the instance.
+        shown: the positions of the tokens to show, ascending.
+    """
+    largest = max(map(_size, values), default=0.0)
+    numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
+    cells = []
+    previous = -1
+    for i in shown:
+        value = values[i]
+        cells.append(
+            TokenCell(
+                text=_token_text(tokens[i]),
+                tooltip=_tooltip(tokens[i], value, position=i),
+                heat=round(_size(value) / largest, 2) if largest else 0.0,
+                negative=value is not None and value < 0,
+                number=number(value, digits=2) if i in numbered else "",
+                skipped=i - previous - 1,
+            )
+        )
+        previous = i
+    return TokenRow(
+        name=column_name(name),
+        hue=_hue(name),
+        largest=number(largest),
+        cells=tuple(cells),
+        skipped_at_end=len(tokens) - previous - 1,
+    )
+
+
+def heatmap(
+    check: CheckRecord,
+    instance_id: str,
+    value: float,
+    instance: MeasuredInstance | None,
+    measured: Iterable[str],
+    *,
+    file_absent: bool,
+) -> Heatmap:
+    """Return the rows of one instance. A row that cannot be drawn says why.
+
+    Args:
+        check: the check.
+        instance_id: the id of the instance.
+        value: the value of the check on it.
+        instance: its measurements; None where the run folder does not hold them.
+        measured: the columns that the run measured.
+        file_absent: whether the run folder has no measurements.parquet.
+    """
+    if instance is None or not instance.tokens:
+        note = (
+            "measurements.parquet is not in this folder, so the tokens cannot be shown."
+            if file_absent
+            else "measurements.parquet holds no tokens of this instance."
+        )
+        return Heatmap(
+            instance=instance_id,
+            value=number(value),
+            label=instance.label if instance else None,
+            predicted=instance.predicted if instance else "",
+            tokens=0,
+            shown_tokens=0,
+            rows=(),
+            note=note,
+        )
+    available = set(measured)
+    count = len(instance.tokens)
+    names = columns_to_show(check, available)
+    drawable: dict[str, Sequence[float | None]] = {}
+    notes = {}
+    for name in names:
+        values = instance.columns.get(name)
+        if name not in available:
+            notes[name] = "not measured in this run"
+        elif values is None or not any(v is not None and math.isfinite(v) for v in values):
+            notes[name] = "undefined for this instance"
+        elif len(values) != count:
+            notes[name] = f"has {plural(len(values), 'number')} for {plural(count, 'token')}"
+        else:
+            drawable[name] = values
+    shown = positions(list(drawable.values()), count)
+    rows = [
+        token_row(name, drawable[name], instance.tokens, shown)
+        if name in drawable
+        else TokenRow(name=KIND_NAMES.get(name, column_name(name)), hue=_hue(name), note=notes[name])
+        for name in names
+    ]
+    return Heatmap(
+        instance=instance_id,
+        value=number(value),
+        label=instance.label,
+        predicted=instance.predicted,
+        tokens=count,
+        shown_tokens=len(shown),
+        rows=tuple(rows),
+    )
 
 
 def _size(value: float | None) -> float:
     return abs(value) if value is not None and math.isfinite(value) else 0.0
+
+
+def _largest_first(values: Sequence[float | None]) -> list[int]:
+    """Return the positions of the values in descending order of their size."""
+    return sorted(range(len(values)), key=lambda i: -_size(values[i]))
 
 
 def _hue(name: str) -> str:
@@ -102,82 +262,16 @@ def _hue(name: str) -> str:
     return {"attention": "attention", "adversarial": "adversarial"}.get(kind, "importance")
 
 
-def _token(text: str) -> str:
-    shown = visible(text.replace("\n", "⏎").replace("\t", "⇥"))
-    if not shown.strip():
-        return "␣" * max(1, min(len(shown), 3))
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+def _token_text(token: str) -> str:
+    """Return a token as it is shown: symbols for white space and invisible characters, and at most LONGEST_TOKEN."""
+    text = visible(token.replace("\n", "⏎").replace("\t", "⇥"))
+    if not text.strip():
+        return "␣" * max(1, min(len(text), 3))
+    return shorten(text, LONGEST_TOKEN)
 
 
-def line(name: str, values: Sequence[float | None], tokens: Sequence[str], at: Sequence[int]) -> Line:
-    """A column over the tokens at these places."""
-    sizes = [_size(v) for v in values]
-    peak = max(sizes, default=0.0)
-    top = set(sorted((i for i in range(len(sizes)) if sizes[i] > 0), key=lambda i: -sizes[i])[:NUMBERED])
-    pieces = []
-    before = -1
-    for i in at:
-        value = values[i]
-        says = number(value, digits=4) if value is not None and math.isfinite(value) else "undefined"
-        full = f"{visible(tokens[i][:200])}: {says}" if len(tokens[i]) > LONGEST else says
-        pieces.append(
-            Piece(
-                text=_token(tokens[i]),
-                title=f"{full}, token {i + 1}",
-                heat=round(sizes[i] / peak, 2) if peak else 0.0,
-                negative=value is not None and value < 0,
-                number=number(value, digits=2) if i in top else "",
-                skipped=i - before - 1,
-            )
-        )
-        before = i
-    return Line(
-        name=column(name), hue=_hue(name), peak=number(peak), pieces=tuple(pieces), left=len(tokens) - before - 1
-    )
-
-
-def heatmap(
-    check: CheckRecord,
-    instance: str,
-    value: float,
-    shown: ShownInstance | None,
-    measured: Iterable[str],
-    *,
-    absent: bool,
-) -> Heatmap:
-    """The lines of one instance; each column that cannot be drawn says why."""
-    if shown is None or not shown.tokens:
-        note = (
-            "measurements.parquet is not in this folder, so the tokens cannot be shown."
-            if absent
-            else "measurements.parquet holds no tokens of this instance."
-        )
-        return Heatmap(
-            instance=instance, value=number(value), label=shown.label if shown else None,
-            predicted=shown.predicted if shown else "", tokens=0, shown=0, lines=(), note=note,
-        )  # fmt: skip
-    available = set(measured)
-    count = len(shown.tokens)
-    drawn = {}
-    notes = {}
-    for name in columns_to_show(check, available):
-        values = shown.columns.get(name)
-        if name not in available:
-            notes[name] = "not measured in this run"
-        elif values is None or not any(v is not None and math.isfinite(v) for v in values):
-            notes[name] = "undefined for this instance"
-        elif len(values) != count:
-            notes[name] = f"holds {len(values)} numbers for {count} tokens"
-        else:
-            drawn[name] = values
-    at = positions(list(drawn.values()), count)
-    lines = [
-        line(name, drawn[name], shown.tokens, at)
-        if name in drawn
-        else Line(name=KIND_NAMES.get(name, column(name)), hue=_hue(name), note=notes[name])
-        for name in columns_to_show(check, available)
-    ]
-    return Heatmap(
-        instance=instance, value=number(value), label=shown.label, predicted=shown.predicted,
-        tokens=count, shown=len(at), lines=tuple(lines),
-    )  # fmt: skip
+def _tooltip(token: str, value: float | None, *, position: int) -> str:
+    """Return the value and position of a token, after the token itself where the row shortens it."""
+    text = number(value, digits=4) if value is not None and math.isfinite(value) else "undefined"
+    full = f"{visible(token[:200])}: " if len(token) > LONGEST_TOKEN else ""
+    return f"{full}{text}, token {position + 1}"

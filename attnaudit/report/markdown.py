@@ -1,4 +1,4 @@
-"""The summary that a CI job appends to its summary page: Markdown in which no text of the data can act."""
+"""The Markdown summary of a run for the summary page of a CI job. Text of models and data cannot act as markup."""
 
 from __future__ import annotations
 
@@ -7,70 +7,99 @@ import re
 from attnaudit.formatting import number, visible
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.questions import remedies_in_short
-from attnaudit.report.wording import SYMBOLS, VERDICTS, outcome
+from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
 from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
 
-LONGEST = 160
-#: The same of why a case has no verdict.
+#: How many characters of a text the summary shows.
+LONGEST_TEXT = 160
+#: The same for notes, and for why a case has no verdict.
 LONGEST_REASON = 2_000
+RIGHT_ALIGNED = {"Value", "Required", "Instances", "No value"}
 
 
-def escape(text: str, longest: int = LONGEST) -> str:
-    """Text for one Markdown table cell or line: no markup, no HTML, no line breaks, no links."""
+def escape(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Return text as one Markdown line or table cell, without markup, HTML, line breaks or links.
+
+    Args:
+        text: any text.
+        longest: the number of characters after which it is shortened.
+    """
     flat = re.sub(r"\s+", " ", visible(re.sub(r"\s+", " ", text))).strip()
-    flat = flat if len(flat) <= longest else flat[: longest - 1] + "…"
+    flat = shorten(flat, longest)
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = re.sub(r"([\\`*_{}\[\]|~$!#])", r"\\\1", flat)
     return re.sub(r"(?i)\bwww\.", "www&#46;", flat.replace("://", ":&#8203;//").replace("@", "&#64;"))
 
 
 def summary(run: RunRecord, *, report: str) -> str:
-    """The outcome, the verdict table, the cases without a verdict and where the report is."""
-    said = outcome(run)
-    several = len({(c.model, c.data, c.seed) for c in run.checks}) > 1
-    seeds = len({c.seed for c in run.checks}) > 1
-    lines = ["## Attention audit", "", f"**{escape(said.sentence)}**", ""]
-    lines += [f"{escape(note, LONGEST_REASON)}\n" for note in (*said.notes, *remedies_in_short(run))]
-    for one in run.models:
-        lines.append(f"* Model {escape(one.name)} (sha256 {escape(one.sha256[:12])})")
-    for data in run.data:
-        lines.append(
-            f"* Data {escape(data.name)}: {data.audited:,} of {data.rows:,} rows (sha256 {escape(data.sha256[:12])})"
-        )
+    """Return the summary: the outcome, the table of verdicts, the cases without a verdict, and the path of the report.
+
+    Args:
+        run: the run.
+        report: the path of report.html, as the reader can open it.
+    """
+    decided = outcome(run)
+    several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
+    seeds = len({check.seed for check in run.checks}) > 1
+    lines = ["## Attention audit", "", f"**{escape(decided.headline)}**", ""]
+    lines += [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes, *remedies_in_short(run))]
+    lines += [f"* Model {escape(model.name)} (sha256 {escape(model.sha256[:12])})" for model in run.models]
+    lines += [
+        f"* Data {escape(data.name)}: {number(data.audited)} of {number(data.rows)} rows "
+        f"(sha256 {escape(data.sha256[:12])})"
+        for data in run.data
+    ]
     if run.checks:
         subject = ["Model", "Data"] if several else []
-        heads = ["Verdict", "Check", *subject, "Value", "Interval", "Required", "References", "n", "Undefined", "Role"]
-        lines += ["", "| " + " | ".join(heads) + " |"]
-        right = {"Value", "Required", "n", "Undefined"}
-        lines.append("|" + "|".join("---:" if head in right else "---" for head in heads) + "|")
-        lines += ["| " + " | ".join(_cells(c, several=several, seeds=seeds)) + " |" for c in run.checks]
-    undecided = [c for c in run.checks if c.planning is not None]
+        head = ["Verdict", "Check", *subject, "Value", "Interval", "Required", "References"]
+        head += ["Instances", "No value", "Role"]
+        lines += ["", f"| {' | '.join(head)} |"]
+        lines.append(f"|{'|'.join('---:' if name in RIGHT_ALIGNED else '---' for name in head)}|")
+        lines += [f"| {' | '.join(_cells(check, several=several, seeds=seeds))} |" for check in run.checks]
+    undecided = [check for check in run.checks if check.planning is not None]
     if undecided:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
-    if run.missing:
-        lines += ["", f"**Cases without a verdict: {len(run.missing)}**", ""]
-        alike: dict[tuple[str, str, str], list[str]] = {}
-        for m in run.missing:
-            alike.setdefault((m.model, m.data, m.reason), []).append(escape(m.check))
-        lines += [
-            f"* {', '.join(checks)} on {escape(model)}, {escape(data)}: {escape(reason, LONGEST_REASON)}"
-            for (model, data, reason), checks in alike.items()
-        ]
-    lines += ["", f"Report: {escape(report)}", ""]
+    lines += [*_missing_lines(run), "", f"Report: {escape(report)}", ""]
     return "\n".join(lines)
 
 
 def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
+    """Return the cells of a check in the table of verdicts.
+
+    Args:
+        check: the check.
+        several: whether to name the model and the data set.
+        seeds: whether to name the seed with the model.
+    """
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
+    verdict = shown_verdict(check)
     return [
-        f"{SYMBOLS[shown_verdict(check)]} {VERDICTS[shown_verdict(check)]}",
+        f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}",
         escape(check.check),
         *([model, escape(check.data)] if several else []),
         number(check.value, digits=digits(check)),
         interval_words(check),
         escape(requirement_symbol(check.requirement)) if check.requirement else "—",
-        escape(", ".join(f"{r.name} {number(r.value)}" for r in check.references)) or "—",
-        f"{check.n:,}",
-        f"{check.n - check.n_defined:,}",
-        "gate" + (", blocks" if check.blocks else "") if check.severity == "gate" else "report only",
+        escape(", ".join(f"{reference.name} {number(reference.value)}" for reference in check.references)) or "—",
+        number(check.n),
+        number(check.n - check.n_defined),
+        role(check),
+    ]
+
+
+def _missing_lines(run: RunRecord) -> list[str]:
+    """Return the cases without a verdict, those of one reason in one line."""
+    if not run.missing:
+        return []
+    checks: dict[tuple[str, str, str], list[str]] = {}
+    for case in run.missing:
+        checks.setdefault((case.model, case.data, case.reason), []).append(escape(case.check))
+    return [
+        "",
+        f"**Cases without a verdict: {len(run.missing)}**",
+        "",
+        *(
+            f"* {', '.join(names)} on {escape(model)}, {escape(data)}: {escape(reason, LONGEST_REASON)}"
+            for (model, data, reason), names in checks.items()
+        ),
     ]

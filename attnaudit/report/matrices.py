@@ -1,4 +1,4 @@
-"""A check under every layer and head, drawn as a matrix: blue above zero, magenta below, the number in each cell."""
+"""The values of a check under every layer and head, drawn as a matrix of coloured cells."""
 
 from __future__ import annotations
 
@@ -7,74 +7,79 @@ from attnaudit.records import Matrix
 from attnaudit.report.charts import Drawing, Shape, finite
 
 LEFT, TOP, RIGHT, BOTTOM = 44.0, 24.0, 8.0, 28.0
-WIDE, LOW = 30.0, 22.0
-LEAST = 420.0
-STEPS = 9
-#: More columns than this leave no room for numbers in the cells; they are in the titles all the same.
-NUMBERED = 16
+CELL_WIDTH, CELL_HEIGHT = 30.0, 22.0
+#: A matrix with few columns widens its cells to this total width.
+FULL_WIDTH = 420.0
+#: The darkest of the shades that report.css defines; 0 is the lightest.
+DARKEST = 9
+#: With more columns than this, cells are too narrow for numbers, and only their tooltips hold them.
+MOST_NUMBERED_COLUMNS = 16
 
 
-def matrix(one: Matrix, *, measured: str) -> Drawing | None:
-    """None where no cell is defined."""
-    known = finite(value for row in one.values for value in row)
+def matrix(record: Matrix, *, title: str) -> Drawing | None:
+    """Draw one cell per row and column: blue above zero, magenta below, darker for larger sizes.
+
+    Args:
+        record: the values.
+        title: what the values are, for a screen reader.
+
+    Returns:
+        The drawing; None where no value is defined.
+    """
+    known = finite(value for row in record.values for value in row)
     if not known:
         return None
     largest = max(map(abs, known)) or 1.0
-    count = len(one.columns)
-    wide = max(WIDE, (LEAST - LEFT - RIGHT) / count) if count <= NUMBERED else (LEAST - LEFT - RIGHT) / count
+    columns = len(record.columns)
+    numbered = columns <= MOST_NUMBERED_COLUMNS
+    width = (FULL_WIDTH - LEFT - RIGHT) / columns
+    width = max(CELL_WIDTH, width) if numbered else width
+    bottom = TOP + CELL_HEIGHT * len(record.rows)
     shapes = [
-        Shape(kind="text", css="axis-name", x=4, y=TOP - 10, text=one.row_label, anchor="start"),
-        Shape(
-            kind="text",
-            css="axis-name",
-            x=LEFT + wide * count / 2,
-            y=TOP + LOW * len(one.rows) + 25,
-            text=one.column_label,
-        ),
+        Shape(kind="text", css="axis-name", x=4, y=TOP - 10, text=record.row_label, anchor="start"),
+        Shape(kind="text", css="axis-name", x=LEFT + width * columns / 2, y=bottom + 25, text=record.column_label),
     ]
-    for c, name in enumerate(one.columns):
-        shapes.append(
-            Shape(kind="text", css="tick", x=LEFT + wide * (c + 0.5), y=TOP + LOW * len(one.rows) + 12, text=name)
-        )
-    for r, name in enumerate(one.rows):
-        y = TOP + LOW * r
-        shapes.append(Shape(kind="text", css="tick", x=LEFT - 6, y=y + LOW / 2 + 3.5, text=name, anchor="end"))
-        for c, value in enumerate(one.values[r]):
-            x = LEFT + wide * c
-            where = f"{one.row_label} {name}, {one.column_label} {one.columns[c]}: "
+    for c, name in enumerate(record.columns):
+        shapes.append(Shape(kind="text", css="tick", x=LEFT + width * (c + 0.5), y=bottom + 12, text=name))
+    for r, name in enumerate(record.rows):
+        y = TOP + CELL_HEIGHT * r
+        baseline = y + CELL_HEIGHT / 2 + 3.5
+        shapes.append(Shape(kind="text", css="tick", x=LEFT - 6, y=baseline, text=name, anchor="end"))
+        for c, value in enumerate(record.values[r]):
+            x = LEFT + width * c
+            place = f"{record.row_label} {name}, {record.column_label} {record.columns[c]}"
             shapes.append(
                 Shape(
                     kind="rect",
                     css=_shade(value, largest),
                     x=x,
                     y=y,
-                    width=wide - 1,
-                    height=LOW - 1,
-                    text=where + ("undefined" if value is None else number(value)),
+                    width=width - 1,
+                    height=CELL_HEIGHT - 1,
+                    text=f"{place}: {'undefined' if value is None else number(value)}",
                 )
             )
-            if value is not None and count <= NUMBERED:
-                shapes.append(
-                    Shape(kind="text", css="cell-number", x=x + wide / 2, y=y + LOW / 2 + 3.5, text=_short(value))
-                )
+            if value is not None and numbered:
+                shapes.append(Shape(kind="text", css="cell-number", x=x + width / 2, y=baseline, text=_short(value)))
     return Drawing(
-        width=LEFT + wide * count + RIGHT,
-        height=TOP + LOW * len(one.rows) + BOTTOM,
-        label=f"{measured} by {one.row_label} and {one.column_label}, from {number(min(known))} to "
-        f"{number(max(known))}.",
+        width=LEFT + width * columns + RIGHT,
+        height=bottom + BOTTOM,
+        label=f"{title} by {record.row_label} and {record.column_label}, from {number(min(known))} to "
+        f"{number(max(known))}",
         shapes=tuple(shapes),
     )
 
 
 def _shade(value: float | None, largest: float) -> str:
+    """Return the CSS classes that colour a cell by the sign and size of its value."""
     if value is None:
         return "cell none"
-    step = round(STEPS * min(1.0, abs(value) / largest))
+    step = round(DARKEST * min(1.0, abs(value) / largest))
     return f"cell {'below' if value < 0 else 'above'} k{step}"
 
 
 def _short(value: float) -> str:
-    """Two decimals without the leading zero, so that it fits a cell."""
+    """Format a number with two decimals and without a leading zero, so that it fits a cell."""
     text = f"{value:.2f}"
     text = "0" if float(text) == 0 else text.replace("0.", ".", 1)
     return text.replace("-", "−")

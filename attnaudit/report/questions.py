@@ -1,80 +1,102 @@
-"""What a run says about its policy's questions: which one failed, what may help, and where the policy was tried."""
+"""What a report says about the policy of a run: which question was answered with no, what may help, and whether the
+policy was validated for the models."""
 
 from __future__ import annotations
 
 from itertools import zip_longest
 
+from attnaudit.formatting import number, plural
 from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
+from attnaudit.verdict_text import digits, required_words
 
 NOT_VALIDATED = "not validated for this family"
-ELSEWHERE = " (measured on other families of models)"
+MEASURED_ELSEWHERE = " (measured on other model families)"
 
-#: So many remedies are shown before one asks for more.
+#: How many remedies are shown before the reader asks for more.
 FIRST_REMEDIES = 3
 
 
-def notes(run: RunRecord) -> list[str]:
-    """Sentences about the policy: nothing where it says nothing of itself."""
-    said = [
-        f"“{question.asks}” was not answered with yes ({_verdicts(run, blocked)})."
-        for question, blocked in _failed(run)
-    ]
-    return [*said, *families(run)]
+def policy_notes(run: RunRecord) -> list[str]:
+    """Return a sentence for each question that a gate did not answer with yes, and for each model of a family on which
+    the policy was not validated."""
+    answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
+    return [*answers, *families(run)]
 
 
 def remedies(run: RunRecord) -> list[str]:
-    """What is known to help where a question failed, in the policy's order and, where several failed, of each in turn;
-    for a model of another family it is said to be measured elsewhere."""
-    asked = [
-        [f"What may help{'' if _measured_on(run, blocked) else ELSEWHERE}: {remedy}" for remedy in question.remedies]
-        for question, blocked in _failed(run)
+    """Return what is known to help with the questions of gates that did not pass.
+
+    Returns:
+        The remedies in the order of the policy. Where several questions have remedies, they take turns. A remedy says
+        where it was measured on other model families than the audited one.
+    """
+    by_question = [
+        [
+            f"What may help{'' if _measured_on_family(run, blocking) else MEASURED_ELSEWHERE}: {remedy}"
+            for remedy in question.remedies
+        ]
+        for question, blocking in _blocked_questions(run)
     ]
-    return list(dict.fromkeys(one for turn in zip_longest(*asked) for one in turn if one is not None))
+    return list(dict.fromkeys(remedy for turn in zip_longest(*by_question) for remedy in turn if remedy is not None))
 
 
 def remedies_in_short(run: RunRecord) -> list[str]:
-    """The first remedies, and how many more the report names."""
-    found = remedies(run)
-    more = len(found) - FIRST_REMEDIES
-    return found if more <= 0 else [*found[:FIRST_REMEDIES], f"What may help: {more} more in the report"]
-
-
-def _failed(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:
-    """The questions that have a gated check which did not pass, with those checks."""
-    policy = run.declared_policy
-    asked = [
-        (question, [one for one in run.checks if one.check in question.checks and one.blocks])
-        for question in (policy.questions if policy else ())
-    ]
-    return [(question, blocked) for question, blocked in asked if blocked]
-
-
-def _verdicts(run: RunRecord, blocked: list[CheckRecord]) -> str:
-    several = len({(one.model, one.data, one.seed) for one in run.checks}) > 1
-    return "; ".join(f"{one.check}{_of(one) if several else ''}: {one.verdict}" for one in blocked)
-
-
-def _measured_on(run: RunRecord, blocked: list[CheckRecord]) -> bool:
-    """Whether a blocked model is of a family that the policy, and with it its remedies, was tried on; also where the
-    policy names none."""
-    names = {one.model for one in blocked}
-    known = run.declared_policy.validated_on if run.declared_policy else []
-    return not known or any(one.name in names and one.family in known for one in run.models)
+    """Return the first remedies, and how many more the report lists."""
+    every = remedies(run)
+    more = len(every) - FIRST_REMEDIES
+    if more <= 0:
+        return every
+    return [*every[:FIRST_REMEDIES], f"The report lists {plural(more, 'more thing')} that may help."]
 
 
 def families(run: RunRecord) -> list[str]:
-    """Models of families on which the policy was never tried against known truth."""
+    """Return a sentence for each model of a family on which the policy was not validated."""
     policy = run.declared_policy
     if policy is None or not policy.name:
         return []
-    where = ", ".join(policy.validated_on) or "no family of models"
+    validated = (
+        f"It was validated only on: {', '.join(policy.validated_on)}."
+        if policy.validated_on
+        else "It was not validated on any family."
+    )
     return [
-        f"{one.name}: the policy '{policy.name}' is {NOT_VALIDATED} ({one.family or 'not stated'}). "
-        f"Its verdicts were tried against known truth on: {where}."
-        for one in run.models
-        if one.family not in policy.validated_on
+        f"{model.name}: the policy '{policy.name}' is {NOT_VALIDATED} ({model.family or 'not stated'}). {validated}"
+        for model in run.models
+        if model.family not in policy.validated_on
     ]
 
 
-def _of(one: CheckRecord) -> str:
-    return f" of {one.model} on {one.data}"
+def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:
+    """Return the questions that have a gate which blocks the release, with those gates."""
+    questions = run.declared_policy.questions if run.declared_policy else []
+    blocking = [
+        (question, [check for check in run.checks if check.check in question.checks and check.blocks])
+        for question in questions
+    ]
+    return [(question, checks) for question, checks in blocking if checks]
+
+
+def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
+    """Return the answer to a question: "No" where a gate failed; "Unclear" where none failed and none passed."""
+    several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
+    reasons = [_shortfall(check, f" for {check.model} on {check.data}" if several else "") for check in blocking]
+    answer = "No" if any(check.verdict == "fail" for check in blocking) else "Unclear"
+    return f"{answer}: {'; '.join(reasons)}."
+
+
+def _shortfall(check: CheckRecord, subject: str) -> str:
+    """Return a clause on why a gate did not pass: its value and requirement where it failed, otherwise its verdict."""
+    if check.verdict != "fail" or check.requirement is None:
+        return f"{check.check}{subject} is {check.verdict}"
+    value = number(check.value, digits=digits(check))
+    return f"{check.check}{subject} is {value}, but {required_words(check.requirement)} is required"
+
+
+def _measured_on_family(run: RunRecord, blocking: list[CheckRecord]) -> bool:
+    """Return whether the policy, and with it its remedies, was validated on the family of a blocked model.
+
+    This also holds where the policy names no family.
+    """
+    names = {check.model for check in blocking}
+    validated = run.declared_policy.validated_on if run.declared_policy else []
+    return not validated or any(model.name in names and model.family in validated for model in run.models)

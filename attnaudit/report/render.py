@@ -1,12 +1,12 @@
-"""Writes report.html and summary.md of a run folder."""
+"""Writing report.html and summary.md of a run folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnaudit import formatting
 from attnaudit.errors import ReportError
-from attnaudit.formatting import visible
 from attnaudit.report.markdown import summary
 from attnaudit.report.run_files import MeasurementsFile, read_run
 from attnaudit.report.view import Page, assemble
@@ -16,43 +16,57 @@ if TYPE_CHECKING:
 
 
 def build(folder: Path) -> None:
-    """Write report.html and summary.md beside the audit.json and measurements.parquet of `folder`.
+    """Write report.html and summary.md of a run into its folder.
 
-    Raises ReportError, naming the file and the mend, when a file is missing, corrupt or cannot be written.
+    Args:
+        folder: the folder of the run, with its audit.json and measurements.parquet.
+
+    Raises:
+        ReportError: a file is missing or corrupt, or cannot be written. The message names it and the fix.
     """
     folder = Path(folder)
     run = read_run(folder)
     html = render(assemble(run, MeasurementsFile(folder)))
     _write(folder / "report.html", html)
-    _write(folder / "summary.md", summary(run, report=_from_here(folder / "report.html")))
+    _write(folder / "summary.md", summary(run, report=_relative(folder / "report.html")))
 
 
 def render(page: Page) -> str:
-    """The report as one HTML text."""
+    """Return the report as one HTML text."""
     return environment().get_template("report.html.j2").render(page=page)
 
 
 def environment(*packages: str) -> Environment:
-    """Templates of these packages and of the report. Every value is escaped, and what cannot be seen is shown."""
+    """Return a Jinja environment that escapes every value and makes invisible characters visible.
+
+    Its filters `number`, `plural` and `duration` are the functions of `attnaudit.formatting`.
+
+    Args:
+        packages: packages whose templates it finds, in addition to those of the report.
+    """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    def shown(value: Any) -> Any:
-        return visible(value) if type(value) is str else value
+    def make_visible(value: Any) -> Any:
+        # Markup, a subclass of str, is text of the templates themselves.
+        return formatting.visible(value) if type(value) is str else value
 
-    return Environment(
+    result = Environment(
         loader=ChoiceLoader([PackageLoader(package, "templates") for package in (*packages, "attnaudit.report")]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=shown,
+        finalize=make_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    result.filters.update(number=formatting.number, plural=formatting.plural, duration=formatting.duration)
+    return result
 
 
-def _from_here(path: Path) -> str:
-    """The path as it is typed in the working directory, where the file lies below it."""
-    here, there = Path.cwd().resolve(), path.resolve()
-    return (there.relative_to(here) if there.is_relative_to(here) else path).as_posix()
+def _relative(path: Path) -> str:
+    """Return the path relative to the working directory where the file is below it, otherwise as it is."""
+    working_directory, absolute = Path.cwd().resolve(), path.resolve()
+    below = absolute.is_relative_to(working_directory)
+    return (absolute.relative_to(working_directory) if below else path).as_posix()
 
 
 def _write(path: Path, text: str) -> None:
@@ -60,5 +74,5 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise ReportError(
-            f"{path}: cannot be written ({error.strerror}). Choose a folder that can be, with --audit-reports."
+            f"{path}: cannot be written ({error.strerror}). Choose a writable folder with --audit-reports."
         ) from error

@@ -1,4 +1,4 @@
-"""Reads a run folder: audit.json whole, and of measurements.parquet only the rows that the report shows."""
+"""Reading a run folder: all of audit.json, and the rows of measurements.parquet that the report shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from attnaudit.errors import ReportError
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure", "value", "values", "tokens")
-RUN_AGAIN = "Run the audit again to write it anew."
+RUN_AGAIN = "Run the audit again to write a new file."
+KILLED = "was killed before it ended, so its verdicts are lost. Run the audit again."
 ROWS_AT_ONCE = 2**16
 
 Case: TypeAlias = tuple[str, str, int]  # model, data, seed
@@ -25,8 +26,15 @@ class _Version(msgspec.Struct):
 
 
 @dataclass(slots=True, kw_only=True)
-class ShownInstance:
-    """What was measured on one instance. columns: measure -> one number per token, or None where undefined."""
+class MeasuredInstance:
+    """The measurements of one instance.
+
+    Attributes:
+        label: its label; None where it has none.
+        predicted: the predicted class.
+        tokens: its tokens.
+        columns: measure -> one number per token; None where the measure is undefined on this instance.
+    """
 
     label: str | None
     predicted: str
@@ -35,47 +43,57 @@ class ShownInstance:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """audit.json of a run folder. Raises ReportError that names the file and the mend."""
+    """Read audit.json of a run folder.
+
+    Raises:
+        ReportError: the file is missing, unreadable, corrupt or of another schema version.
+    """
     path = folder / "audit.json"
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
         if (folder / "parts").is_dir():
-            raise ReportError(
-                f"{path}: not found. The run was killed before its end, so that its verdicts are lost; run it again."
-            ) from None
+            raise ReportError(f"{path}: not found. The run {KILLED}") from None
         raise ReportError(
-            f"{path}: not found. Expected the folder of one run, such as reports/<run>; {_runs_near(folder)}"
+            f"{path}: not found. Expected the folder of one run, such as reports/<run>. {_hint(folder)}"
         ) from None
     except OSError as error:
-        raise ReportError(f"{path}: cannot be read ({error.strerror}). Expected a readable file.") from error
+        raise ReportError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
     try:
         version = msgspec.json.decode(raw, type=_Version).schema_version
         if version != SCHEMA_VERSION:
             raise ReportError(
                 f"{path}: schema_version {version}, expected {SCHEMA_VERSION}. Build the report with the version of "
-                "attnaudit that wrote the file, or run the audit again."
+                "attnaudit that wrote the file, or run the audit again with this version."
             )
         return msgspec.json.decode(raw, type=RunRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(f"{path}: not a valid audit record: {error}. {RUN_AGAIN}") from error
 
 
-def _runs_near(folder: Path) -> str:
+def _hint(folder: Path) -> str:
+    """Return a sentence on which folder to give, from what this one holds."""
     newest = folder / "latest.txt"
     if newest.is_file():
         return f"{newest} names the newest run in this folder."
     killed = [part.parent for part in sorted(folder.glob("*/parts")) if not (part.parent / "audit.json").is_file()]
     if killed:
-        return f"{killed[-1]} was killed before its end, so that its verdicts are lost; run it again."
-    return "give the folder that holds audit.json."
+        return f"The run in {killed[-1]} {KILLED}"
+    return "Give the folder that holds audit.json."
 
 
 class MeasurementsFile:
-    """measurements.parquet of a run folder, read by batches.
+    """The measurements.parquet of a run folder, read in batches.
 
-    measured: the names of what was measured of each (model, data, seed); None when the folder has no such file.
-    Raises ReportError when the file is corrupt or lacks a column.
+    Args:
+        folder: the run folder.
+
+    Attributes:
+        path: the file.
+        measured: (model, data, seed) -> the names of its measures; None where the folder has no such file.
+
+    Raises:
+        ReportError: the file is corrupt or lacks a column.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -83,22 +101,22 @@ class MeasurementsFile:
         self.measured: dict[Case, set[str]] | None = None
         if self.path.is_file():
             self._check_columns()
-            self.measured = self._names()
+            self.measured = self._measure_names()
 
     def _check_columns(self) -> None:
         import pyarrow.parquet as pq
 
-        with self._readable():
+        with self._report_errors():
             present = pq.read_schema(self.path).names
-        lacking = [name for name in COLUMNS if name not in present]
-        if lacking:
+        absent = [name for name in COLUMNS if name not in present]
+        if absent:
             raise ReportError(
-                f"{self.path}: has no column {', '.join(map(repr, lacking))}; "
-                f"expected {', '.join(COLUMNS)}. {RUN_AGAIN}"
+                f"{self.path}: has no column {', '.join(map(repr, absent))}. "
+                f"Expected the columns {', '.join(COLUMNS)}. {RUN_AGAIN}"
             )
 
     @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _report_errors(self) -> Iterator[None]:
         import pyarrow as pa
 
         try:
@@ -106,7 +124,7 @@ class MeasurementsFile:
         except (pa.ArrowException, OSError) as error:
             raise ReportError(f"{self.path}: cannot be read as measurements: {error}. {RUN_AGAIN}") from error
 
-    def _rows(self) -> Any:
+    def _dataset(self) -> Any:
         import pyarrow as pa
         import pyarrow.dataset as ds
 
@@ -115,41 +133,51 @@ class MeasurementsFile:
         schema = pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])
         return ds.dataset(self.path, schema=schema, format="parquet")
 
-    def _names(self) -> dict[Case, set[str]]:
+    def _measure_names(self) -> dict[Case, set[str]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        by = ["model", "data", "seed", "measure"]
-        found: dict[Case, set[str]] = {}
-        with self._readable(), pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=by):
-                for row in pa.Table.from_batches([batch]).group_by(by).aggregate([]).to_pylist():
-                    found.setdefault((row["model"], row["data"], row["seed"]), set()).add(row["measure"])
-        return found
+        keys = ["model", "data", "seed", "measure"]
+        measures: dict[Case, set[str]] = {}
+        with self._report_errors(), pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=keys):
+                for row in pa.Table.from_batches([batch]).group_by(keys).aggregate([]).to_pylist():
+                    measures.setdefault((row["model"], row["data"], row["seed"]), set()).add(row["measure"])
+        return measures
 
     def instances(
-        self, wanted: Iterable[tuple[Case, str]], measures: Iterable[str]
-    ) -> dict[tuple[Case, str], ShownInstance]:
-        """The named measures of the wanted (case, instance id) pairs; a pair without a row is left out."""
-        pairs = set(wanted)
-        found: dict[tuple[Case, str], ShownInstance] = {}
-        if self.measured is None or not pairs:
-            return found
+        self, pairs: Iterable[tuple[Case, str]], measures: Iterable[str]
+    ) -> dict[tuple[Case, str], MeasuredInstance]:
+        """Read some measures of some instances.
+
+        Args:
+            pairs: (case, instance id) of each instance.
+            measures: the names of the measures.
+
+        Returns:
+            The instances by pair, without those that the file does not hold.
+        """
+        requested = set(pairs)
+        instances: dict[tuple[Case, str], MeasuredInstance] = {}
+        if self.measured is None or not requested:
+            return instances
         import pyarrow.dataset as ds
 
-        only = ds.field("instance").isin(sorted({one for _, one in pairs})) & ds.field("measure").isin(sorted(measures))
-        with self._readable():
-            for batch in self._rows().to_batches(filter=only, batch_size=4096):
+        # The filter is on ids alone, so rows of another case with the same id are skipped below.
+        ids = sorted({instance for _, instance in requested})
+        selected = ds.field("instance").isin(ids) & ds.field("measure").isin(sorted(measures))
+        with self._report_errors():
+            for batch in self._dataset().to_batches(filter=selected, batch_size=4096):
                 for row in batch.to_pylist():
-                    _add(found, row, pairs)
-        return found
+                    key = ((row["model"], row["data"], row["seed"]), row["instance"])
+                    if key in requested:
+                        _add_row(instances, key, row)
+        return instances
 
 
-def _add(found: dict[tuple[Case, str], ShownInstance], row: dict[str, Any], wanted: set[tuple[Case, str]]) -> None:
-    key = ((row["model"], row["data"], row["seed"]), row["instance"])
-    if key not in wanted:
-        return
-    shown = found.setdefault(key, ShownInstance(label=row["label"], predicted=row["predicted"] or ""))
-    if row["tokens"] is not None and not shown.tokens:
-        shown.tokens = [token or "" for token in row["tokens"]]
-    shown.columns[row["measure"]] = row["values"]
+def _add_row(instances: dict[tuple[Case, str], MeasuredInstance], key: tuple[Case, str], row: dict[str, Any]) -> None:
+    """Add one measure of one instance."""
+    instance = instances.setdefault(key, MeasuredInstance(label=row["label"], predicted=row["predicted"] or ""))
+    if row["tokens"] is not None and not instance.tokens:
+        instance.tokens = [token or "" for token in row["tokens"]]
+    instance.columns[row["measure"]] = row["values"]

@@ -1,4 +1,4 @@
-"""What the templates show, assembled from the records: nothing is computed in a template."""
+"""What the templates show, assembled from the records, so that templates compute nothing."""
 
 from __future__ import annotations
 
@@ -6,37 +6,92 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from attnaudit import formatting, verdict_text
+from attnaudit.formatting import number, sentence
 from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
-from attnaudit.report.charts import Drawing, chart, histogram, strip, strip_span
+from attnaudit.report.charts import Drawing, chart
+from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
 from attnaudit.report.questions import FIRST_REMEDIES
-from attnaudit.report.run_files import Case, MeasurementsFile
+from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
+from attnaudit.verdict_text import (
+    defined_sentence,
+    digits,
+    interval_range,
+    interval_words,
+    planned,
+    requirement_symbol,
+    shown_verdict,
+    verdict_sentence,
+)
 
-WORST = 5  # instances per case
-OPEN = 2  # of which this many are unfolded
-CELLS = 14_000  # coloured tokens in the whole file: about 1 MB
+#: How many instances a case shows at most.
+MOST_INSTANCES = 5
+#: How many of them are open from the start where the check did not pass.
+OPEN_INSTANCES = 2
+#: How many coloured tokens the whole file may hold: they take about 1 MB.
+MOST_TOKEN_CELLS = 14_000
+
+RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceView:
+    """A reference value of a check. count: the number of instances behind it, or ""."""
+
+    name: str
+    value: str
+    meaning: str
+    count: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseView:
-    """One check on one model and data set."""
+    """One check on one model and data set.
+
+    Attributes:
+        anchor: its fragment on the page.
+        check: its record.
+        subject: its model and data set.
+        verdict: its verdict, or "measured"; also its CSS class.
+        verdict_name: the verdict in words.
+        symbol: the verdict as one character.
+        role: whether it is a gate, and whether it blocks the release.
+        value: its value.
+        interval: its interval; an em dash where it has none.
+        fail_interval: the interval that a failure needs; "" where it has none.
+        required: its threshold with its sign; an em dash where it has none.
+        references: its reference values.
+        explanation: sentences that explain the verdict.
+        note: a sentence with remarks on the value; "" where there are none.
+        strip: the drawing in the table of verdicts.
+        distribution: the histogram of the values per instance.
+        charts: (title, drawing) of the other charts.
+        undefined: (reason, count) of the instances without a value, the largest count first.
+        parameters: (name, value) of each setting of the check.
+        details: (name, value) of each further number.
+        heatmaps: the worst instances, as far as they are shown.
+        instances_left_out: how many more instances the record lists.
+        open_heatmaps: how many of the heatmaps are open from the start.
+    """
 
     anchor: str
     check: CheckRecord
     subject: str
-    state: str
     verdict: str
+    verdict_name: str
     symbol: str
+    role: str
     value: str
     interval: str
     fail_interval: str
     required: str
-    references: tuple[tuple[str, str, str, str], ...]  # name, value, meaning, n
-    why_verdict: str
+    references: tuple[ReferenceView, ...]
+    explanation: str
+    note: str
     strip: Drawing | None
     distribution: Drawing | None
     charts: tuple[tuple[str, Drawing | None], ...]
@@ -44,13 +99,13 @@ class CaseView:
     parameters: tuple[tuple[str, str], ...]
     details: tuple[tuple[str, str], ...]
     heatmaps: tuple[Heatmap, ...]
-    withheld: int
-    unfolded: int  # how many instances are shown without opening anything
+    instances_left_out: int
+    open_heatmaps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckView:
-    """One check with its cases, in the order of the models and data sets."""
+    """One check with its cases, in the order of models and data sets. check: the record of its first case."""
 
     anchor: str
     check: CheckRecord
@@ -59,89 +114,103 @@ class CheckView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectView:
-    """One model on one data set: its count of verdicts, for the side-by-side view."""
+    """One model on one data set, a column of the comparison side by side.
+
+    Attributes:
+        name: the model and the data set, and the seed where the run has several.
+        model: the name of the model.
+        data: the name of the data set.
+        seed: the seed in words, such as ", seed 1", where the run has several; otherwise "".
+        gates: how many of its gates passed, in words.
+        state: "pass", "fail", or "undefined" where it has no gate.
+    """
 
     name: str
     model: str
     data: str
-    seed: str  # in words, where the run has several
-    says: str
+    seed: str
+    gates: str
     state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
+    """The whole report.
+
+    Attributes:
+        run: the record of the run.
+        outcome: the headline, with its notes and remedies.
+        checks: every check with its cases.
+        subjects: every model on its data set.
+        command: the command line of the run.
+        measurements_absent: whether the run folder has no measurements.parquet.
+        missing: (reason, cases) of the cases without a verdict.
+        title: the models of the run.
+    """
+
     run: RunRecord
     outcome: wording.Outcome
     checks: tuple[CheckView, ...]
     subjects: tuple[SubjectView, ...]
-    several: bool
     command: str
     measurements_absent: bool
-    missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]  # reason, its cases
+    missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]
     title: str
 
     first_remedies = FIRST_REMEDIES
 
-    # The words that templates call.
-    number = staticmethod(formatting.number)
-    plural = staticmethod(formatting.plural)
-    duration = staticmethod(formatting.duration)
-
 
 def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
-    """The whole report as views."""
+    """Assemble the views of a whole run.
+
+    Args:
+        run: the record of the run.
+        measurements: its measurements, for the tokens of the worst instances.
+    """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
-    shown, withheld = _heatmaps(run, measurements)
-    grouped: dict[str, list[CheckRecord]] = {}
-    for one in run.checks:
-        grouped.setdefault(one.check, []).append(one)
-    anchors = _Anchors()
     names = _subject_names(list(cases))
+    heatmaps = _heatmaps(run, measurements)
+    records_of_check: dict[str, list[CheckRecord]] = {}
+    for record in run.checks:
+        records_of_check.setdefault(record.check, []).append(record)
+    anchors = _Anchors()
     views = []
-    for group in grouped.values():
-        span = strip_span(group)
-        anchor = anchors.of(group[0].check)
-        many = len(group) > 1
-        views.append(
-            CheckView(
-                anchor=anchor,
-                check=group[0],
-                cases=tuple(
-                    _case(
-                        one,
-                        anchor=anchors.of(f"{anchor}-{one.model}-{one.data}") if many else anchor,
-                        subject=names[(one.model, one.data, one.seed)],
-                        picture=strip(one, span),
-                        heatmaps=shown.get(one.key, ()),
-                        withheld=withheld.get(one.key, 0),
-                    )
-                    for one in group
-                ),
+    for records in records_of_check.values():
+        shown_range = strip_range(records)
+        anchor = anchors.of(records[0].check)
+        many = len(records) > 1
+        case_views = tuple(
+            _case(
+                record,
+                anchor=anchors.of(f"{anchor}-{record.model}-{record.data}") if many else anchor,
+                subject=names[(record.model, record.data, record.seed)],
+                drawing=strip(record, shown_range),
+                heatmaps=heatmaps.get(record.key, ()),
             )
+            for record in records
         )
+        views.append(CheckView(anchor=anchor, check=records[0], cases=case_views))
     return Page(
         run=run,
         outcome=wording.outcome(run),
         checks=tuple(views),
-        subjects=tuple(_subject(case, names[case], views) for case in cases),
-        several=len(cases) > 1,
+        subjects=tuple(_subject(case, names[case], run) for case in cases),
         command=shlex.join(run.command),
         measurements_absent=measurements.measured is None,
-        missing=_by_reason(run.missing),
-        title=", ".join(one.name for one in run.models) or "no model was measured",
+        missing=_missing_by_reason(run.missing),
+        title=", ".join(model.name for model in run.models) or "no model was measured",
     )
 
 
-def _by_reason(missing: Sequence[MissingCase]) -> tuple[tuple[str, tuple[MissingCase, ...]], ...]:
-    grouped: dict[str, list[MissingCase]] = {}
-    for one in missing:
-        grouped.setdefault(one.reason, []).append(one)
-    return tuple((reason, tuple(cases)) for reason, cases in grouped.items())
+def _missing_by_reason(missing: Sequence[MissingCase]) -> tuple[tuple[str, tuple[MissingCase, ...]], ...]:
+    by_reason: dict[str, list[MissingCase]] = {}
+    for case in missing:
+        by_reason.setdefault(case.reason, []).append(case)
+    return tuple((reason, tuple(cases)) for reason, cases in by_reason.items())
 
 
 class _Anchors:
-    """Unique fragment names made of plain letters only."""
+    """Makes unique names of fragments, of lower-case letters, digits and hyphens."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -161,103 +230,120 @@ def _subject_names(cases: Sequence[Case]) -> dict[Case, str]:
     return {case: f"{case[0]} on {case[1]}" + (f", seed {case[2]}" if seeds else "") for case in cases}
 
 
-def _subject(case: Case, name: str, views: Sequence[CheckView]) -> SubjectView:
-    records = [v.check for view in views for v in view.cases]
-    gated = [c for c in records if (c.model, c.data, c.seed) == case and c.severity == "gate"]
-    passed = sum(c.verdict == "pass" for c in gated)
-    blocked = any(c.blocks for c in gated)
-    says = f"{passed} of {len(gated)} gated checks passed" if gated else "no gated check"
-    state = "fail" if blocked else "pass" if gated else "undefined"
-    seed = name.removeprefix(f"{case[0]} on {case[1]}")
-    return SubjectView(name=name, model=case[0], data=case[1], seed=seed, says=says, state=state)
-
-
-def _case(
-    one: CheckRecord,
-    *,
-    anchor: str,
-    subject: str,
-    picture: Drawing | None,
-    heatmaps: tuple[Heatmap, ...],
-    withheld: int,
-) -> CaseView:
-    state = verdict_text.shown_verdict(one)
-    return CaseView(
-        anchor=anchor,
-        check=one,
-        subject=subject,
-        state=state,
-        verdict=wording.VERDICTS[state],
-        symbol=wording.SYMBOLS[state],
-        value=formatting.number(one.value, digits=verdict_text.digits(one)),
-        interval=verdict_text.interval_words(one),
-        fail_interval=verdict_text.interval_range(one.fail_interval, verdict_text.digits(one))
-        if one.fail_interval
-        else "",
-        required=verdict_text.requirement_symbol(one.requirement) if one.requirement else "—",
-        references=tuple(
-            (r.name, formatting.number(r.value), r.meaning, "" if r.n is None else f"{r.n:,}") for r in one.references
-        ),
-        why_verdict=" ".join(
-            filter(
-                None,
-                (verdict_text.verdict_sentence(one), verdict_text.planned(one), verdict_text.defined_sentence(one)),
-            )
-        ),
-        strip=picture,
-        distribution=histogram(one, one.distribution) if one.distribution else None,
-        charts=_charts(one),
-        undefined=tuple(sorted(one.undefined.items(), key=lambda pair: -pair[1])),
-        parameters=tuple((name, _plain(value)) for name, value in one.parameters.items() if value is not None),
-        details=tuple((name, _plain(value)) for name, value in one.details.items()),
-        heatmaps=heatmaps,
-        withheld=withheld,
-        unfolded=0 if state in ("pass", "measured") else OPEN,
+def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
+    model, data, _ = case
+    gates = [c for c in run.checks if (c.model, c.data, c.seed) == case and c.severity == "gate"]
+    passed = sum(gate.verdict == "pass" for gate in gates)
+    blocked = any(gate.blocks for gate in gates)
+    return SubjectView(
+        name=name,
+        model=model,
+        data=data,
+        seed=name.removeprefix(f"{model} on {data}"),
+        gates=f"{passed} of {len(gates)} passed" if gates else "none",
+        state="fail" if blocked else "pass" if gates else "undefined",
     )
 
 
-def _charts(one: CheckRecord) -> tuple[tuple[str, Drawing | None], ...]:
-    charts = tuple((c.title, chart(c)) for c in one.charts)
-    if one.matrix is None:
+def _case(
+    record: CheckRecord, *, anchor: str, subject: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
+) -> CaseView:
+    verdict = shown_verdict(record)
+    places = digits(record)
+    sentences = (verdict_sentence(record), planned(record), defined_sentence(record))
+    return CaseView(
+        anchor=anchor,
+        check=record,
+        subject=subject,
+        verdict=verdict,
+        verdict_name=wording.VERDICT_NAMES[verdict],
+        symbol=wording.VERDICT_SYMBOLS[verdict],
+        role=wording.role(record),
+        value=number(record.value, digits=places),
+        interval=interval_words(record),
+        fail_interval=interval_range(record.fail_interval, places) if record.fail_interval else "",
+        required=requirement_symbol(record.requirement) if record.requirement else "—",
+        references=tuple(
+            ReferenceView(
+                name=reference.name,
+                value=number(reference.value),
+                meaning=reference.meaning,
+                count="" if reference.n is None else number(reference.n),
+            )
+            for reference in record.references
+        ),
+        explanation=" ".join(filter(None, sentences)),
+        note=sentence(record.note.rstrip(".")),
+        strip=drawing,
+        distribution=histogram(record, record.distribution) if record.distribution else None,
+        charts=_charts(record),
+        undefined=tuple(sorted(record.undefined.items(), key=lambda pair: -pair[1])),
+        parameters=tuple((name, _plain(value)) for name, value in record.parameters.items() if value is not None),
+        details=tuple((name, _plain(value)) for name, value in record.details.items()),
+        heatmaps=heatmaps,
+        instances_left_out=len(record.worst) - len(heatmaps),
+        open_heatmaps=0 if verdict in ("pass", "measured") else OPEN_INSTANCES,
+    )
+
+
+def _charts(record: CheckRecord) -> tuple[tuple[str, Drawing | None], ...]:
+    charts = tuple((c.title, chart(c)) for c in record.charts)
+    if record.matrix is None:
         return charts
-    return ((f"By layer and head: {one.statistic}, {one.unit}", matrix(one.matrix, measured=one.title)), *charts)
+    return (
+        (f"By layer and head: {record.statistic}, {record.unit}", matrix(record.matrix, title=record.title)),
+        *charts,
+    )
 
 
 def _plain(value: str | float | int | bool | None) -> str:
+    """Format a setting or a further number."""
     if value is None:
         return "—"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return value if isinstance(value, str) else formatting.number(value)
+    return value if isinstance(value, str) else number(value)
 
 
-def _heatmaps(
-    run: RunRecord, measurements: MeasurementsFile
-) -> tuple[dict[tuple[str, str, str, int], tuple[Heatmap, ...]], dict[tuple[str, str, str, int], int]]:
-    """The drawn instances of each case, and how many more the record names."""
-    names = measurements.measured or {}
-    wanted = []
+def _heatmaps(run: RunRecord, measurements: MeasurementsFile) -> dict[RecordKey, tuple[Heatmap, ...]]:
+    """Return the worst instances of each case, as many as the size of the file allows."""
+    measured = measurements.measured or {}
+    pairs: list[tuple[Case, str]] = []
     columns: set[str] = set()
-    for one in run.checks:
-        case = (one.model, one.data, one.seed)
-        wanted += [(case, worst.instance) for worst in one.worst[:WORST]]
-        columns.update(columns_to_show(one, names.get(case, ())))
-    found = measurements.instances(wanted, columns)
-    allowance = CELLS // max(1, sum(bool(c.worst) for c in run.checks))
-    drawn, withheld = {}, {}
-    for one in run.checks:
-        case = (one.model, one.data, one.seed)
-        maps: list[Heatmap] = []
-        cells = 0
-        for worst in one.worst[:WORST]:
-            shown = found.get((case, worst.instance))
-            view = heatmap(
-                one, worst.instance, worst.value, shown, names.get(case, ()), absent=measurements.measured is None
-            )
-            cells += sum(len(line.pieces) for line in view.lines)
-            if maps and cells > allowance:
-                break
-            maps.append(view)
-        drawn[one.key] = tuple(maps)
-        withheld[one.key] = len(one.worst) - len(maps)
-    return drawn, withheld
+    for record in run.checks:
+        case = (record.model, record.data, record.seed)
+        pairs += [(case, ranked.instance) for ranked in record.worst[:MOST_INSTANCES]]
+        columns.update(columns_to_show(record, measured.get(case, ())))
+    instances = measurements.instances(pairs, columns)
+    cells_per_case = MOST_TOKEN_CELLS // max(1, sum(bool(record.worst) for record in run.checks))
+    return {
+        record.key: _heatmaps_of_case(record, measurements, instances, most_cells=cells_per_case)
+        for record in run.checks
+    }
+
+
+def _heatmaps_of_case(
+    record: CheckRecord,
+    measurements: MeasurementsFile,
+    instances: dict[tuple[Case, str], MeasuredInstance],
+    *,
+    most_cells: int,
+) -> tuple[Heatmap, ...]:
+    """Return the worst instances of one case: the first, and more until they have `most_cells` tokens together."""
+    case = (record.model, record.data, record.seed)
+    heatmaps: list[Heatmap] = []
+    cells = 0
+    for ranked in record.worst[:MOST_INSTANCES]:
+        view = heatmap(
+            record,
+            ranked.instance,
+            ranked.value,
+            instances.get((case, ranked.instance)),
+            (measurements.measured or {}).get(case, ()),
+            file_absent=measurements.measured is None,
+        )
+        cells += sum(len(row.cells) for row in view.rows)
+        if heatmaps and cells > most_cells:
+            break
+        heatmaps.append(view)
+    return tuple(heatmaps)

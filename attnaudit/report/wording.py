@@ -1,4 +1,4 @@
-"""The words of the report: names of verdicts and columns, and the outcome of a run in a sentence."""
+"""The words of the report: names of verdicts and columns, and the headline and notes of a run."""
 
 from __future__ import annotations
 
@@ -9,127 +9,215 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.report.questions import notes as question_notes
-from attnaudit.report.questions import remedies
+from attnaudit.report.questions import policy_notes, remedies
 from attnaudit.verdict_text import shown_verdict
 
-VERDICTS = {
+VERDICT_NAMES = {
     "pass": "Pass",
     "fail": "Fail",
     "inconclusive": "Inconclusive",
     "undefined": "Undefined",
     "measured": "Measured",
 }
-SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "measured": "•"}
+#: The verdicts after a number of cases, and "missing" for cases without one.
+COUNTED = {
+    "pass": "passed",
+    "fail": "failed",
+    "inconclusive": "inconclusive",
+    "undefined": "undefined",
+    "measured": "measured",
+    "missing": "without a verdict",
+}
+VERDICT_SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "measured": "•"}
 
-IMPORTANCE = {
+IMPORTANCE_NAMES = {
     "gradient.meister": "Gradient norm",
     "gradient.jain_wallace": "Gradient × input, attention held fixed",
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
+PLACE_NAMES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
 
-PLACES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
+
+def shorten(text: str, limit: int) -> str:
+    """Cut text that is longer than `limit` characters, and end it with an ellipsis.
+
+    >>> shorten("leave-one-out", 6)
+    'leave…'
+    """
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def column(name: str) -> str:
-    """A measured column in words, with the reading where it names one; an unknown one keeps its name."""
-    plain, _, reading = name.partition("/")
+def column_name(name: str) -> str:
+    """Name a measured column in words, with its reading where it has one. An unknown column keeps its name.
+
+    >>> column_name("leave_one_out.inputs")
+    'Leave-one-out, at the inputs'
+    """
+    measure, _, reading = name.partition("/")
     if reading:
-        return f"{column(plain)}, {reading}"
+        return f"{column_name(measure)}, {reading}"
     if name == "attention":
         return "Attention"
-    found = re.fullmatch(r"adversarial\.(.+)\.attention", name)
-    if found:
-        return f"Adversarial attention (TVD ≤ {found[1]})"
+    adversarial = re.fullmatch(r"adversarial\.(.+)\.attention", name)
+    if adversarial:
+        return f"Adversarial attention (TVD ≤ {adversarial[1]})"
     if re.fullmatch(r"retrained\..+\.attention", name):
-        return (
-            f"Attention of {'the trained adversary' if 'attention=adversary' in name else 'a copy from another seed'}"
-        )
-    changed = name.removesuffix(".change")
-    stem, _, place = changed.rpartition(".")
-    if stem in IMPORTANCE and place in PLACES:
-        return f"{IMPORTANCE[stem]}, {PLACES[place]}" + (", change of output (TVD)" if changed != name else "")
+        adversary = "attention=adversary" in name
+        return f"Attention of {'the trained adversary' if adversary else 'a copy trained with another seed'}"
+    importance = name.removesuffix(".change")
+    stem, _, place = importance.rpartition(".")
+    if stem in IMPORTANCE_NAMES and place in PLACE_NAMES:
+        suffix = ", change of output (TVD)" if importance != name else ""
+        return f"{IMPORTANCE_NAMES[stem]}, {PLACE_NAMES[place]}{suffix}"
     return name
+
+
+def role(check: CheckRecord) -> str:
+    """Return whether the check is a gate, and whether it blocks the release; otherwise "informational"."""
+    if check.severity != "gate":
+        return "informational"
+    return "gate, blocks the release" if check.blocks else "gate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The run in words. state: "pass", "fail", "inconclusive" (incomplete) or "undefined" (nothing was decided)."""
+    """What a run decided, in words.
 
-    sentence: str
+    Attributes:
+        headline: the decision in one or two sentences.
+        state: "pass", "fail", "inconclusive" (the run is incomplete) or "undefined" (nothing was decided).
+        notes: sentences that explain or qualify the decision.
+        remedies: what is known to help where a gate did not pass.
+        counts: (verdict, the verdict in a count, number of cases), without the verdicts that no case has.
+    """
+
+    headline: str
     state: str
     notes: tuple[str, ...]
     remedies: tuple[str, ...]
-    counts: tuple[tuple[str, int], ...]
-
-
-def _kinds(checks: Sequence[CheckRecord]) -> str:
-    words = {"fail": "failed", "inconclusive": "inconclusive", "undefined": "undefined", "pass": "passed"}
-    counts = Counter(c.verdict for c in checks)
-    return ", ".join(f"{counts[k]} {words[k]}" for k in ("fail", "inconclusive", "undefined", "pass") if counts[k])
-
-
-def _declared(gated: Sequence[CheckRecord]) -> int:
-    """How many gated checks would have run, had all been selected: those of the policy for each model, data set and
-    seed."""
-    subjects: dict[tuple[str, str, int], int] = {}
-    for one in gated:
-        key = (one.model, one.data, one.seed)
-        subjects[key] = max(subjects.get(key, 0), one.gated)
-    return sum(subjects.values())
+    counts: tuple[tuple[str, str, int], ...]
 
 
 def outcome(run: RunRecord) -> Outcome:
-    """What the run decided. It names checks and counts; it never calls a model faithful."""
-    gated = [c for c in run.checks if c.severity == "gate"]
-    blocking = [c for c in run.checks if c.blocks]
-    missing = len(run.missing)
-    of = f"{len(gated)} gated {'check' if len(gated) == 1 else 'checks'}"
+    """Say what a run decided. The text names checks and counts, and never calls a model faithful."""
+    gates = [check for check in run.checks if check.severity == "gate"]
+    blocking = [check for check in gates if check.blocks]
     notes = []
     if blocking:
         state = "fail"
-        failed = all(c.verdict == "fail" for c in blocking)
-        what = "failed" if failed else f"did not pass ({_kinds(blocking)})"
-        so = "this release is blocked" if run.exit_status else "pytest was told to let that go (xfail)"
-        sentence = f"{len(blocking)} of {of} {what}: {so}."
-        if missing:
-            notes.append(f"{plural(missing, 'selected case')} {'has' if missing == 1 else 'have'} no verdict.")
-    elif missing:
+        headline = f"{_blocking_sentence(gates, blocking)} {_release_sentence(run)}"
+        if run.missing:
+            notes.append(f"{_cases_without_verdict(run)}.")
+    elif run.missing:
         state = "inconclusive"
-        has = "has" if missing == 1 else "have"
-        start = f"None of {of} that ran blocks" if gated else "No gated check ran"
-        sentence = f"{start}, but {plural(missing, 'selected case')} {has} no verdict: the audit is incomplete."
-    elif not gated:
-        state = "undefined"
-        sentence = (
-            f"No gated check ran, so nothing was decided; {plural(len(run.checks), 'check')} measured for information."
-            if run.checks
-            else "No check has a verdict: nothing was decided."
+        headline = (
+            f"The audit is incomplete: {_cases_without_verdict(run)}. {_clear_gates_sentence(gates, ' that ran')}"
         )
-    elif all(c.verdict == "pass" for c in gated) and (declared := _declared(gated)) > len(gated):
+    elif not gates:
+        state = "undefined"
+        headline = (
+            f"No gate ran, so nothing was decided. {plural(len(run.checks), 'informational check')} ran."
+            if run.checks
+            else "No check has a verdict, so nothing was decided."
+        )
+    elif all(gate.verdict == "pass" for gate in gates) and (declared := _declared_gates(gates)) > len(gates):
         state = "inconclusive"
-        sentence = f"{len(gated)} of {declared} gated checks ran, and passed; the others were not selected."
-    elif all(c.verdict == "pass" for c in gated):
-        state = "pass"
-        sentence = "The one gated check passed." if len(gated) == 1 else f"All {of} passed."
+        passed = {1: "it passed", 2: "both passed"}.get(len(gates), "all of them passed")
+        ran = f"{len(gates)} of {declared} gates ran, and {passed}."
+        headline = f"{ran} {_not_selected_sentence(declared - len(gates))}"
     else:
         state = "pass"
-        other = [c for c in gated if c.verdict != "pass"]
-        sentence = f"None of {of} blocks this release; {_kinds(other)}, which by the check's own rule does not block."
-    if run.exit_status and not blocking and not missing:
-        notes.append(f"pytest ended with status {run.exit_status}: something beside these checks went wrong.")
-    notes += question_notes(run)
-    notes += measuring_notes(run)
-    counts = Counter(shown_verdict(c) for c in run.checks)
-    listed = [(k, counts[k]) for k in VERDICTS if counts[k]] + ([("missing", missing)] if missing else [])
+        headline = _clear_gates_sentence(gates)
+    if run.exit_status and not blocking and not run.missing:
+        notes.append(
+            f"pytest ended with exit status {run.exit_status} for a reason other than a gate. See the output of pytest."
+        )
+    notes += [*policy_notes(run), *measuring_notes(run)]
+    counts = Counter(shown_verdict(check) for check in run.checks)
+    counts["missing"] = len(run.missing)
     return Outcome(
-        sentence=sentence, state=state, notes=tuple(notes), remedies=tuple(remedies(run)), counts=tuple(listed)
+        headline=headline,
+        state=state,
+        notes=tuple(notes),
+        remedies=tuple(remedies(run)),
+        counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
 
 
 def measuring_notes(run: RunRecord) -> list[str]:
-    """How the numbers came about, of each model and data set where there are several."""
+    """Return the notes on how the numbers were measured, with model and data set where the run has several."""
     several = len(run.measured) > 1
-    said = [(f"{one.model} on {one.data}: " if several else "") + note for one in run.measured for note in one.notes]
-    return list(dict.fromkeys(said))
+    notes = [
+        f"{record.model} on {record.data}: {note}" if several else note
+        for record in run.measured
+        for note in record.notes
+    ]
+    return list(dict.fromkeys(notes))
+
+
+def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRecord]) -> str:
+    """Return how many gates block the release, such as '1 of 2 gates failed.'"""
+    if all(gate.verdict == "fail" for gate in blocking):
+        what = "failed."
+    elif len(blocking) == 1:
+        what = f"is {blocking[0].verdict}."
+    else:
+        what = f"did not pass: {_verdict_counts(blocking)}."
+    if len(gates) == 1:
+        return f"The only gate {what}"
+    return f"{len(blocking)} of {len(gates)} gates {what}"
+
+
+def _release_sentence(run: RunRecord) -> str:
+    """Return whether the gates that did not pass block the release: pytest may expect them to fail."""
+    if run.exit_status:
+        return "This release is blocked."
+    return "pytest expected that (xfail), so it does not block this release."
+
+
+def _clear_gates_sentence(gates: Sequence[CheckRecord], which: str = "") -> str:
+    """Return what became of gates of which none blocks the release.
+
+    Args:
+        gates: the gates.
+        which: which gates they are, such as " that ran".
+    """
+    if not gates:
+        return "No gate ran."
+    if all(gate.verdict == "pass" for gate in gates):
+        count = {1: "The only gate", 2: "Both gates"}.get(len(gates), f"All {len(gates)} gates")
+        return f"{count}{which} passed."
+    undecided = sum(gate.verdict != "pass" for gate in gates)
+    settings = f"the settings of {'this gate' if undecided == 1 else 'these gates'} allow"
+    return f"No gate{which} blocks this release: {_verdict_counts(gates)}, which {settings}."
+
+
+def _verdict_counts(checks: Sequence[CheckRecord]) -> str:
+    """Return the number of checks of each verdict, such as '1 passed and 2 are inconclusive'."""
+    counts = Counter(check.verdict for check in checks)
+    parts = [f"{counts['pass']} passed"] if counts["pass"] else []
+    parts += [f"{counts['fail']} failed"] if counts["fail"] else []
+    for verdict in ("inconclusive", "undefined"):
+        if counts[verdict]:
+            parts.append(f"{counts[verdict]} {'is' if counts[verdict] == 1 else 'are'} {verdict}")
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def _cases_without_verdict(run: RunRecord) -> str:
+    count = len(run.missing)
+    return f"{plural(count, 'selected case')} {'has' if count == 1 else 'have'} no verdict"
+
+
+def _not_selected_sentence(count: int) -> str:
+    return "The other gate was not selected." if count == 1 else f"The other {count} gates were not selected."
+
+
+def _declared_gates(gates: Sequence[CheckRecord]) -> int:
+    """Return how many gates would have run if all had been selected: those of the policy, for each model, data set
+    and seed."""
+    declared: dict[tuple[str, str, int], int] = {}
+    for gate in gates:
+        subject = (gate.model, gate.data, gate.seed)
+        declared[subject] = max(declared.get(subject, 0), gate.gated)
+    return sum(declared.values())

@@ -1,4 +1,4 @@
-"""Draw the table of verdicts that a run prints at its end."""
+"""The table of verdicts that a run prints at its end."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from attnaudit.verdict_text import digits, planned, shown_verdict
 if TYPE_CHECKING:
     from rich.text import Text
 
-MIN_WIDTH = 70
-#: Characters that the columns other than the name of the check need.
+#: The table is at least this wide, in characters.
+MINIMUM_WIDTH = 70
+#: How many characters all columns but the name of the check take.
 OTHER_COLUMNS = 52
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
+SIGNS = {"at_least": ">=", "at_most": "<="}
 
 
 def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase], *, width: int, color: bool) -> str:
-    """Draw one row per check, grouped by model and data set.
+    """Return one line per check, grouped by model and data set, and below them what else explains the verdicts.
 
     Args:
-        records: The verdicts.
-        missing: The cases without a verdict.
-        width: The width of the terminal; the table fits 80 columns.
-        color: Whether to use colors; plain text otherwise.
+        records: the checks of the run.
+        missing: the cases without a verdict.
+        width: the width of the terminal in characters; the table fits 80.
+        color: whether to use the terminal's colours and styles; the text is plain without.
     """
     from rich.console import Console
     from rich.table import Table
@@ -38,17 +40,17 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     out = StringIO()
     console = Console(
         file=out,
-        width=max(MIN_WIDTH, width),
+        width=max(MINIMUM_WIDTH, width),
         force_terminal=color,
         color_system="standard" if color else None,
         legacy_windows=False,
         highlight=False,
     )
     rows: list[tuple[tuple[str, str], list[Text]]] = [
-        ((r.model, r.data), _row(r, console.width - OTHER_COLUMNS)) for r in records
+        ((record.model, record.data), _row(record, name_width=console.width - OTHER_COLUMNS)) for record in records
     ]
-    rows += [((m.model, m.data), _missing_row(m)) for m in missing]
-    order = list(dict.fromkeys(pair for pair, _ in rows))
+    rows += [((case.model, case.data), _missing_row(case)) for case in missing]
+    order = list(dict.fromkeys(subject for subject, _ in rows))
     rows.sort(key=lambda row: order.index(row[0]))
     for (model, data), group in groupby(rows, key=lambda row: row[0]):
         console.print(Text(f"{model} on {data}", style="bold"))
@@ -62,67 +64,67 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         for _, cells in group:
             table.add_row(*cells)
         console.print(table)
-    for line in _notes(records, several=len(order) > 1):
+    for line in _explanations(records, several=len(order) > 1):
         console.print(Text(line))
     for reason, count in Counter(case.reason for case in missing).items():
-        console.print(Text(f"missing ({count}): {reason}"))
+        console.print(Text(f"missing ({plural(count, 'case')}): {reason}"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _row(record: CheckRecord, name_width: int) -> list[Text]:
-    """Fill the cells of one verdict. name_width: the characters that the name of the check may take."""
+def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
+    """Return the cells of a check. Its references are below its name."""
     from rich.text import Text
 
-    required, interval = record.requirement, record.interval
-    sign = {"at_least": ">=", "at_most": "<="}
-    name = record.check if record.severity == "gate" else f"{record.check} (report)"
+    limit, interval = record.requirement, record.interval
+    gate = record.severity == "gate"
+    name = record.check if gate else f"{record.check} (informational)"
     references = ", ".join(f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None)
     places = digits(record)
+    bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
-        Text(shown_verdict(record), style=STYLES[record.verdict] if record.severity == "gate" else "dim"),
-        Text.assemble(_wrapped(name, name_width), *([("\n" + references, "dim")] if references else [])),
+        Text(shown_verdict(record), style=STYLES[record.verdict] if gate else "dim"),
+        Text.assemble(_break_name(name, name_width), *([("\n" + references, "dim")] if references else [])),
         Text("-" if record.value is None else plain_number(record.value, places)),
-        Text("-" if required is None else f"{sign[required.direction]} {required.value:.3g}"),
-        Text(
-            "-"
-            if interval is None
-            else f"[{plain_number(interval.low, places)}, {plain_number(interval.high, places)}]"
-        ),
+        Text("-" if limit is None else f"{SIGNS[limit.direction]} {limit.value:.3g}"),
+        Text("-" if interval is None else f"[{bounds}]"),
         Text(n),
     ]
 
 
-def _notes(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """Explain below the table when a gate fails, and what would decide the inconclusive checks.
+def _missing_row(case: MissingCase) -> list[Text]:
+    """Return the cells of a case without a verdict."""
+    from rich.text import Text
 
-    several: whether the table has more than one model or data set.
+    return [Text("missing", style=STYLES["missing"]), Text(case.check), *(Text("-") for _ in range(4))]
+
+
+def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
+    """Return when a gate fails, and how many instances would decide each inconclusive case.
+
+    Args:
+        records: the checks of the run.
+        several: whether to name the model and the data set of each case.
     """
     lines = []
-    gated = max((r.gated for r in records), default=1)
-    levels = {r.fail_interval.level for r in records if r.gated == gated and r.fail_interval is not None}
-    if gated > 1 and len(levels) == 1:
+    gates = max((record.gated for record in records), default=1)
+    levels = {r.fail_interval.level for r in records if r.gated == gates and r.fail_interval is not None}
+    if gates > 1 and len(levels) == 1:
         lines.append(
-            f"A check fails only if its whole {levels.pop()} interval misses the threshold, because "
-            f"{plural(gated, 'check')} gate this release."
+            f"A gate fails only if its whole {levels.pop()} interval is on the wrong side of the threshold, because "
+            f"{plural(gates, 'check')} gate this release."
         )
     for record in records:
         if record.planning is not None:
-            case = f" on {record.model}, {record.data}" if several else ""
-            lines.append(f"{record.check}{case}: {planned(record)}")
+            subject = f" for {record.model} on {record.data}" if several else ""
+            lines.append(f"{record.check}{subject}: {planned(record)}")
     return lines
 
 
-def _wrapped(name: str, width: int) -> str:
-    """Wrap a long name onto a second line, before the last word at which the first line still fits."""
+def _break_name(name: str, width: int) -> str:
+    """Break a name that is longer than `width` into two lines, at the last word that leaves the first line short
+    enough."""
     if len(name) <= width:
         return name
     starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= width]
     return f"{name[: starts[-1]].rstrip()}\n{name[starts[-1] :]}" if starts else name
-
-
-def _missing_row(case: MissingCase) -> list[Text]:
-    """Fill the cells of a case without a verdict."""
-    from rich.text import Text
-
-    return [Text("missing", style=STYLES["missing"]), Text(case.check), *(Text("-") for _ in range(4))]

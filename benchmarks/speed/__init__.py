@@ -1,6 +1,7 @@
-"""How fast attnaudit measures, next to what a user would run instead, on the same instances with the same result.
+"""Measure the speed of attnaudit next to what a user would run instead, on the same instances with the same results.
 
     python -m benchmarks.speed [--quick] [--only WORD]
 
-Writes benchmarks/speed.json and the table in benchmarks/README.md; with --quick or --only it prints and writes nothing.
+Results go to benchmarks/speed.json and into benchmarks/README.md. With --quick nothing is written; with --only the
+chosen measurements replace the stored ones.
 """

@@ -1,4 +1,4 @@
-"""Runs every comparison on one thread and prints one line for each."""
+"""Run every comparison on one thread, and print one line for each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from benchmarks.speed.running import run  # noqa: E402
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer instances and repeats; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="fewer instances and repeats; write nothing")
     parser.add_argument(
         "--only",
         metavar="WORD",
-        help="measures these again: whose name or rival holds the word, or audit, startup, scaling",
+        help="measure only the comparisons whose name or rival contains the word, or one of: audit, startup, scaling",
     )
     options = parser.parse_args()
     return run(quick=options.quick, only=options.only)

@@ -1,4 +1,4 @@
-"""A causal Transformer as large as MiniLM, built as GPT-2 is: what sharing prefixes gives leave-one-out."""
+"""Leave-one-out on a causal Transformer, built as GPT-2 with the sizes of MiniLM, where prefixes are shared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELETION = "leave_one_out.inputs"
 
 @cache
 def causal_as_it_ships() -> tuple[Any, Any]:
-    """With random weights, and the same tokenizer."""
+    """Return a model with random weights, and the tokenizer of the other Transformer."""
     from transformers import GPT2Config, GPT2ForSequenceClassification
 
     _, tokenizer = minilm_as_it_ships()
@@ -43,6 +43,7 @@ def causal_as_it_ships() -> tuple[Any, Any]:
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
+    """Yield the comparisons of this module."""
     from attnaudit.adapters.huggingface import transformer
 
     rival = Rival(causal_as_it_ships())

@@ -1,4 +1,4 @@
-"""Encoders that read each token alone or a few around it: what their reach gives leave-one-out."""
+"""Leave-one-out on encoders that read each token alone or with a few neighbours, where most states stay the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from benchmarks.speed.plain import Rows, encoded, real_tokens
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.subjects import in_order, long_texts, pooled, short_texts, trained
@@ -21,6 +22,7 @@ ENCODERS = {"cnn": "CNN", "average": "average"}
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
+    """Yield the comparisons of this module."""
     lengths = [("n≈20", short_texts(24 if quick else 64)), ("n≈124", long_texts(3 if quick else 8))]
     for encoder in ENCODERS:
         for name, data in lengths:
@@ -56,7 +58,7 @@ def _leave_one_out(encoder: str, name: str, data: Any) -> Comparison:
 
 @torch.no_grad()
 def _one_by_one(model: PooledClassifier, texts: Sequence[list[int]], passes: Counter[str]) -> Rows:
-    """One forward pass for each token of each text, with the token deleted."""
+    """Return leave-one-out from one forward pass per token of each text."""
 
     def probability(ids: Tensor) -> Tensor:
         passes["forward"] += 1
@@ -65,8 +67,8 @@ def _one_by_one(model: PooledClassifier, texts: Sequence[list[int]], passes: Cou
 
     found = []
     for ids in texts:
-        whole = torch.tensor([ids])
-        clean = probability(whole)
-        changed = [probability(torch.cat([whole[:, :i], whole[:, i + 1 :]], 1)) for i in range(1, len(ids) - 1)]
+        full = torch.tensor([ids])
+        clean = probability(full)
+        changed = [probability(torch.cat([full[:, :i], full[:, i + 1 :]], 1)) for i in range(1, len(ids) - 1)]
         found.append(np.abs((torch.cat(changed) - clean).numpy()))
     return found

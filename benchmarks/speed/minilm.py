@@ -1,4 +1,4 @@
-"""A BERT of MiniLM's size through the engine, next to the same model run in plain Transformers and by Captum."""
+"""A BERT with the sizes of MiniLM: the engine compared with plain Transformers and with Captum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.measuring import BATCH_TOKENS_OF_HEADS
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
-from benchmarks.speed.ranks import furthest
+from benchmarks.speed.ranks import largest_difference
 from benchmarks.speed.subjects import Subject, in_order, long_texts, minilm, minilm_as_it_ships, short_texts
 from benchmarks.speed.timing import Comparison
 
@@ -24,7 +24,7 @@ Rows = list[NDArray[np.float64]]
 
 
 class Rival:
-    """The model as it ships (sdpa) and what a user would run with it."""
+    """The model as it ships (with sdpa), and the loops that a user would write for it."""
 
     def __init__(self, made: tuple[Any, Any] | None = None) -> None:
         self.model, self.tokenizer = made or minilm_as_it_ships()
@@ -77,10 +77,10 @@ class Rival:
     def leave_one_out(self, texts: list[list[int]]) -> Rows:
         found = []
         for ids in texts:
-            whole = torch.tensor([ids])
-            clean = self.probability(input_ids=whole)[:, 1].double()
+            full = torch.tensor([ids])
+            clean = self.probability(input_ids=full)[:, 1].double()
             changed = [
-                self.probability(input_ids=torch.cat([whole[:, :i], whole[:, i + 1 :]], 1))[:, 1]
+                self.probability(input_ids=torch.cat([full[:, :i], full[:, i + 1 :]], 1))[:, 1]
                 for i in range(1, len(ids) - 1)
             ]
             found.append((torch.cat(changed).double() - clean).abs().numpy())
@@ -105,7 +105,7 @@ class Rival:
         return found
 
     def influence(self, texts: list[list[int]]) -> Rows:
-        """Of each text's tokens on the states that the last layer reads, one backward pass for each state."""
+        """Return the influence of tokens on the states that the last layer reads, with one backward pass per state."""
         found = []
         for ids in texts:
             self.passes["forward"] += 1
@@ -123,6 +123,7 @@ class Rival:
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
+    """Yield the comparisons of this module."""
     rival = Rival()
     yield from _of(rival, minilm(SHORT, short_texts(3 if quick else 8)))
     if not quick:
@@ -161,7 +162,7 @@ def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
         f"Transformers with sdpa, batches of {BATCH}",
         (),
         rival.forward,
-        lambda ours, found: furthest(np.stack(ours[0].vectors["probabilities"])[:, 1], found),
+        lambda ours, found: largest_difference(np.stack(ours[0].vectors["probabilities"])[:, 1], found),
     )
     yield one(
         "gradient",
@@ -177,7 +178,7 @@ def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
         rival.leave_one_out,
         lambda ours, found: rows_apart(ours[0].vectors[f"{deletion}.change"], found),
     )
-    if subject.name != SHORT:  # the longer ones take minutes and say the same
+    if subject.name != SHORT:  # long texts take minutes and show the same
         return
     yield _substitution(rival, subject, texts)
     yield one(
@@ -185,7 +186,7 @@ def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
         "Transformers with sdpa, n backward passes for each text",
         ("influence.hidden",),
         rival.influence,
-        lambda ours, found: furthest(ours[0].scalars["influence.hidden.entropy"], np.concatenate(found)),
+        lambda ours, found: largest_difference(ours[0].scalars["influence.hidden.entropy"], np.concatenate(found)),
     )
 
 

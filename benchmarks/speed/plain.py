@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from attnaudit.models.vocabulary import END, PAD, START
 
 BATCH = 32
-#: Jain & Wallace's published search.
+#: The settings of Jain & Wallace's published search for adversarial attention.
 STEPS, STARTS, RATE, PENALTY, EPSILON = 500, 5, 0.01, 500.0, 0.01
 Rows = list[NDArray[np.float64]]
 
 
 class Plain(nn.Module):
-    """The zoo's BiLSTM classifier with its weights in one bidirectional nn.LSTM, PyTorch's fused form."""
+    """The reference BiLSTM classifier with its weights in one bidirectional nn.LSTM, PyTorch's fused form."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Plain(nn.Module):
         return torch.softmax(self.alignment(states).masked_fill(~real, -torch.inf), -1)
 
     def decode(self, states: Tensor, weights: Tensor) -> Tensor:
-        """(B, T, m), (..., B, T) -> probabilities (..., B)."""
+        """Return probabilities (..., B) from states (B, T, m) and weights (..., B, T)."""
         return torch.sigmoid(self.decoder(torch.einsum("...bt,btm->...bm", weights, states))[..., 0])
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def encoded(adapter: Any, instances: Sequence[Any]) -> list[list[int]]:
 
 
 def batches(texts: Sequence[list[int]], size: int = BATCH) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """(places, ids, lengths), sorted by length as the published code does."""
+    """Yield (positions, ids, lengths) of batches sorted by length, as the published code does."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     for start in range(0, len(order), size):
         places = order[start : start + size]
@@ -79,7 +79,10 @@ def batches(texts: Sequence[list[int]], size: int = BATCH) -> Iterator[tuple[lis
 
 @torch.no_grad()
 def states_of(plain: Plain, texts: Sequence[list[int]]) -> list[tuple[list[int], Tensor, Tensor, Tensor, Tensor]]:
-    """(places, states, attention, real, probability) of each batch: what permutations and the search start from."""
+    """Return (positions, states, attention, real, probability) of each batch.
+
+    Permutations and the search start from these.
+    """
     found = []
     for places, ids, lengths in batches(texts):
         states, real = plain.encode(plain.embedding(ids), lengths), real_tokens(ids)
@@ -96,9 +99,14 @@ def forward(plain: Plain, texts: Sequence[list[int]]) -> NDArray[np.float64]:
 
 
 def permutations(plain: Plain, held: Any, count: int, draw: Callable[[int, Tensor], Tensor]) -> NDArray[np.float64]:
-    """Median over `count` permutations of the change of the output; one decode of the batch each, as published.
+    """Return the median change of the output over permutations, with one decode of the batch each, as published.
 
-    draw: (place of the batch, weights) -> (count, B, T) orders."""
+    Args:
+        plain: The model.
+        held: The batches from `states_of`.
+        count: How many permutations there are.
+        draw: (index of the batch, weights) -> orders (count, B, T).
+    """
     found = {}
     with torch.no_grad():
         for number, (places, states, weights, _real, output) in enumerate(held):
@@ -112,13 +120,13 @@ def permutations(plain: Plain, held: Any, count: int, draw: Callable[[int, Tenso
 
 
 def shuffles(held: Any, count: int) -> Callable[[int, Tensor], Tensor]:
-    """Orders of the real tokens, drawn for a whole batch at once."""
+    """Return a function that draws orders of the real tokens for a whole batch at once."""
 
     def draw(number: int, weights: Tensor) -> Tensor:
         real = held[number][3]
         keys = torch.rand(count, *weights.shape)
         places = torch.arange(weights.shape[1]).double()
-        # Special tokens and padding keep their place: real ones all lie between the first and the last token.
+        # Special tokens and padding keep their positions: real tokens all lie between the first and the last token.
         keys = torch.where(real, 1 + keys, torch.where(places < 1, 0.0, 2 + places).to(keys.dtype))
         return keys.argsort(-1)
 
@@ -134,7 +142,7 @@ def _jsd(p: Tensor, q: Tensor) -> Tensor:
 def search(
     plain: Plain, held: Any, steps: int = STEPS, starts: int = STARTS
 ) -> tuple[list[Tensor], NDArray[np.float64]]:
-    """Attentions (starts, n) where each start of the published search ended, and their TVD (instances, starts)."""
+    """Return the final attention (starts, n) of the published search, and its TVD (instances, starts)."""
     ended: dict[int, Tensor] = {}
     moved: dict[int, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
@@ -162,20 +170,20 @@ def search(
 
 @torch.no_grad()
 def leave_one_out(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """One forward pass for each token of each text, with the token deleted."""
+    """Return leave-one-out from one forward pass per token of each text."""
     found = []
     for ids in texts:
-        whole = torch.tensor([ids])
-        clean = plain(whole, torch.tensor([len(ids)]))
+        full = torch.tensor([ids])
+        clean = plain(full, torch.tensor([len(ids)]))
         length = torch.tensor([len(ids) - 1])
-        changed = [plain(torch.cat([whole[:, :i], whole[:, i + 1 :]], 1), length) for i in range(1, len(ids) - 1)]
+        changed = [plain(torch.cat([full[:, :i], full[:, i + 1 :]], 1), length) for i in range(1, len(ids) - 1)]
         found.append((torch.cat(changed).double() - clean.double()).abs().numpy())
     return found
 
 
 @torch.no_grad()
 def leave_one_out_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """As the published code: the i-th token of every text of a batch is deleted, and the batch is run."""
+    """Return leave-one-out as in the published code, which deletes the i-th token of all texts of a batch at once."""
     found: Rows = [np.empty(0)] * len(texts)
     for places, ids, lengths in batches(texts):
         clean = plain(ids, lengths).double()
@@ -194,13 +202,13 @@ def leave_one_out_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 
 def gradient(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """Norm of the gradient of the predicted class's probability at each embedding, as shares of their sum."""
+    """Return the norms of the gradient of the predicted class's probability at the embeddings, divided by their sum."""
     found: Rows = [np.empty(0)] * len(texts)
     for places, ids, lengths in batches(texts):
         embedded = plain.embedding(ids).requires_grad_()
         output = plain.from_embeddings(embedded, ids, lengths)
         plain.passes["backward"] += 1
-        # The two probabilities have opposite gradients, of one norm.
+        # The gradients of the two probabilities are opposite and have the same norm.
         (slope,) = torch.autograd.grad(output.sum(), embedded)
         norms = slope.double().norm(dim=-1)
         for row, i in enumerate(places):
@@ -210,7 +218,7 @@ def gradient(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 
 def influence(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """Mean over hidden states of the normalised entropy of their gradients: n backward passes for each text."""
+    """Return the mean, over hidden states, of the normalised entropy of influence: n backward passes per text."""
     found = []
     for ids in texts:
         embedded = plain.embedding(torch.tensor([ids])).requires_grad_()
@@ -225,7 +233,7 @@ def influence(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 
 def influence_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """The same with one backward pass for the p-th state of every text of a batch."""
+    """Return the same, with one backward pass for the p-th state of all texts of a batch."""
     found: Rows = [np.empty(0)] * len(texts)
     for places, ids, lengths in batches(texts):
         embedded = plain.embedding(ids).requires_grad_()

@@ -1,4 +1,4 @@
-"""The measures of a BiLSTM with additive attention, through the engine, next to plain PyTorch and Captum."""
+"""A BiLSTM with additive attention: the engine compared with plain PyTorch and with Captum."""
 
 from __future__ import annotations
 
@@ -19,39 +19,47 @@ from attnaudit.measures.replaced_attention import PERMUTATIONS, permutation
 from attnaudit.metrics import jensen_shannon
 from attnaudit.seeding import keyed_generator
 from benchmarks.speed import plain as rivals
-from benchmarks.speed.ranks import furthest
+from benchmarks.speed.ranks import largest_difference
 from benchmarks.speed.subjects import Subject, bilstm, in_order, long_texts, short_texts
 from benchmarks.speed.timing import Clock, Comparison
 
 Found = tuple[Any, Any]
-#: The published code's own four measures.
+#: The four measures of Jain & Wallace's published code.
 FOUR = ("gradient.meister.inputs", "permutation", "leave_one_out.inputs", "adversarial.0.01")
 
 
 def audited(subject: Subject, *needs: str) -> Found:
-    """Measurements and their record."""
+    """Return the measurements, and the record of how they were computed."""
     return measure(subject.adapter, subject.data, needs, model="benchmark", seed=0)
 
 
 def passes_of(found: Found) -> Mapping[str, int]:
+    """Return how many passes of each sort the engine made."""
     counts: Mapping[str, int] = found[1].passes
     return counts
 
 
 def rows_apart(ours: Any, theirs: Any) -> float:
-    """Largest distance over ragged rows."""
-    return max(furthest(a, b) for a, b in zip(ours, theirs, strict=True))
+    """Return the largest difference over rows of different lengths."""
+    return max(largest_difference(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 class Pooled:
-    """The comparisons of one set of texts. count: instances; few: how many of them the slow ones take."""
+    """The comparisons on one set of texts.
+
+    Args:
+        label: The length of the texts, such as "n≈20".
+        count: How many instances there are.
+        few: How many instances the slow comparisons use.
+        steps: Steps of the published search for adversarial attention.
+    """
 
     def __init__(self, label: str, count: int, few: int, *, steps: int = rivals.STEPS) -> None:
         self.label, self.steps = label, steps
         self.long = label != "n≈20"
         make = long_texts if self.long else short_texts
-        self.whole, self.part = bilstm(label, make(count)), bilstm(label, make(few))
-        self.plain = rivals.Plain(self.whole.model)
+        self.full, self.part = bilstm(label, make(count)), bilstm(label, make(few))
+        self.plain = rivals.Plain(self.full.model)
 
     def texts(self, subject: Subject) -> list[list[int]]:
         return rivals.encoded(subject.adapter, in_order(subject.data))
@@ -68,7 +76,10 @@ class Pooled:
         measure_alone: MeasureDeclaration | None = None,
         **more: Any,
     ) -> Comparison:
-        """measure_alone: only what that measure computes counts, not the forward pass that both sides start from."""
+        """Return a comparison.
+
+        With `measure_alone`, only what that measure computes is timed, not the forward pass that both sides start from.
+        """
         clock = Clock() if measure_alone else None
 
         def ours() -> Found:
@@ -96,8 +107,8 @@ class Pooled:
         )
 
     def forward(self) -> Iterator[Comparison]:
-        texts = self.texts(self.whole)
-        held = self.whole
+        texts = self.texts(self.full)
+        held = self.full
 
         def apart(ours: Found, theirs: NDArray[np.float64]) -> float:
             return float(np.abs(_probability(ours) - theirs).max())
@@ -107,7 +118,7 @@ class Pooled:
         )
 
     def gradient(self) -> Iterator[Comparison]:
-        texts = self.texts(self.whole)
+        texts = self.texts(self.full)
         name = "gradient.meister.inputs"
 
         def apart(ours: Found, theirs: Any) -> float:
@@ -116,7 +127,7 @@ class Pooled:
         yield self.comparison(
             "gradient",
             "plain PyTorch, batches of 32",
-            self.whole,
+            self.full,
             (name,),
             lambda: rivals.gradient(self.plain, texts),
             apart,
@@ -124,19 +135,19 @@ class Pooled:
         yield self.comparison(
             "gradient",
             "Captum Saliency, batches of 32",
-            self.whole,
+            self.full,
             (name,),
             lambda: captum_saliency(self.plain, texts),
             apart,
         )
 
     def permutations(self) -> Iterator[Comparison]:
-        texts, subject = self.texts(self.whole), self.whole
+        texts, subject = self.texts(self.full), self.full
         held = rivals.states_of(self.plain, texts)
         instances = in_order(subject.data)
 
         def own_draws(number: int, weights: Any) -> Any:
-            """The orders that the audit draws, for the check alone."""
+            """Return the orders that an audit draws, to check that both sides agree."""
             order = np.tile(np.arange(weights.shape[1]), (PERMUTATIONS, len(weights), 1))
             for row, i in enumerate(held[number][0]):
                 n = len(texts[i]) - 2
@@ -146,7 +157,7 @@ class Pooled:
 
         def apart(ours: Found, _theirs: Any) -> float:
             again = rivals.permutations(self.plain, held, PERMUTATIONS, own_draws)
-            return furthest(ours[0].scalars["permutation.tvd"], again)
+            return largest_difference(ours[0].scalars["permutation.tvd"], again)
 
         yield self.comparison(
             f"{PERMUTATIONS} permutations",
@@ -187,7 +198,7 @@ class Pooled:
         name = f"adversarial.{rivals.EPSILON}"
 
         def above(ours: Found, theirs: Any) -> float:
-            """How far the best feasible end of the search is above the optimum, or our TVD above ε."""
+            """Return how far the best feasible result of the search is above the optimum, or our TVD above ε."""
             attentions, moved = theirs
             own, optimum = ours[0].vectors["attention"], ours[0].scalars[f"{name}.jsd"]
             worst = float(np.nanmax(ours[0].scalars[f"{name}.tvd"])) - rivals.EPSILON
@@ -279,10 +290,10 @@ class Pooled:
         texts, subject = self.texts(self.part), self.part
 
         def apart(ours: Found, theirs: Any) -> float:
-            return furthest(ours[0].scalars["influence.hidden.entropy"], np.concatenate(theirs))
+            return largest_difference(ours[0].scalars["influence.hidden.entropy"], np.concatenate(theirs))
 
         loops = {"plain PyTorch, n backward passes for each text": rivals.influence}
-        if not self.long:  # on long texts it is the slower loop
+        if not self.long:  # on long texts this loop is the slower one
             loops["plain PyTorch, n backward passes for 32 texts at once"] = rivals.influence_by_place
         for rival, work in loops.items():
             yield self.comparison(
@@ -296,7 +307,7 @@ class Pooled:
             )
 
     def pipeline(self) -> Iterator[Comparison]:
-        """All four published measures in one go, each side as it would run them."""
+        """Yield the comparison of all four published measures together, each side as it would run them."""
         texts, subject = self.texts(self.part), self.part
 
         def theirs() -> Any:
@@ -317,6 +328,7 @@ class Pooled:
         )
 
     def every(self) -> Iterator[Comparison]:
+        """Yield all comparisons."""
         for part in (
             self.forward,
             self.gradient,
@@ -331,12 +343,12 @@ class Pooled:
 
 
 def _probability(found: Found) -> NDArray[np.float64]:
-    """Of the second class."""
+    """Return the probability of the second class."""
     return np.stack(found[0].vectors["probabilities"])[:, 1]
 
 
 def captum_saliency(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray[np.float64]]:
-    """Saliency on embeddings; its gradients are joined to norms and shares as an audit's are."""
+    """Return Captum's saliency at the embeddings, as norms divided by their sum."""
     from captum.attr import Saliency
 
     method = Saliency(plain.from_embeddings)
@@ -352,7 +364,7 @@ def captum_saliency(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
 
 
 def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray[np.float64]]:
-    """FeatureAblation with the unknown word as baseline, all tokens of a text in one pass."""
+    """Return Captum's FeatureAblation with the unknown word as baseline, all tokens of a text in one pass."""
     from captum.attr import FeatureAblation
 
     from attnaudit.models.vocabulary import UNKNOWN
@@ -366,15 +378,16 @@ def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
     found = []
     with torch.no_grad():
         for ids in texts:
-            whole = torch.tensor([ids])
-            # SOS and EOS share a feature of their own, which is dropped.
+            full = torch.tensor([ids])
+            # SOS and EOS share one feature, which is dropped.
             features = torch.arange(len(ids))[None].clone()
             features[:, -1] = 0
-            changed = method.attribute(whole, baselines=UNKNOWN, feature_mask=features, perturbations_per_eval=len(ids))
+            changed = method.attribute(full, baselines=UNKNOWN, feature_mask=features, perturbations_per_eval=len(ids))
             found.append(changed[0, 1:-1].double().numpy())
     return found
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
+    """Yield the comparisons of this module."""
     yield from Pooled("n≈20", 64 if quick else 320, 24 if quick else 64).every()
     yield from Pooled("n≈124", 8 if quick else 64, 3 if quick else 8).every()

@@ -1,4 +1,4 @@
-"""Kendall's τ-b, Shieh's weighted τ and the mutual-information ranking, next to scipy and scikit-learn."""
+"""Kendall's τ-b, Shieh's weighted τ and the mutual-information ranking, compared with scipy and scikit-learn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from attnaudit.metrics import kendall_tau_b, weighted_kendall_tau
 from attnaudit.metrics.ranked_information import default_clusters, information_ranking
 from benchmarks.speed.timing import Comparison
 
-#: Longest row -> (rows for τ-b, rows for the weighted form, the ratio asked for).
+#: Longest row -> (rows for τ-b, rows for the weighted form, target ratio).
 LENGTHS = {20: (1000, 1000, 10.0), 100: (1000, 300, 10.0), 200: (1000, 200, 5.0), 2000: (200, 20, 1.0)}
 Floats = NDArray[np.float64]
 
 
 def ragged(rows: int, longest: int, *, rectangular: bool = False) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Weights like attention, scores that partly follow them, and which are real; a tenth of the scores are tied."""
+    """Return weights like attention, scores that partly follow them, and a mask of real entries, all (rows, longest).
+
+    A tenth of the scores are tied. With `rectangular`, all rows have the full length.
+    """
     random = np.random.default_rng(longest)
     lengths = np.full(rows, longest) if rectangular else random.integers(2, longest + 1, rows)
     real = np.arange(longest) < lengths[:, None]
@@ -31,8 +34,8 @@ def ragged(rows: int, longest: int, *, rectangular: bool = False) -> tuple[Float
     return weights, scores, real
 
 
-def furthest(ours: Any, theirs: Any) -> float:
-    """Largest distance, NaN only where both are."""
+def largest_difference(ours: Any, theirs: Any) -> float:
+    """Return the largest difference; infinity if only one side is NaN somewhere."""
     a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if not np.array_equal(np.isnan(a), np.isnan(b)):
         return float("inf")
@@ -40,6 +43,7 @@ def furthest(ours: Any, theirs: Any) -> float:
 
 
 def kendall(shrink: int = 1) -> Iterator[Comparison]:
+    """Yield the comparisons of τ-b, on a `shrink`-th of the rows."""
     from scipy.stats import kendalltau
 
     for longest, (rows, _, target) in LENGTHS.items():
@@ -56,30 +60,31 @@ def kendall(shrink: int = 1) -> Iterator[Comparison]:
             instances=rows,
             ours=lambda x=x, y=y, mask=mask: kendall_tau_b(x, y, mask).numpy(),
             theirs=loop,
-            difference=furthest,
+            difference=largest_difference,
             tolerance=1e-9,
             target=target,
         )
-        whole, second, _ = ragged(rows, longest, rectangular=True)
-        x, y = torch.from_numpy(whole), torch.from_numpy(second)
+        full, second, _ = ragged(rows, longest, rectangular=True)
+        x, y = torch.from_numpy(full), torch.from_numpy(second)
         yield Comparison(
             name=f"τ-b, all of length {longest:,}",
             rival="scipy.stats.kendalltau(axis=1)",
             instances=rows,
             ours=lambda x=x, y=y: kendall_tau_b(x, y).numpy(),
-            theirs=lambda a=whole, b=second: kendalltau(a, b, axis=1).statistic,
-            difference=furthest,
+            theirs=lambda a=full, b=second: kendalltau(a, b, axis=1).statistic,
+            difference=largest_difference,
             tolerance=1e-9,
         )
 
 
 def weighted(shrink: int = 1) -> Iterator[Comparison]:
+    """Yield the comparisons of the weighted τ."""
     from scipy.stats import weightedtau
 
     for longest, (_, rows, target) in LENGTHS.items():
         rows = max(4, rows // shrink)
         weights, _, real = ragged(rows, longest)
-        # scipy's statistic is the same without ties only.
+        # scipy gives the same statistic only if there are no ties.
         scores = weights + np.random.default_rng(0).normal(size=weights.shape) / longest
         x, y, mask = torch.from_numpy(weights), torch.from_numpy(scores), torch.from_numpy(real)
 
@@ -97,14 +102,14 @@ def weighted(shrink: int = 1) -> Iterator[Comparison]:
             instances=rows,
             ours=lambda x=x, y=y, mask=mask: weighted_kendall_tau(x, y, x, mask).numpy(),
             theirs=loop,
-            difference=furthest,
+            difference=largest_difference,
             tolerance=1e-9,
             target=target,
         )
 
 
 def merged(labels: NDArray[np.int32], centres: Floats) -> NDArray[np.int32]:
-    """Clusters of one go to the nearest of the others."""
+    """Merge clusters of a single member with the nearest other cluster."""
     sizes = np.bincount(labels, minlength=len(centres))
     kept = np.flatnonzero(sizes > 1)
     for alone in np.flatnonzero(sizes == 1):
@@ -113,7 +118,7 @@ def merged(labels: NDArray[np.int32], centres: Floats) -> NDArray[np.int32]:
 
 
 def information(shrink: int = 1) -> Iterator[Comparison]:
-    """The ranking of hidden states by what they tell of the output: k-means, plug-in MI, 100 shuffles."""
+    """Yield the comparison of the mutual-information ranking: k-means, plug-in estimates and 100 shuffles."""
     from sklearn.cluster import KMeans
     from sklearn.metrics import mutual_info_score
     from threadpoolctl import threadpool_limits
@@ -145,7 +150,7 @@ def information(shrink: int = 1) -> Iterator[Comparison]:
         instances=n,
         ours=lambda: information_ranking(states, weights, logits, seed=0).corrected,
         theirs=theirs,
-        difference=furthest,
+        difference=largest_difference,
         tolerance=1e-9,
-        note="both spend their time in the same k-means",
+        note="both spend most of their time in k-means",
     )

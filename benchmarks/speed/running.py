@@ -1,4 +1,4 @@
-"""Which comparisons are run, and in what order."""
+"""Run the comparisons and the other measurements, and write their results."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from benchmarks.speed.timing import Comparison, DisagreementError, Timed, compar
 REPEATS, QUICK_REPEATS = 3, 1
 AUDITS, STARTS = 2, 3
 ROOT = Path(__file__).resolve().parents[2]
-#: How many sentences the audit of a quick run takes.
+#: How many sentences a quick run audits.
 QUICK_INSTANCES = 100
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
+    """Yield all comparisons in the order of the table."""
     shrink = 5 if quick else 1
     for family in (ranks.kendall, ranks.weighted, ranks.information):
         yield from family(shrink)
@@ -35,12 +36,12 @@ def comparisons(quick: bool) -> Iterator[Comparison]:
 
 
 def line(one: Timed) -> str:
-    """One comparison for the terminal."""
-    asked = "" if one.met is None else f"  asked {writing.asked(vars(one))}: {'met' if one.met else 'SHORT'}"
+    """Return one comparison as a line for the terminal."""
+    target = "" if one.met is None else f"  target {writing.target_text(vars(one))}: {'met' if one.met else 'NOT MET'}"
     return (
         f"{one.name} | {one.rival}: {writing.number(one.ours_ms)} against {writing.number(one.theirs_ms)} ms, "
         f"{writing.number(one.ratio)}× ({writing.number(one.low)} to {writing.number(one.high)}), "
-        f"passes {writing.passes(one.our_passes)} against {writing.passes(one.their_passes)}{asked}"
+        f"passes {writing.passes(one.our_passes)} against {writing.passes(one.their_passes)}{target}"
     )
 
 
@@ -54,7 +55,7 @@ def _child(module: str, *words: str) -> Any:
 
 
 def whole_audit(quick: bool) -> dict[str, Any]:
-    """Medians over runs in processes of their own."""
+    """Return medians over several runs of the whole audit, each in a new process."""
     runs = [_child("whole_audit", *([str(QUICK_INSTANCES)] if quick else [])) for _ in range(1 if quick else AUDITS)]
     ratios = [one["total"] / one["passes"] for one in runs]
     return {
@@ -68,7 +69,7 @@ def whole_audit(quick: bool) -> dict[str, Any]:
 
 
 def merged(stored: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """What is stored, with what was measured again in its place."""
+    """Return the stored results, with the new ones in place of older ones of the same name."""
     again = {(one["name"], one["rival"]): one for one in found["comparisons"]}
     kept = [again.pop((one["name"], one["rival"]), one) for one in stored["comparisons"]]
     parts = {name: found[name] for name in ("audit", "startup", "scaling") if name in found}
@@ -76,6 +77,7 @@ def merged(stored: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(*, quick: bool, only: str | None, say: Callable[[str], None] = print) -> int:
+    """Run everything, or what `only` selects. Returns 1 if two sides of a comparison disagree, else 0."""
     found: dict[str, Any] = {"machine": writing.machine(), "comparisons": []}
     missing = subjects.missing_transformers()
     found["left_out"] = [f"the Transformer, {missing}"] if missing else []
@@ -105,8 +107,8 @@ def run(*, quick: bool, only: str | None, say: Callable[[str], None] = print) ->
             writing.write(found)
     if only and not quick:
         writing.write(merged(json.loads(writing.JSON.read_text(encoding="utf-8")), found))
-    for said in (*found["left_out"], *writing.summary(found)):
-        say(said)
+    for text in (*found["left_out"], *writing.summary(found)):
+        say(text)
     if not quick:
         say(f"wrote {', '.join(one.relative_to(ROOT).as_posix() for one in (writing.JSON, writing.PAGE))}")
     return status

@@ -1,9 +1,9 @@
-"""How time and peak memory grow with the length of a text and with the number of texts. A process of its own.
+"""Measure how time and peak memory grow with the length of a text and with the number of texts, in a new process.
 
     python -m benchmarks.speed.scaling [--quick]
 
-Prints JSON. Memory is the peak of the resident set during a measure less what was resident before it, from Linux's
-/proc; elsewhere it is left out.
+Prints JSON. Memory is the peak of the resident set while a measure runs, minus the resident set before it, as Linux
+reports it in /proc. On other systems there is no memory figure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LENGTHS = (20, 50, 100, 200, 500, 1000, 2000)
 COUNTS = (500, 2000, 5000, 20000)
-#: What a measure needs, and the longest text that it is run on here.
+#: Measure -> (its needs, the longest text that it is run on).
 MEASURES = {
     "forward pass": ((), 2000),
     "gradient": (("gradient.meister.inputs",), 2000),
@@ -36,7 +36,7 @@ STREAMED = ("gradient.meister.inputs", "permutation", "adversarial.0.01")
 
 
 def resident(key: str) -> float | None:
-    """MiB of VmRSS or VmHWM."""
+    """Return VmRSS or VmHWM in MiB; None where the system does not report it."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(key):
@@ -47,7 +47,7 @@ def resident(key: str) -> float | None:
 
 
 def cost(work: Callable[[], Any]) -> tuple[float, float | None]:
-    """CPU seconds, and MiB above what was resident before."""
+    """Return CPU seconds, and the peak memory in MiB above what was resident before."""
     gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -63,6 +63,7 @@ def cost(work: Callable[[], Any]) -> tuple[float, float | None]:
 
 
 def by_length(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Measure one text of each length."""
     from benchmarks.speed.pooled import audited
     from benchmarks.speed.subjects import bilstm, long_texts
 
@@ -78,6 +79,7 @@ def by_length(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def by_rank_length(lengths: tuple[int, ...], rows: int = 50) -> list[dict[str, Any]]:
+    """Measure rank statistics on rows of each length."""
     import torch
 
     from attnaudit.metrics import kendall_tau_b, weighted_kendall_tau
@@ -98,7 +100,7 @@ def by_rank_length(lengths: tuple[int, ...], rows: int = 50) -> list[dict[str, A
 
 
 def by_count(counts: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Texts of 20 words; the same sentences again and again, under new ids."""
+    """Measure sets of texts of 20 words, in which the same sentences recur with new ids."""
     from benchmarks.speed.pooled import audited
     from benchmarks.speed.subjects import bilstm, short_texts
 
@@ -115,7 +117,7 @@ def by_count(counts: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def by_heads() -> list[dict[str, Any]]:
-    """Of a Transformer, texts of 20 words: one pass that keeps every layer's weights, and permutations of one row."""
+    """Measure Transformers of several sizes: the gradient and permutations of one row, with all weights kept."""
     from benchmarks.speed.pooled import audited
     from benchmarks.speed.subjects import minilm, missing_transformers, short_texts
 
@@ -131,6 +133,7 @@ def by_heads() -> list[dict[str, Any]]:
 
 
 def main(quick: bool) -> int:
+    """Run all parts and print them as JSON."""
     import torch
 
     torch.set_num_threads(1)

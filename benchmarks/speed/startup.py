@@ -1,4 +1,4 @@
-"""How long commands take that need no model: wall-clock seconds of whole processes, and whether they import torch."""
+"""Measure how long short commands take: seconds of whole processes, and whether they import torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-#: pytest with attnaudit's plugin alone, as where nothing else is installed; where others are, each is loaded as well.
+#: Options that load the plugin of attnaudit alone, as if no other plugin were installed.
 ALONE = ["-p", "attnaudit.plugin.hooks"]
 COLLECT = ["--collect-only", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
 COMMANDS = {
@@ -25,9 +25,9 @@ COMMANDS = {
     ],
     "python -c 'import torch'": ["-c", "import torch"],
 }
-#: pytest's exit status where it collects nothing.
+#: The exit status of pytest if it collects nothing.
 NO_TESTS = 5
-#: Says whether torch was imported, after running a module with the arguments given.
+#: A program that runs a module with arguments, and then prints whether torch was imported.
 WITNESS = """
 import contextlib, io, runpy, sys
 sys.argv = sys.argv[1:]
@@ -38,15 +38,16 @@ print("torch" in sys.modules)
 
 
 class Starts:
-    """Commands run as they are from the second time on: compiled modules are kept, in a folder of their own."""
+    """Runs commands in new processes. Compiled modules are kept in a separate folder, as after a first start."""
 
     def __init__(self, folder: Path) -> None:
         self.empty = folder / "empty"
         self.empty.mkdir()
-        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
-        self.environment = {**kept, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+        inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
+        self.environment = {**inherited, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
     def run(self, arguments: list[str]) -> str:
+        """Run a command and return its standard output. Exits if the command crashes."""
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if ALONE[1] in arguments else {}
         done = subprocess.run(
             [sys.executable, *(str(self.empty) if one == "EMPTY" else one for one in arguments)],
@@ -60,21 +61,21 @@ class Starts:
         return done.stdout
 
     def cost(self, arguments: list[str]) -> tuple[float, float]:
-        """Seconds of wall clock and of CPU."""
+        """Return the wall-clock and the CPU seconds of a command."""
         before, started = os.times(), time.perf_counter()
         self.run(arguments)
         wall, after = time.perf_counter() - started, os.times()
         return wall, (after.children_user + after.children_system) - (before.children_user + before.children_system)
 
     def imports_torch(self, arguments: list[str]) -> bool | None:
-        """None of what is no module, or has no part of attnaudit in it."""
+        """Return whether a command imports torch; None for commands that do not run attnaudit."""
         if arguments[0] != "-m" or "EMPTY" in arguments:
             return None
         return self.run(["-c", WITNESS, *arguments[1:]]).strip().splitlines()[-1] == "True"
 
 
 def measured(repeats: int) -> list[dict[str, Any]]:
-    """Median, least and most seconds of each command, run in turn."""
+    """Return the median, smallest and largest seconds of each command. The commands take turns."""
     with tempfile.TemporaryDirectory(prefix="attnaudit-") as name:
         folder = Path(name)
         starts = Starts(folder)

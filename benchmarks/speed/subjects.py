@@ -15,9 +15,9 @@ from attnaudit.data import load
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models.vocabulary import words
 
-#: Words of a text as long as those of 20 Newsgroups in Jain & Wallace's experiments.
+#: The mean number of words of the 20 Newsgroups texts in Jain & Wallace's experiments.
 LONG = 124
-#: MiniLM-L6: its shape, not its weights.
+#: The sizes of MiniLM-L6; the weights are random.
 MINILM = {
     "hidden_size": 384,
     "num_hidden_layers": 6,
@@ -30,7 +30,14 @@ MINILM = {
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model and the instances it is timed on. model: the module itself. name: "n≈20" and the like."""
+    """A model and the instances that it is timed on.
+
+    Attributes:
+        name: The length of the texts, such as "n≈20".
+        adapter: The model as an audit sees it.
+        model: The torch module.
+        data: The instances.
+    """
 
     name: str
     adapter: ModelAdapter
@@ -39,14 +46,14 @@ class Subject:
 
 
 def short_texts(count: int) -> Dataset:
-    """Every k-th of the embedded test sentences of two words or more: one word alone cannot be left out."""
+    """Return evenly spaced test sentences of at least two words: the only word of a text cannot be left out."""
     data = load("movie-reviews")
     usable = [one for one in data.instances if len(words(one.text)) > 1]
     return dataclasses.replace(data, instances=tuple(usable[:: max(1, len(usable) // count)][:count]))
 
 
 def long_texts(count: int, length: int = LONG) -> Dataset:
-    """Embedded test sentences one after another, as many as make about `length` words; all differ."""
+    """Return texts of about `length` words, joined from consecutive test sentences; no two are equal."""
     data = load("movie-reviews")
     made: list[Instance] = []
     held: list[str] = []
@@ -63,28 +70,35 @@ def long_texts(count: int, length: int = LONG) -> Dataset:
 
 @cache
 def trained() -> tuple[Any, Any]:
-    """The oracle's shape (300-wide embeddings, BiLSTM of 128 per direction, additive attention, one sigmoid), trained
-    for one epoch on a part of the embedded sentences, so that attention is not that of random weights."""
-    from attnaudit.models.pooled_classifier import Architecture
-    from attnaudit.models.training import Settings, train
+    """Return a model and its vocabulary, trained for one epoch on a part of the embedded sentences.
+
+    It has the sizes of Jain & Wallace's models: 300-wide embeddings, a BiLSTM with 128 units per direction, additive
+    attention and one sigmoid output. Training makes its attention differ from that of random weights.
+    """
+    from attnaudit.models.architecture import Architecture
+    from attnaudit.models.training import train
+    from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
 
     training, dev = load("movie-reviews-train"), load("movie-reviews-dev")
-    result = train(
-        dataclasses.replace(training, instances=training.instances[::4]),
-        dataclasses.replace(dev, instances=dev.instances[::5]),
-        architecture=Architecture(embedding_size=300),
-        settings=Settings(epochs=1),
+    data = TrainingData(
+        train=dataclasses.replace(training, instances=training.instances[::4]),
+        dev=dataclasses.replace(dev, instances=dev.instances[::5]),
     )
+    result = train(TrainingJob(data=data, architecture=Architecture(embedding_size=300), settings=Settings(epochs=1)))
     return result.model.requires_grad_(False), result.vocabulary
 
 
 def bilstm(name: str, data: Dataset) -> Subject:
+    """Return the trained model on some data."""
     model, vocabulary = trained()
     return pooled(name, data, model, vocabulary, lstm=model.encoder.layer)
 
 
-def pooled(name: str, data: Dataset, model: Any, vocabulary: Any, **told: Any) -> Subject:
-    """A reference model by the names of its parts, as a user gives theirs. told: what is known of its encoder."""
+def pooled(name: str, data: Dataset, model: Any, vocabulary: Any, **facts: Any) -> Subject:
+    """Return a reference model wrapped by its parts, as users wrap their own.
+
+    `facts` are further arguments of the adapter about the encoder, such as its LSTM.
+    """
     from attnaudit.adapters import PooledAttentionAdapter
     from attnaudit.models.vocabulary import UNKNOWN
 
@@ -97,13 +111,13 @@ def pooled(name: str, data: Dataset, model: Any, vocabulary: Any, **told: Any) -
         classes=("negative", "positive"),
         modules=(model,),
         mask_id=UNKNOWN,
-        **told,
+        **facts,
     )
     return Subject(name=name, adapter=adapter, model=model, data=data)
 
 
 def missing_transformers() -> str:
-    """Why the Transformer is left out, "" where it is not."""
+    """Return why the Transformer is left out; "" if it is not."""
     if find_spec("transformers") is None:
         return "transformers is not installed: pip install 'attnaudit[transformers]'"
     return ""
@@ -111,8 +125,10 @@ def missing_transformers() -> str:
 
 @cache
 def minilm_as_it_ships(**settings: int) -> tuple[Any, Any]:
-    """A BERT of MiniLM's size with random weights, and a tokenizer of the embedded sentences' words; nothing is
-    downloaded. settings: of its config, in place of MiniLM's."""
+    """Return a BERT with random weights, and a tokenizer whose vocabulary is the words of the embedded sentences.
+
+    Nothing is downloaded. `settings` replace settings of MiniLM.
+    """
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -134,14 +150,15 @@ def minilm_as_it_ships(**settings: int) -> tuple[Any, Any]:
     model = BertForSequenceClassification(BertConfig(**{**MINILM, **settings}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            # Gains of exactly one would make every state's norm a constant, and its gradient rounding.
+            # With gains of exactly one, every state would have the same norm, and its gradient would be a rounding
+            # error.
             centre, spread = ("LayerNorm.weight" in name) * 1.0, 0.2 if "LayerNorm" in name else 0.05
             parameter.copy_(centre + torch.randn(parameter.shape) * spread)
     return model.eval().requires_grad_(False), tokenizer
 
 
 def minilm(name: str, data: Dataset, **settings: int) -> Subject:
-    """A copy of the same model, as an adapter. settings: of its config, in place of MiniLM's."""
+    """Return a copy of the same model behind an adapter. `settings` replace settings of MiniLM."""
     from attnaudit.adapters.huggingface import transformer
 
     model, tokenizer = copy.deepcopy(minilm_as_it_ships(**settings))
@@ -149,5 +166,5 @@ def minilm(name: str, data: Dataset, **settings: int) -> Subject:
 
 
 def in_order(data: Dataset) -> Sequence[Instance]:
-    """As the engine returns them."""
+    """Return the instances in the order in which the engine returns them."""
     return sorted(data.instances, key=lambda one: one.id)

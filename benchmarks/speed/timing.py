@@ -1,4 +1,4 @@
-"""Two ways to the same numbers, timed in turn on one thread, in CPU time of the process."""
+"""Time two ways to compute the same numbers, which take turns on one thread, in CPU time of the process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Shortest stretch of CPU seconds that is timed; shorter work is repeated within it.
+#: The shortest time that is measured, in CPU seconds; shorter work is repeated until it takes this long.
 STRETCH = 0.05
-#: Runs longer than this many CPU seconds are repeated SLOW times.
+#: A comparison that takes longer than LONG CPU seconds is repeated at most SLOW times.
 LONG, SLOW = 8.0, 2
 
 
 class Clock:
-    """CPU seconds within wrapped functions; calls from one into another count once."""
+    """Counts the CPU seconds spent in wrapped functions. Nested calls count once."""
 
     def __init__(self) -> None:
         self.seconds, self._inside = 0.0, False
@@ -41,10 +41,23 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """ours and theirs: called without arguments. part: the clock of what counts of `ours`, where theirs is given the
-    rest; None: all of it. difference: (ours, theirs) -> a number that must not exceed `tolerance`. our_passes,
-    their_passes: how many forward and backward passes each took, read after its run. target: the ratio that is asked
-    for. limit_ms: the most that an instance may take."""
+    """Two ways to compute the same numbers.
+
+    Attributes:
+        name: What is computed.
+        rival: What attnaudit is compared with.
+        instances: How many instances both sides process.
+        ours: Computes the numbers with attnaudit.
+        theirs: Computes them with the rival.
+        difference: (ours, theirs) -> a number that must not exceed `tolerance`.
+        tolerance: See `difference`.
+        part: The clock of the part of `ours` that counts, if the rival starts from the rest; None if all of it counts.
+        our_passes: Result of `ours` -> how many passes of each sort it took.
+        their_passes: The same for the latest run of `theirs`.
+        target: The ratio of the times that attnaudit aims at.
+        limit_ms: The time per instance that attnaudit must not exceed.
+        note: A remark.
+    """
 
     name: str
     rival: str
@@ -63,7 +76,15 @@ class Comparison:
 
 @dataclass(kw_only=True)
 class Timed:
-    """ms per instance are medians; ratio: median, smallest and largest over the repeats."""
+    """The times of a comparison.
+
+    Attributes:
+        ours_ms, theirs_ms: Median time per instance.
+        ratio, low, high: Median, smallest and largest ratio of theirs to ours over the repeats.
+        difference: The difference of the results.
+
+    The other attributes are those of `Comparison`.
+    """
 
     name: str
     rival: str
@@ -84,7 +105,7 @@ class Timed:
 
     @property
     def met(self) -> bool | None:
-        """None where nothing is asked for."""
+        """Whether the target is met; None without a target."""
         if self.target is None and self.limit_ms is None:
             return None
         fast = self.target is None or self.ratio >= self.target
@@ -92,11 +113,11 @@ class Timed:
 
 
 class DisagreementError(Exception):
-    """The two ways do not give the same numbers, so that their times say nothing."""
+    """The two sides do not give the same numbers, so their times cannot be compared."""
 
 
 def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> float:
-    """CPU seconds of one call, or of that part of it."""
+    """Return the CPU seconds of one call of `work`, or of the part of it that a clock measures."""
     gc.collect()
     gc.disable()
     before = part.seconds if part else 0.0
@@ -111,7 +132,10 @@ def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> f
 
 
 def compare(one: Comparison, repeats: int) -> Timed:
-    """Both are run once for the check, then in turn. Raises DisagreementError where they do not agree."""
+    """Compare the results of both sides, then time them in turn.
+
+    Raises DisagreementError if the results differ by more than the tolerance.
+    """
     started = time.process_time()
     found = one.ours()
     first_ours = time.process_time() - started

@@ -1,10 +1,10 @@
-"""What the whole default audit costs beyond its own passes. Run as a process of its own; prints JSON.
+"""Measure what the whole default audit costs in addition to the passes of the model, in a new process.
 
     python -m benchmarks.speed.whole_audit [INSTANCES]
 
-CPU seconds of `pytest audits/ --model demo` on one thread, after torch and the engine are imported. The passes are the
-model's runs and decodes and the backward passes, those that the adapter makes itself for input influence among them;
-the engine is the rest of the measuring; what remains is statistics, verdicts, the report and pytest itself.
+Prints JSON with the CPU seconds of `pytest audits/ --model demo` on one thread, after torch and the engine are
+imported. "passes" are the runs, decodes and backward passes of the model, including those that the adapter makes for
+input influence. "engine" is the rest of the measuring. "rest" is statistics, verdicts, the report and pytest itself.
 """
 
 from __future__ import annotations

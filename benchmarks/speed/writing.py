@@ -1,4 +1,4 @@
-"""benchmarks/speed.json, the table in benchmarks/README.md and the curves."""
+"""Write benchmarks/speed.json, the generated part of benchmarks/README.md, and the curves."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ JSON, PAGE, CURVES = FOLDER / "speed.json", FOLDER / "README.md", FOLDER / "spee
 BEGIN, END = "<!-- speed: written by python -m benchmarks.speed -->", "<!-- end of speed -->"
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "captum", "transformers")
 
-#: CPU ms per instance of Jain & Wallace's published code, one thread, as published: on another machine. The name of our
-#: comparison -> SST (n≈20), 20 Newsgroups (n≈124).
+#: Comparison -> CPU ms per instance of Jain & Wallace's published code on SST (n≈20) and on 20 Newsgroups (n≈124).
+#: These are published figures for one thread of another machine.
 PUBLISHED = {
     "forward pass": (0.4, 2.6),
     "gradient": (1.3, 16.0),
@@ -29,12 +29,12 @@ PUBLISHED = {
 }
 FOUR = "gradient, permutations, leave-one-out and adversary"
 LABELS = ("n≈20", "n≈124")
-#: The whole audit may take this many times its own passes.
+#: The whole audit may take this many times as long as its passes.
 AUDIT = 1.5
 
 
 def machine() -> dict[str, Any]:
-    """The processor and the versions; nothing that names the computer."""
+    """Return the processor and the versions of packages. Nothing identifies the computer."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -56,11 +56,12 @@ def machine() -> dict[str, Any]:
 
 
 def plain(one: Timed) -> dict[str, Any]:
+    """Return a timed comparison as JSON stores it."""
     return {**vars(one), "met": one.met}
 
 
 def number(value: float) -> str:
-    """Three figures."""
+    """Format a number with three significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -70,7 +71,7 @@ _SHORT = ("forward", "forward_rows", "backward", "decode", "resume", "resumed_ro
 
 
 def passes(counts: Mapping[str, int]) -> str:
-    """Such as "3 f (96 rows), 2 b": forward passes and their rows, backward passes; the page says the letters."""
+    """Format counts of passes, such as "3 f (96 rows), 2 b". The page explains the letters."""
     words = []
     if counts.get("forward"):
         words.append(f"{counts['forward']:,} f ({counts.get('forward_rows', counts['forward']):,} rows)")
@@ -84,8 +85,9 @@ def passes(counts: Mapping[str, int]) -> str:
 
 
 def comparison_table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the table of all comparisons."""
     lines = [
-        "| what | next to | ours, ms | theirs, ms | ratio (least to most) | differs by | our passes | their passes |",
+        "| measure | compared with | ours, ms | theirs, ms | ratio (range) | differs by | our passes | their passes |",
         "|---|---|---:|---:|---:|---:|---|---|",
     ]
     for row in rows:
@@ -97,43 +99,47 @@ def comparison_table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def asked(row: Mapping[str, Any]) -> str:
+def target_text(row: Mapping[str, Any]) -> str:
+    """Format the target of a comparison, such as "≥10×"."""
     words = [f"≥{row['target']:g}×"] if row["target"] is not None else []
     words += [f"≤{row['limit_ms']:g} ms"] if row["limit_ms"] is not None else []
     return " and ".join(words)
 
 
 def targets(found: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """(what, what is asked, what was measured, whether it is met)."""
+    """Return (measurement, target, measured value, whether the target is met)."""
     rows = []
     for row in found["comparisons"]:
         if row["met"] is not None:
             measured = f"{number(row['ratio'])}×, {number(row['ours_ms'])} ms"
-            rows.append((f"{row['name']}: next to {row['rival']}", asked(row), measured, row["met"]))
+            rows.append((f"{row['name']}: compared with {row['rival']}", target_text(row), measured, row["met"]))
     by_name = {row["name"]: row for row in found["comparisons"]}
     for place, label in enumerate(LABELS):
         if f"{FOUR}, {label}" in by_name:
             own = by_name[f"{FOUR}, {label}"]["ours_ms"]
             published = sum(PUBLISHED[name][place] for name in PUBLISHED if name != "forward pass")
             ratio = published / own
-            what = f"{FOUR}, {label}: next to the published figures ({published:,.0f} ms, another machine)"
+            what = f"{FOUR}, {label}: compared with the published figures ({published:,.0f} ms, another machine)"
             rows.append((what, "≥10×", f"{number(ratio)}×, {number(own)} ms", ratio >= 10))
     if found.get("audit"):
         ratio = found["audit"]["ratio"]
-        rows.append(("the default audit: next to its own passes", f"≤{AUDIT:g}×", f"{ratio:.2f}×", ratio <= AUDIT))
+        rows.append(
+            ("the default audit: compared with its own passes", f"≤{AUDIT:g}×", f"{ratio:.2f}×", ratio <= AUDIT)
+        )
     starts = {one["command"]: one for one in found.get("startup", [])}
     for name, one in starts.items():
         if one["imports_torch"] is not None:
-            said = f"{one['cpu']:.2f} s of CPU, imports {'torch' if one['imports_torch'] else 'no torch'}"
-            rows.append((name, "well under 1 s, no torch", said, one["cpu"] < 0.7 and not one["imports_torch"]))
+            measured = f"{one['cpu']:.2f} s of CPU, imports {'torch' if one['imports_torch'] else 'no torch'}"
+            rows.append((name, "well under 1 s, no torch", measured, one["cpu"] < 0.7 and not one["imports_torch"]))
     five, torch = starts.get("audit of 5 instances"), starts.get("python -c 'import torch'")
     if five and torch:
         share = torch["cpu"] / five["cpu"]
-        rows.append(("audit of 5 instances: share of import torch", "≥50%", f"{share:.0%}", share >= 0.5))
+        rows.append(("audit of 5 instances: share of `import torch`", "≥50%", f"{share:.0%}", share >= 0.5))
     return rows
 
 
 def published_table(found: Mapping[str, Any]) -> list[str]:
+    """Return the table of published figures."""
     lines = [
         "| CPU ms per instance | published, SST n≈20 | ours, n≈20 | published, 20News n≈124 | ours, n≈124 |",
         "|---|---:|---:|---:|---:|",
@@ -151,7 +157,7 @@ def published_table(found: Mapping[str, Any]) -> list[str]:
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """The generated part of README.md."""
+    """Return the generated part of README.md."""
     where = found["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
     lines = [
@@ -159,25 +165,28 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         f"{where['processor']}, {where['cores']} cores, one thread used; {where['date']}; {versions}.",
         "",
-        "CPU milliseconds of the process per instance (for ranks: per row), medians over repeats in which ours and "
-        "theirs take turns; the ratio is theirs divided by ours, with the least and the most of the repeats. Each pair "
-        "is first checked to give the same numbers. Ours is a call of the public engine, tokenising included; theirs "
-        "gets token ids. Permutations and adversary are without the forward pass that both sides start from. Passes: "
-        "f forward, b backward, d decodes, r passes that resume from shared states, each "
-        "of a batch; those of ours include the shared forward pass.",
+        "Times are CPU milliseconds per instance (for rank statistics: per row). They are medians over repeats in "
+        "which both sides take turns. The ratio is theirs divided by ours, with its smallest and largest value over "
+        "the repeats. Each pair was first checked to give the same numbers. Ours is a call of the public engine, "
+        "including tokenisation; theirs starts from token ids. The times of permutations and of the adversary exclude "
+        "the forward pass that both sides start from. Passes are counted in batches: f forward, b backward, d decodes, "
+        "r passes that resume from shared states. Our counts include the shared forward pass.",
         "",
         *comparison_table(found["comparisons"]),
         "",
         *[line for reason in found.get("left_out", []) for line in (f"Left out: {reason}", "")],
         "### Targets",
         "",
-        "| what | asked | measured | |",
+        "| measurement | target | measured | |",
         "|---|---|---|---|",
-        *[f"| {what} | {ask} | {said} | {'met' if met else '**short**'} |" for what, ask, said, met in targets(found)],
+        *[
+            f"| {what} | {target} | {measured} | {'met' if met else '**not met**'} |"
+            for what, target, measured, met in targets(found)
+        ],
         "",
         "### Published figures",
         "",
-        "Jain & Wallace's code as published, on another machine; beside it ours on this one.",
+        "The figures of Jain & Wallace's published code are from another machine; ours are from this one.",
         "",
         *published_table(found),
     ]
@@ -187,27 +196,28 @@ def page(found: Mapping[str, Any]) -> str:
             "",
             "### The whole default audit",
             "",
-            f"`pytest audits/ --model demo`, {one['instances']:,} instances, process start and imports excluded: "
-            f"{one['total']:.1f} CPU seconds, of which the model's own passes {one['passes']:.1f}, the rest of the "
-            f"measuring {one['engine']:.1f}, statistics, verdicts, report and pytest {one['rest']:.1f} (medians of "
-            f"{one['repeats']}); {one['ratio']:.2f} times the passes ({one['low']:.2f} to {one['high']:.2f}).",
+            f"`pytest audits/ --model demo` on {one['instances']:,} instances takes {one['total']:.1f} CPU seconds, "
+            f"without process start and imports: {one['passes']:.1f} for the passes of the model, {one['engine']:.1f} "
+            f"for the rest of the measuring, and {one['rest']:.1f} for statistics, verdicts, report and pytest "
+            f"(medians of {one['repeats']}). The whole audit takes {one['ratio']:.2f} times as long as its passes "
+            f"({one['low']:.2f} to {one['high']:.2f}).",
         ]
     if found.get("startup"):
         lines += [
             "",
             "### Start-up",
             "",
-            "Seconds of the whole process, interpreter included, its modules compiled before; pytest with attnaudit's "
-            "plugin alone unless it is said.",
+            "Seconds of the whole process, including the interpreter, with modules that were compiled before. pytest "
+            "loads only the plugin of attnaudit unless the command says otherwise.",
             "",
-            "| command | wall | least to most | CPU | imports torch |",
+            "| command | wall | range | CPU | imports torch |",
             "|---|---:|---:|---:|---|",
         ]
-        said = {True: "yes", False: "no", None: ""}
+        yes_or_no = {True: "yes", False: "no", None: ""}
         for one in found["startup"]:
             lines.append(
                 f"| `{one['command']}` | {one['seconds']:.2f} | {one['low']:.2f} to {one['high']:.2f} "
-                f"| {one['cpu']:.2f} | {said[one['imports_torch']]} |"
+                f"| {one['cpu']:.2f} | {yes_or_no[one['imports_torch']]} |"
             )
     if found.get("scaling"):
         lines += ["", "### Scaling", "", "![Time and peak memory](speed.svg)", "", *scaling_tables(found["scaling"])]
@@ -215,12 +225,13 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def scaling_tables(found: Mapping[str, Any]) -> list[str]:
-    """CPU seconds and MiB."""
+    """Return the tables of time and memory by length, by number of instances and by heads."""
     cells = {(row["measure"], row["tokens"]): row for row in found["tokens"]}
     names = list(dict.fromkeys(name for name, _ in cells))
     lengths = sorted({tokens for _, tokens in cells})
     lines = [
-        "Of one text (τ: of one row of 50), CPU ms and, in brackets, peak MiB above what was resident before.",
+        "CPU milliseconds of one text (τ: of one row of 50), and in brackets the peak memory in MiB above what was "
+        "resident before.",
         "",
         f"| tokens | {' | '.join(f'{n:,}' for n in lengths)} |",
         f"|---|{'---:|' * len(lengths)}",
@@ -231,7 +242,7 @@ def scaling_tables(found: Mapping[str, Any]) -> list[str]:
     if found["instances"]:
         lines += [
             "",
-            "Gradient, permutations and adversary together, texts of n≈20:",
+            "Gradient, permutations and adversary together, on texts of n≈20:",
             "",
             f"| instances | {' | '.join(format(one['instances'], ',') for one in found['instances'])} |",
             f"|---|{'---:|' * len(found['instances'])}",
@@ -240,7 +251,7 @@ def scaling_tables(found: Mapping[str, Any]) -> list[str]:
     if found["heads"]:
         lines += [
             "",
-            "A Transformer as wide as MiniLM, gradient and permutations of one row, for each text of n≈20:",
+            "Gradient and permutations of one attention row, per text of n≈20, on a Transformer as wide as MiniLM:",
             "",
             f"| layers × heads | {' | '.join('{layers} × {heads}'.format(**one) for one in found['heads'])} |",
             f"|---|{'---:|' * len(found['heads'])}",
@@ -257,6 +268,7 @@ def _cost(one: Mapping[str, Any] | None, factor: int = 1000) -> str:
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:
+    """Draw the curves of time and memory."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -285,16 +297,19 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 
 
 def write(found: Mapping[str, Any], folder: Path = FOLDER) -> None:
-    """The JSON, the page and, where they were measured, the curves."""
+    """Write the JSON, the page and, if scaling was measured, the curves."""
     folder.joinpath(JSON.name).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     path = folder / PAGE.name
-    whole = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
-    before, _, rest = whole.partition(BEGIN)
+    text = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
+    before, _, rest = text.partition(BEGIN)
     path.write_text(before + page(found) + rest.partition(END)[2], encoding="utf-8")
     if found.get("scaling"):
         draw(found["scaling"], folder / CURVES.name)
 
 
 def summary(found: Mapping[str, Any]) -> Sequence[str]:
-    """What the terminal shows of the targets."""
-    return [f"{'met  ' if met else 'SHORT'}  {what}: {said}; asked {ask}" for what, ask, said, met in targets(found)]
+    """Return one line per target for the terminal."""
+    return [
+        f"{'met    ' if met else 'NOT MET'}  {what}: {measured}; target {target}"
+        for what, target, measured, met in targets(found)
+    ]

@@ -101,5 +101,5 @@ def test_the_table_of_columns_is_complete() -> None:
 def test_the_example_of_a_data_set_loads() -> None:
     (example,) = re.findall(r"<!-- example: conftest.py -->\n```python\n(.*?)```", DATA, re.DOTALL)
     exec(compile(example, "conftest.py", "exec"), {})
-    found = load("complaints")
-    assert (len(found.instances), found.classes) == (2, ("damaged", "late"))
+    dataset = load("complaints")
+    assert (len(dataset.instances), dataset.classes) == (2, ("damaged", "late"))

@@ -1,4 +1,4 @@
-"""What the papers claim, asked of small models of the embedded sentences: all that is needed is trained and audited."""
+"""The claims of the papers, answered from small models that are trained on the embedded sentences."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from attnaudit.research.reproduction import corpora, reproduce
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import paper
-from attnaudit.research.reproduction.reproduction_options import Options
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 
 #: paper -> (tables, rows)
 ASKED = {
@@ -25,7 +25,7 @@ ASKED = {
     "wen": (("ranking", "fixed", "adversarial"), ("*/bilstm/additive", "*/bilstm/dot")),
     "wiegreffe-pinter": (("uniform", "adversary"), ("*/bilstm/additive",)),
 }
-#: What small models show at three seeds, beyond what the seeds explain. The others may come out either way.
+#: Claims that hold for small models over three seeds. The others may come out either way.
 HOLD: dict[str, set[str]] = {
     "jain-wallace": {
         "attention agrees little",
@@ -35,10 +35,10 @@ HOLD: dict[str, set[str]] = {
     },
     "meister": {"influence is spread", "states over inputs, gradient"},
     "tutek-snajder": {"tying is fragile", "states retain more", "one state says less"},
-    "wen": set(),  # of so few texts the ranking moves with rounding in the training
+    "wen": set(),  # with so few texts, rounding in the training changes the ranking
     "wiegreffe-pinter": {"trained adversaries stay behind those sought per text"},
 }
-#: Claims whose reverse small models never show, though three seeds may leave them open.
+#: Claims that small models never contradict, though three seeds may leave them undecided.
 NOT_REVERSED = {
     "jain-wallace": {"without context it agrees more"},
     "meister": {"states over inputs, leave-one-out"},
@@ -64,13 +64,14 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
         yield lambda _done, _total, _name: None
 
     tables, only = ASKED[name]
-    options = Options(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
-    return reproduce.reproduce(options, progress_bar=shown)
+    options = ReproductionOptions(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
+    report, _ = reproduce.reproduce(options, progress_bar=shown)
+    return report
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ASKED)
-def test_claims_come_out_as_they_are(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answers_to_claims(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = _reproduced(name, folder, monkeypatch)
     found = {finding.claim: finding for finding in one.findings}
     for claim in HOLD[name]:

@@ -104,7 +104,7 @@ def test_report_explains_that_a_run_was_killed(tmp_path: Path) -> None:
     for folder in ("reports", "reports/20260101-000000-abc"):
         done = attnaudit("report", folder, folder=tmp_path)
         assert done.returncode == 1
-        assert "was killed before its end, so that its verdicts are lost; run it again" in done.stderr
+        assert "was killed before it ended, so its verdicts are lost. Run the audit again" in done.stderr
 
 
 def test_letters_that_the_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:

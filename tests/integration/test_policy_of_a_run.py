@@ -60,4 +60,10 @@ def test_a_policy_file_replaces_the_gates_that_count(project: pytest.Pytester) -
     assert all(entry["interval"]["confidence"] == 0.9 and entry["inconclusive"] == "warn" for entry in audit["checks"])
     (agreement,) = [entry for entry in audit["checks"] if entry["family"] == "agreement"]
     assert agreement["requirement"]["expression"] == "floor + 0.5 * (ceiling - floor)"
-    result.stdout.fnmatch_lines(["*fails only if its whole 96.7% interval misses the threshold, because 3"])
+    result.stdout.fnmatch_lines(
+        [
+            "A gate fails only if its whole 96.7% interval is on the wrong side of the",
+            "threshold, because 3 checks gate this release.",
+        ],
+        consecutive=True,
+    )

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing in the data acts, nothing is fetched, and the page fits and can be read."""
+"""The report in a real browser: it runs no text of the data, fetches nothing, fits its window and can be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.units.report.example_runs import hostile, realistic
 pytestmark = pytest.mark.browser
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-QUIET = (
+BROWSER_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
@@ -24,7 +24,7 @@ QUIET = (
     "--no-first-run",
 )
 
-# The contrast of every piece of text with what is painted behind it (WCAG 2.1), the least first.
+# The contrast of every text with its background (WCAG 2.1): the three lowest, in ascending order.
 CONTRAST = """() => {
   const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
   const over = (top, under) => { const a = top[3] === undefined ? 1 : top[3];
@@ -55,9 +55,9 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium or Chrome on the path")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=BROWSER, args=list(QUIET))
-        yield running
-        running.close()
+        chromium = driver.chromium.launch(executable_path=BROWSER, args=list(BROWSER_OPTIONS))
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
             page.on("pageerror", lambda error: watch.append(f"error: {error}"))
             page.on("request", lambda request: watch.append(f"request: {request.url}"))
             page.on("dialog", lambda dialog: (watch.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-            page.on("popup", lambda other: watch.append(f"popup: {other.url}"))
+            page.on("popup", lambda popup: watch.append(f"popup: {popup.url}"))
         page.goto(path.as_uri())
         return page
 
@@ -96,30 +96,30 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
 
 
 def test_nothing_in_hostile_text_runs_or_is_fetched(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
-    seen: list[str] = []
-    page = opened(reports["hostile"], watch=seen)
+    events: list[str] = []
+    page = opened(reports["hostile"], watch=events)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     for token in page.locator(".tokens span").all()[:20]:
         token.hover(force=True, timeout=2000)
     page.wait_for_timeout(300)
     assert page.evaluate("typeof window.marker") == "undefined"
-    own = reports["hostile"].as_uri()
-    assert [what for what in seen if what not in (f"request: {own}", "request: data:,")] == []
+    page_url = reports["hostile"].as_uri()
+    assert [event for event in events if event not in (f"request: {page_url}", "request: data:,")] == []
     assert page.locator("script, img, iframe, [onload], [onerror], [onmouseover]").count() == 0
     assert page.locator("body").is_visible()
     assert "<script>window.marker=1" in page.inner_text("body")
 
 
-def test_the_watch_would_see_a_page_that_acts(opened: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_events_of_a_page_that_runs_scripts_are_seen(opened: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "bad.html").write_text("<script>window.marker=1;alert(1)</script><img src=x onerror='console.log(2)'>")
-    seen: list[str] = []
-    page = opened(tmp_path / "bad.html", watch=seen)
+    events: list[str] = []
+    page = opened(tmp_path / "bad.html", watch=events)
     page.wait_for_timeout(300)
     assert page.evaluate("window.marker") == 1
-    assert {what.split(":")[0] for what in seen} >= {"dialog", "request", "console"}
+    assert {event.split(":")[0] for event in events} >= {"dialog", "request", "console"}
 
 
-def test_the_policy_of_the_page_stops_scripts_even_if_one_got_in(
+def test_the_content_security_policy_stops_an_injected_script(
     opened: Callable[..., Any], reports: dict[str, Path], tmp_path: Path
 ) -> None:
     source = reports["one"].read_text(encoding="utf-8")
@@ -144,8 +144,8 @@ def test_the_page_fits_its_window(
 def test_all_text_can_be_read(opened: Callable[..., Any], reports: dict[str, Path], scheme: str) -> None:
     page = opened(reports["two"], scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    least = page.evaluate(CONTRAST)
-    assert least[0][0] >= 4.5, least
+    lowest = page.evaluate(CONTRAST)
+    assert lowest[0][0] >= 4.5, lowest
 
 
 def test_light_and_dark_differ(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
@@ -154,7 +154,7 @@ def test_light_and_dark_differ(opened: Callable[..., Any], reports: dict[str, Pa
 
 
 @pytest.mark.parametrize("width", [1280, 375])
-def test_no_number_is_broken_over_two_lines(opened: Callable[..., Any], reports: dict[str, Path], width: int) -> None:
+def test_no_number_wraps_onto_a_second_line(opened: Callable[..., Any], reports: dict[str, Path], width: int) -> None:
     page = opened(reports["two"], width=width)
     lines = """cells => cells.map(cell => {
       const range = document.createRange(); range.selectNodeContents(cell);

@@ -1,4 +1,4 @@
-"""`attnaudit reproduce` as it is typed."""
+"""`attnaudit reproduce` on the command line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.render_reports import read_reports
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,9 +27,10 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
     assert "QUICK: not a reproduction" in done.stdout
     papers = tmp_path / "reproduction" / "quick" / "papers"
     assert f"{(papers / 'jain-wallace-embedded-quick.html').relative_to(tmp_path)}" in done.stdout
-    found = msgspec.json.decode((papers / "jain-wallace-embedded-quick.json").read_bytes(), type=Reproduction)
-    assert found.quick
-    for table in found.tables:
+    assert (papers / "jain-wallace-embedded-quick.jsonl").is_file()
+    report = read_reports(papers)["jain-wallace-embedded-quick"]
+    assert report.quick
+    for table in report.tables:
         row = next(one for one in table.rows if one.name == "movie-reviews/average/additive")
         assert row.notes == ()
         assert all(line.paper is None for line in row.lines)
@@ -38,10 +38,35 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
         assert {figure.row for figure in table.figures} == {row.name}
     again = reproduce("jain-wallace", "--quick", *only, folder=tmp_path)
     assert again.stdout == done.stdout  # nothing is trained or measured again
+    pages = {path.name: path.read_text(encoding="utf-8") for path in papers.glob("*.[mh]*")}
+    assert len(pages) == 3
+    for name in pages:
+        (papers / name).unlink()
+    rendered = reproduce("--render", "--out", "reproduction/quick", folder=tmp_path)
+    assert rendered.returncode == 0, rendered.stderr
+    assert {path.name: path.read_text(encoding="utf-8") for path in papers.glob("*.[mh]*")} == pages
+
+
+def test_render_rebuilds_the_committed_pages(tmp_path: Path) -> None:
+    committed = ROOT / "reports" / "papers"
+    papers = tmp_path / "reports" / "papers"
+    papers.mkdir(parents=True)
+    for path in committed.glob("*.jsonl"):
+        (papers / path.name).write_bytes(path.read_bytes())
+    one = reproduce("wen", "--render", folder=tmp_path)
+    assert one.returncode == 0, one.stderr
+    assert {path.stem for path in papers.glob("*.html")} == {"wen", "wen-glove.6B.50d"}
+    done = reproduce("--render", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    stems = {path.stem for path in papers.glob("*.jsonl")}
+    assert {path.stem for path in papers.glob("*.html")} == stems
+    for name in (*(f"{stem}.md" for stem in stems), "claims.md", "remedies.json"):
+        assert (papers / name).read_text(encoding="utf-8") == (committed / name).read_text(encoding="utf-8")
+        assert f"reports/papers/{name}" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "problem"),
     [
         (("jain-walace",), "Did you mean 'jain-wallace'?"),
         (("jain-wallace", "--data-root", "nowhere"), "--data-root nowhere: there is no such folder"),
@@ -49,12 +74,16 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
         (("jain-wallace", "--table", "agrement"), "Did you mean 'agreement'?"),
         (("jain-wallace", "--vectors", "none.txt"), "none.txt: the word vectors cannot be read"),
         (("jain-wallace", "--seeds", "0"), "--seeds 0: expected a whole number of at least 1."),
+        ((), "PAPER is missing. Expected one of: jain-wallace, "),
+        (("--render",), "--render: there are no results (*.jsonl) in reproduction/papers or reports/papers."),
+        (("wen", "--render", "--out", "."), "--render: there are no results (wen*.jsonl) in papers."),
+        (("wne", "--render"), "Unknown paper 'wne'. Did you mean 'wen'?"),
     ],
 )
-def test_what_cannot_be_is_told(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_invalid_options_are_named(arguments: tuple[str, ...], problem: str, tmp_path: Path) -> None:
     done = reproduce(*arguments, folder=tmp_path)
     assert done.returncode == 1
-    assert told in done.stderr
+    assert problem in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Checks that train, declared in a policy and run by pytest on a checkpoint that was really trained."""
+"""The checks that train, declared in a policy and run by pytest on a trained checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ compare_seeds = 1
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trained before there is a pytester, which forgets what torch imports to train; it cannot be imported again."""
+    """The checkpoint, trained before pytester starts.
+
+    pytester unloads modules that were imported during a test, and torch cannot be imported twice.
+    """
     path = tmp_path_factory.mktemp("trained")
     save_trained(path)
     return path
@@ -45,13 +48,13 @@ def test_the_four_checks_are_judged_on_a_checkpoint(folder: Path, project: pytes
     result = project.runpytest("--model", str(folder / "model"), "--data", data, "--policy", "policy.toml")
     result.assert_outcomes(passed=4)
     audit = newest_audit(project.path)
-    found = {one["check"]: one for one in audit["checks"]}
-    assert set(found) == {"retrained_uniform", "seed_variance", "guided_mlp", "trained_adversary.kl.0.01"}
-    assert all(one["value"] is not None for one in found.values())
-    assert [one["severity"] for one in audit["checks"]].count("gate") == 1
-    assert audit["measured"][0]["passes"]["models_trained"] == 6  # the other seed serves two checks
-    (seeds,) = found["trained_adversary.kl.0.01"]["references"]
-    assert seeds["value"] == found["seed_variance"]["value"]
+    records = {record["check"]: record for record in audit["checks"]}
+    assert set(records) == {"retrained_uniform", "seed_variance", "guided_mlp", "trained_adversary.kl.0.01"}
+    assert all(record["value"] is not None for record in records.values())
+    assert [record["severity"] for record in audit["checks"]].count("gate") == 1
+    assert audit["measured"][0]["passes"]["models_trained"] == 6  # two checks share the copy with the other seed
+    (seeds,) = records["trained_adversary.kl.0.01"]["references"]
+    assert seeds["value"] == records["seed_variance"]["value"]
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert not [*project.path.rglob("*.safetensors"), *project.path.rglob("*.pt")]
     page = next((project.path / "reports").rglob("report.html")).read_text(encoding="utf-8")
@@ -59,12 +62,12 @@ def test_the_four_checks_are_judged_on_a_checkpoint(folder: Path, project: pytes
     assert "Attention of the trained adversary" in page
 
 
-def test_a_model_that_does_not_say_how_it_is_trained_is_refused_in_a_sentence(
-    folder: Path, project: pytest.Pytester
-) -> None:
+def test_a_model_that_cannot_be_retrained_is_refused_in_one_sentence(folder: Path, project: pytest.Pytester) -> None:
     (project.path / "policy.toml").write_text(POLICY, encoding="utf-8")
     result = project.runpytest("--model", "tiny", "--policy", "policy.toml")
     result.assert_outcomes(failed=4)
-    result.stdout.fnmatch_lines(["*SeedVariance on tiny: This check trains the model anew, and its adapter does not*"])
+    result.stdout.fnmatch_lines(
+        ["*SeedVariance on tiny: This check retrains the model, but the adapter declares retrains=False.*"]
+    )
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*.py:*: *Error")

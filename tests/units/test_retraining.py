@@ -1,4 +1,4 @@
-"""The text form of retrainings, which names measures."""
+"""The text form of retrainings, which is part of the names of measures."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ names = st.text(min_size=0, max_size=12)
         dev=names,
     )
 )
-def test_a_text_is_read_back_as_what_it_was_written_from(one: Retraining) -> None:
-    assert parse(one.text) == one
-    assert "/" not in one.text  # which would begin a reading
+def test_parse_reads_back_the_text_form(retraining: Retraining) -> None:
+    assert parse(retraining.text) == retraining
+    assert "/" not in retraining.text  # a slash would begin a reading
 
 
-def test_the_text_says_what_differs_from_the_defaults() -> None:
+def test_the_text_form_lists_the_settings_that_differ_from_the_defaults() -> None:
     assert Retraining().text == "seed=0"
     named = Retraining(seed=2, attention="uniform", train="a/b,c.csv")
     assert named.text == "seed=2,attention=uniform,train=a%2Fb%2Cc.csv"
@@ -52,12 +52,12 @@ def test_the_text_says_what_differs_from_the_defaults() -> None:
         ("frozen=yes", "frozen='yes'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_name(text: str, message: str) -> None:
+def test_an_invalid_setting_is_named(text: str, message: str) -> None:
     with pytest.raises(CheckError, match=message):
         parse(text)
 
 
-def test_a_measure_has_one_name_however_it_is_written() -> None:
+def test_a_measure_has_one_name_for_any_order_of_its_settings() -> None:
     assert (
         measures.get("retrained")("seed=1,attention=uniform").name
         == measures.get("retrained")("attention=uniform,seed=1").name

@@ -1,4 +1,4 @@
-"""Any Hugging Face Transformer as a model adapter, in all its layers and heads."""
+"""Adapters for Hugging Face Transformers models, with every layer and head as an attention site."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnaudit.adapters.huggingface.checkpoint_format import require
+from attnaudit.adapters.huggingface.checkpoint_format import require_transformers
 
 if TYPE_CHECKING:
     from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
@@ -22,18 +22,24 @@ def transformer(
     template: str | None = None,
     max_tokens: int | None = None,
 ) -> HuggingFaceAdapter:
-    """A Transformers model as an adapter.
+    """Make a Transformers model auditable.
 
-    source: a checkpoint folder, or a model that is built already, then with its tokenizer. A classifier needs nothing
-    more. A language model is audited on the word that it writes next: labels maps class names to words of one token
-    each (`{"positive": " good", "negative": " bad"}`); with a single one the classes are "other", every other word, and
-    that one. template: the text around the instance, "{text}" by default. max_tokens: cut longer inputs, where that is
-    less than the model takes.
+    A classifier needs no further arguments. A language model is audited on the word that it writes next, and needs
+    `labels`. The model is set to compute its attention through attnaudit, which does not change its output.
 
-    The model is set to compute its attention through attnaudit, which leaves its output as it is. Raises ModelError or
-    AdapterError saying what cannot be audited, and the mend.
+    Args:
+        source: A checkpoint folder, or a model in memory.
+        tokenizer: The tokenizer of a model in memory.
+        labels: Class name -> word that the model may write, each a single token, such as
+            `{"positive": " good", "negative": " bad"}`. With a single label, the classes are "other" (every other word)
+            and that label.
+        template: The text around an instance of a language model; "{text}" by default.
+        max_tokens: Truncate inputs to this many tokens, if that is less than the model takes.
+
+    Raises:
+        ModelError, AdapterError: The model cannot be audited; the message gives the reason and the fix.
     """
-    require("a Transformers model")
+    require_transformers("a Transformers model")
     from attnaudit.adapters.huggingface.build import from_folder, from_model
 
     if isinstance(source, str | Path):

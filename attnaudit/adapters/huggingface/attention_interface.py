@@ -1,7 +1,8 @@
-"""Attention through Transformers' own attention interface: a registered function that delegates to the architecture.
+"""Attention through Transformers' attention interface: a registered function that delegates to the architecture.
 
-A kernel of one's own would be silently wrong for architectures with sinks, caps or biases, so the function calls the
-`eager_attention_forward` of the module where the attention class lives, and only what is replaced is computed again.
+Some architectures have attention sinks, caps or biases, and one attention function for all of them would be silently
+wrong for these. The registered function therefore calls the `eager_attention_forward` of the module that defines the
+attention class; attnaudit computes only what is replaced.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnaudit.adapters.huggingface.recorder import Eager, observer
+from attnaudit.adapters.huggingface.recorder import EagerAttention, current_observer
 from attnaudit.errors import AdapterError
 
-#: The name under which the function is registered.
+#: The name under which the attention function is registered.
 NAME = "attnaudit"
 
 
 @cache
 def register() -> None:
-    """Register the attention function, and its mask function: without one the mask would be None."""
+    """Register the attention function and its mask function (without which models would be given no mask)."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
@@ -34,42 +35,46 @@ def register() -> None:
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **rest: Any
 ) -> tuple[Tensor, Tensor]:
-    """The architecture's eager attention, shown to the observer of the pass if there is one."""
-    eager = eager_of(type(module))
-    by = observer.get()
-    if by is None:
+    """Compute the architecture's eager attention, and show it to the observer of the pass if there is one."""
+    eager = eager_function(type(module))
+    observer = current_observer.get()
+    if observer is None:
         return eager(module, query, key, value, attention_mask, **rest)
-    return by.attend(eager, module, query, key, value, attention_mask, **rest)
+    return observer.attend(eager, module, query, key, value, attention_mask, **rest)
 
 
-def eager_of(kind: type) -> Eager:
-    """The `eager_attention_forward` beside an attention class. Raises AdapterError where there is none."""
-    for one in kind.__mro__:
-        found: Eager | None = getattr(sys.modules.get(one.__module__), "eager_attention_forward", None)
-        if found is not None:
-            return found
+def eager_function(attention_class: type) -> EagerAttention:
+    """Return the `eager_attention_forward` from the Python module that defines an attention class.
+
+    Raises:
+        AdapterError: Neither that module nor the module of a base class defines the function.
+    """
+    for base in attention_class.__mro__:
+        function: EagerAttention | None = getattr(sys.modules.get(base.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return function
     raise AdapterError(
-        f"{kind.__name__} has no eager_attention_forward beside it to delegate to. Define one in {kind.__module__}, as "
-        "Transformers' own architectures do, or wrap the model in an adapter of your own."
+        f"{attention_class.__name__}: {attention_class.__module__} defines no eager_attention_forward to delegate to. "
+        "Define one there, as Transformers' own architectures do, or write a custom adapter for the model."
     )
 
 
-def honoured(model: Any) -> bool:
-    """Whether the architecture says that it takes its attention function from the interface."""
+def uses_interface(model: Any) -> bool:
+    """Tell whether the architecture declares that it takes its attention function from the interface."""
     return bool(type(model)._can_set_attn_implementation())
 
 
-def implementation(model: Any) -> str:
-    """The name of the attention function that the model uses now."""
+def current_implementation(model: Any) -> str:
+    """Return the name of the attention function that the model uses now."""
     return str(model.config._attn_implementation)
 
 
 @contextmanager
-def using(model: Any, name: str) -> Iterator[None]:
-    """The model with another attention function, its own put back at the end."""
-    own = implementation(model)
+def temporary_implementation(model: Any, name: str) -> Iterator[None]:
+    """Switch the model to another attention function inside the context."""
+    before = current_implementation(model)
     model.set_attn_implementation(name)
     try:
         yield
     finally:
-        model.set_attn_implementation(own)
+        model.set_attn_implementation(before)

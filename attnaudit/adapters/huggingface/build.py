@@ -1,8 +1,9 @@
-"""From a checkpoint folder, or a model that has been built already, to an adapter."""
+"""Build an adapter from a checkpoint folder, or from a model that is already in memory."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,42 +12,47 @@ import torch
 from torch import nn
 
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, language_model_settings
-from attnaudit.adapters.huggingface.decoder_inputs import Decoding
-from attnaudit.adapters.huggingface.kernels import Interface, Kernel, Shipped
-from attnaudit.adapters.huggingface.output_heads import Classifier, Head, NextToken, label_words
-from attnaudit.adapters.huggingface.softmax_hook import Fallback
-from attnaudit.adapters.huggingface.tokenization import Reader, check_template, longest
-from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter, Parts
+from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
+from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
+from attnaudit.adapters.huggingface.input_builder import InputBuilder
+from attnaudit.adapters.huggingface.original_model import OriginalModel
+from attnaudit.adapters.huggingface.output_heads import ClassifierHead, Head, NextTokenHead, label_token_ids
+from attnaudit.adapters.huggingface.probe import probe_model
+from attnaudit.adapters.huggingface.runner import prepare_runner
+from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
+from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_template, longest_input
+from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.errors import AdapterError, AuditError, ModelError
 
-#: Kernels that run on any machine; a checkpoint that asks for another is compared with the first.
-_ANYWHERE = ("sdpa", "eager")
+#: Kernels that run on any machine. A model that uses another kernel is compared with the first of these.
+_PORTABLE_KERNELS = ("sdpa", "eager")
 
 
 def from_folder(
     folder: Path, *, labels: Mapping[str, str] | None = None, template: str | None = None, max_tokens: int | None = None
 ) -> HuggingFaceAdapter:
-    """As `attnaudit.adapters.huggingface.transformer`."""
+    """Build an adapter from a checkpoint folder; arguments as in `attnaudit.adapters.huggingface.transformer`."""
     checkpoint = checkpoint_files.examine(folder)
     tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
-    note, wanted = "", None
-    if checkpoint.requested and checkpoint.requested not in _ANYWHERE:
-        note, wanted = f"{checkpoint.requested}, which the checkpoint asks for, is not compared", _ANYWHERE[0]
-    model = checkpoint_files.read_model(checkpoint, torch.float32, wanted)
-    own = attention_interface.implementation(model)
-    shipped = Shipped(
-        implementation=own,
+    note, requested = "", None
+    if checkpoint.requested_kernel and checkpoint.requested_kernel not in _PORTABLE_KERNELS:
+        note = f"{checkpoint.requested_kernel}, which the checkpoint asks for, is not compared"
+        requested = _PORTABLE_KERNELS[0]
+    model = checkpoint_files.read_model(checkpoint, torch.float32, requested)
+    implementation = attention_interface.current_implementation(model)
+    original = OriginalModel(
+        implementation=implementation,
         dtype=checkpoint.dtype,
-        again=lambda dtype, implementation: checkpoint_files.read_model(checkpoint, dtype, implementation),
+        load=lambda dtype, kernel: checkpoint_files.read_model(checkpoint, dtype, kernel),
         note=note,
     )
-    if not attention_interface.honoured(model) and own != "eager":
+    if not attention_interface.uses_interface(model) and implementation != "eager":
         model = checkpoint_files.read_model(checkpoint, torch.float32, "eager")
-    return _built(
+    return _build(
         model,
         tokenizer,
         checkpoint.task,
-        shipped,
+        original,
         labels=labels,
         template=template,
         max_tokens=max_tokens,
@@ -62,57 +68,64 @@ def from_model(
     template: str | None = None,
     max_tokens: int | None = None,
 ) -> HuggingFaceAdapter:
-    """As `attnaudit.adapters.huggingface.transformer`."""
+    """Build an adapter from a model in memory; arguments as in `attnaudit.adapters.huggingface.transformer`."""
     name = type(model).__name__
+    _require_usable(model, tokenizer, name)
+    implementation, dtype = attention_interface.current_implementation(model), next(model.parameters()).dtype
+    note = ""
+    if implementation not in _PORTABLE_KERNELS:
+        note = f"{implementation}, which the model uses, is not compared"
+        implementation = _PORTABLE_KERNELS[0]
+    if not attention_interface.uses_interface(model) and implementation != "eager":
+        raise ModelError(
+            f"{name}: its attention can only be observed in its eager form. Build the model with "
+            "attn_implementation='eager'."
+        )
+    given = model
+    if dtype != torch.float32:
+        model = copy.deepcopy(model).float()
+    original = OriginalModel(
+        implementation=implementation,
+        dtype=dtype,
+        load=None if given is model else lambda wanted, _kernel: copy.deepcopy(given).to(wanted),
+        note=note,
+    )
+    task = "classifier" if labels is None else "encoder-decoder" if model.config.is_encoder_decoder else "causal"
+    for base in type(model).__mro__:
+        try:
+            task = checkpoint_files.task_of(name, base.__name__)
+            break
+        except ModelError:
+            continue
+    return _build(model, tokenizer, task, original, labels=labels, template=template, max_tokens=max_tokens, where=name)
+
+
+def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
+    """Raise ModelError unless this is an unquantised Transformers model on one device, with its tokenizer."""
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise ModelError(
             f"transformer({name}): expected a checkpoint folder, or a Transformers model with its tokenizer."
         )
     if tokenizer is None:
-        raise ModelError(
-            f"transformer({name}): a model that is built already needs its tokenizer as the second argument."
-        )
+        raise ModelError(f"transformer({name}): a model in memory needs its tokenizer as the second argument.")
     if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
-        raise ModelError(f"{name}: the model is quantised, and attention is audited in float32. Give it unquantised.")
-    places = {str(p.device) for p in model.parameters()}
-    if len(places) != 1 or "meta" in places or len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
         raise ModelError(
-            f"{name}: its weights are spread over {', '.join(sorted(places))}. Load it on one device, without "
+            f"{name}: the model is quantised, and attention is audited in float32. Pass the model that it was made from."
+        )
+    devices = {str(p.device) for p in model.parameters()}
+    mapped = set((getattr(model, "hf_device_map", None) or {}).values())
+    if len(devices) != 1 or "meta" in devices or len(mapped) > 1:
+        raise ModelError(
+            f"{name}: its weights are spread over {', '.join(sorted(devices))}. Load it on one device, without "
             "device_map."
         )
-    own, dtype = attention_interface.implementation(model), next(model.parameters()).dtype
-    note = ""
-    if own not in _ANYWHERE:
-        note, own = f"{own}, which the model uses, is not compared", _ANYWHERE[0]
-    if not attention_interface.honoured(model) and own != "eager":
-        raise ModelError(
-            f"{name}: its attention can be seen in its eager form only. Build it with attn_implementation='eager'."
-        )
-    original = model
-    if dtype != torch.float32:
-        model = copy.deepcopy(model).float()
-    shipped = Shipped(
-        implementation=own,
-        dtype=dtype,
-        again=None if original is model else lambda wanted, _i: copy.deepcopy(original).to(wanted),
-        note=note,
-    )
-    bases = [c.__name__ for c in type(model).__mro__]
-    task = "classifier" if labels is None else "encoder-decoder" if model.config.is_encoder_decoder else "causal"
-    for base in bases:
-        try:
-            task = checkpoint_files.task_of(name, base)
-            break
-        except ModelError:
-            continue
-    return _built(model, tokenizer, task, shipped, labels=labels, template=template, max_tokens=max_tokens, where=name)
 
 
-def _built(
+def _build(
     model: Any,
     tokenizer: Any,
     task: str,
-    shipped: Shipped,
+    original: OriginalModel,
     *,
     labels: Mapping[str, str] | None,
     template: str | None,
@@ -121,42 +134,47 @@ def _built(
 ) -> HuggingFaceAdapter:
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
-            f"{where}: the model attends to blocks in long texts and to all tokens in short ones, so its weights are "
-            "not of one kind. Audit it with attention_type 'original_full' in config.json, if that is how it is used."
+            f"{where}: the model attends to blocks in long texts and to all tokens in short ones, so its weights mean "
+            "different things in different texts. If it is also used with full attention, set attention_type to "
+            "'original_full' in config.json."
         )
     head = _head(model, tokenizer, task, labels, template, where)
-    _fits(model, tokenizer, where)
-    kernel: Kernel = Fallback()
-    if attention_interface.honoured(model):
+    _require_matching_vocabulary(model, tokenizer, where)
+    kernel: Kernel = SoftmaxKernel()
+    if attention_interface.uses_interface(model):
         attention_interface.register()
         model.set_attn_implementation(attention_interface.NAME)
-        kernel = Interface()
-    offset = _offset(model)
-    limit = longest(tokenizer, model.config, offset)
+        kernel = InterfaceKernel()
+    offset = _position_offset(model)
+    limit = longest_input(tokenizer, model.config, offset)
     if max_tokens is not None:
         limit = max_tokens if limit is None else min(limit, max_tokens)
     if task != "classifier" and template is None:
         template = "{text}"
     if template is not None:
         check_template(template)
-    parts = Parts(
-        model=model,
-        tokenizer=tokenizer,
-        head=head,
-        reader=Reader(tokenizer, limit=limit, template=template),
-        kernel=kernel,
-        shipped=shipped,
-        pad_id=_padding(model, tokenizer),
-        decoding=Decoding(model.config, writes=task != "classifier") if model.config.is_encoder_decoder else None,
-        offset=offset,
-    )
+    text_encoder = TextEncoder(tokenizer, limit=limit, template=template)
+    pad_id = _choose_pad_id(model, tokenizer)
+    generates = task != "classifier"
+    decoder = DecoderInputs(model.config, generates=generates) if model.config.is_encoder_decoder else None
+    model.eval()
     try:
-        return HuggingFaceAdapter(parts)
+        builder = InputBuilder(
+            model=model,
+            text_encoder=text_encoder,
+            pad_id=pad_id,
+            accepted_arguments=frozenset(inspect.signature(model.forward).parameters),
+            decoder=decoder,
+            position_offset=offset,
+            first_position=offset,
+        )
+        runner = prepare_runner(head, kernel, builder)
+        return HuggingFaceAdapter(runner, probe_model(runner), original)
     except AuditError:
         raise
     except Exception as error:
         raise AdapterError(
-            f"{where}: the model cannot be run on made-up tokens as it would be in an audit "
+            f"{where}: the model cannot be run on synthetic tokens in the way in which an audit would run it "
             f"({type(error).__name__}: {checkpoint_files.first_line(error)}). The architecture is not audited."
         ) from error
 
@@ -164,18 +182,19 @@ def _built(
 def _head(
     model: Any, tokenizer: Any, task: str, labels: Mapping[str, str] | None, template: str | None, where: object
 ) -> Head:
+    """Choose the head for the model's task. Raise ModelError for a task that is not audited."""
     if task != "classifier":
         if not labels:
             raise ModelError(
-                f"{where}: {type(model).__name__} is a language model, and is audited on the word it writes next. Say "
-                f"which words stand for the classes, in a file {language_model_settings.FILE} in the folder:\n"
+                f"{where}: {type(model).__name__} is a language model, and is audited on the word it writes next. Name "
+                f"the word that stands for each class in a file {language_model_settings.FILE} in the folder:\n"
                 f"{language_model_settings.EXAMPLE}"
             )
-        return NextToken(label_words(tokenizer, labels))
+        return NextTokenHead(label_token_ids(tokenizer, labels))
     if labels is not None or template is not None:
         raise ModelError(
-            f"{where}: labels and template are for language models, and {type(model).__name__} is a classifier. Leave "
-            "them out; its classes are those of id2label in config.json."
+            f"{where}: labels and template are for language models, and {type(model).__name__} is a classifier, whose "
+            "classes are those of id2label in config.json. Remove labels and template."
         )
     config = model.config
     problem = getattr(config, "problem_type", None)
@@ -183,16 +202,17 @@ def _head(
         kind = {"multi_label_classification": "multi-label"}.get(str(problem), "regression")
         raise ModelError(
             f"{where}: the model's task is {kind} ({config.num_labels} outputs, problem_type {problem}); expected one "
-            "label per input and at least two classes. Wrap one output as a two-class model in an adapter of your own."
+            "label per input and at least two classes. A model with one sigmoid output can be wrapped as a two-class "
+            "model in a custom adapter."
         )
     names = [str(config.id2label.get(n, config.id2label.get(str(n), f"LABEL_{n}"))) for n in range(config.num_labels)]
     if len(set(names)) != len(names):
-        raise ModelError(f"{where}: id2label in config.json is {names}. Give every class a name of its own.")
-    return Classifier(tuple(names))
+        raise ModelError(f"{where}: id2label in config.json is {names}. Give every class a different name.")
+    return ClassifierHead(tuple(names))
 
 
-def _fits(model: Any, tokenizer: Any, where: object) -> None:
-    """Raises ModelError for a tokenizer with more entries than the model has embeddings."""
+def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> None:
+    """Raise ModelError for a tokenizer with ids for which the model has no embeddings."""
     try:
         size = getattr(model.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:
@@ -205,8 +225,8 @@ def _fits(model: Any, tokenizer: Any, where: object) -> None:
         )
 
 
-def _padding(model: Any, tokenizer: Any) -> int:
-    """The id that padding gets. A classifier that looks for the last token among the ids is told of it."""
+def _choose_pad_id(model: Any, tokenizer: Any) -> int:
+    """Choose the id that fills padding, and set it in the config, where classifiers look for it."""
     config = model.config.get_text_config()
     size = int(config.vocab_size)
     end = config.eos_token_id
@@ -217,8 +237,8 @@ def _padding(model: Any, tokenizer: Any) -> int:
     return chosen
 
 
-def _offset(model: nn.Module) -> int:
-    """Position ids that a model keeps for padding, as RoBERTa and its like do."""
+def _position_offset(model: nn.Module) -> int:
+    """Count the position ids that a model reserves for padding, as RoBERTa does."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
             return module.padding_idx + 1

@@ -1,4 +1,4 @@
-"""Checkpoint folders of Transformers models, read offline and without running anything that is in them."""
+"""Read checkpoint folders of Transformers models, offline and without running any code that they contain."""
 
 from __future__ import annotations
 
@@ -16,65 +16,74 @@ import torch
 from attnaudit.errors import ModelError, nearest
 
 CONFIG = "config.json"
-ADAPTER = "adapter_config.json"
+PEFT_CONFIG = "adapter_config.json"
 INDEX = "model.safetensors.index.json"
-_AGAIN = "Copy the whole folder again."
-#: Any of these means that the folder has a tokenizer.
-_TOKENIZERS = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tiktoken", "bpe.codes", "tekken.json")
-_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
-#: What reading a JSON file of another shape raises.
-_MALFORMED = (TypeError, KeyError, IndexError, AttributeError, RecursionError)
-_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_COPY_AGAIN = "Copy the whole folder again."
+#: A folder with any of these files has a tokenizer.
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tiktoken", "bpe.codes", "tekken.json")
+_PICKLED_WEIGHTS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+#: Exceptions from reading JSON whose structure is not the expected one.
+_WRONG_STRUCTURE = (TypeError, KeyError, IndexError, AttributeError, RecursionError)
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A folder that has been looked at. task: "classifier", "causal" or "encoder-decoder". dtype: of most weights.
-    requested: the attention kernel that config.json asks for, "" for none."""
+    """A checkpoint folder that has passed inspection.
+
+    Attributes:
+        folder: The folder.
+        task: "classifier", "causal" or "encoder-decoder".
+        dtype: Type of most of the weights.
+        requested_kernel: Attention kernel that config.json asks for; "" if it asks for none.
+    """
 
     folder: Path
     task: str
     dtype: torch.dtype
-    requested: str
+    requested_kernel: str
 
 
 def examine(folder: Path) -> Checkpoint:
-    """Look at the files. Raises ModelError naming the file, what is wrong with it and the mend."""
+    """Inspect the files of a folder.
+
+    Raises:
+        ModelError: The model cannot be audited; the message names the file, the problem and the fix.
+    """
     folder = Path(folder)
     raw = read_config(folder)
     refuse_unauditable(folder, raw)
-    _config(folder)
+    _load_config(folder)
     names = raw.get("architectures") or [""]
-    architecture = str(names[0])
     return Checkpoint(
         folder=folder,
-        task=task_of(folder, architecture),
+        task=task_of(folder, str(names[0])),
         dtype=dtype_of(folder),
-        requested=str(raw.get("_attn_implementation") or raw.get("attn_implementation") or ""),
+        requested_kernel=str(raw.get("_attn_implementation") or raw.get("attn_implementation") or ""),
     )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The contents of config.json."""
+    """Return the contents of config.json."""
     path = folder / CONFIG
-    if (folder / ADAPTER).is_file():
+    if (folder / PEFT_CONFIG).is_file():
         raise ModelError(
-            f"{folder / ADAPTER}: the folder holds a PEFT adapter, which is no model of its own. Merge it into its "
-            "base model (`merge_and_unload()`), save that and audit its folder."
+            f"{folder / PEFT_CONFIG}: the folder holds a PEFT adapter, which is not a complete model. Merge it into "
+            "its base model (`merge_and_unload()`), save the result and audit that folder."
         )
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}). {_AGAIN}") from error
+        raise ModelError(f"{path}: cannot be read ({error.strerror}). {_COPY_AGAIN}") from error
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid JSON ({error}). {_AGAIN}") from error
+        raise ModelError(f"{path}: not valid JSON ({error}). {_COPY_AGAIN}") from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{path}: holds a {type(raw).__name__}, expected a table. {_AGAIN}")
+        raise ModelError(f"{path}: holds a {type(raw).__name__}; expected a JSON object. {_COPY_AGAIN}")
     return raw
 
 
 def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
-    """Raises ModelError for what config.json alone rules out."""
+    """Raise ModelError for a model that cannot be audited according to its config.json."""
     from transformers import CONFIG_MAPPING
 
     path = folder / CONFIG
@@ -83,25 +92,30 @@ def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
             f"{path}: 'auto_map' asks for code that comes with the checkpoint, which is never run. Build the model in "
             "conftest.py and register it with attnaudit.adapters.huggingface.transformer(model, tokenizer)."
         )
-    if raw.get("quantization_config"):
-        said = raw["quantization_config"]
-        method = said.get("quant_method", "an unknown method") if isinstance(said, dict) else said
+    quantization = raw.get("quantization_config")
+    if quantization:
+        is_table = isinstance(quantization, dict)
+        method = quantization.get("quant_method", "an unknown method") if is_table else quantization
         raise ModelError(
             f"{path}: the checkpoint is quantised ({method}), and attention is audited in float32. Audit the "
             "checkpoint that it was made from."
         )
     model_type = raw.get("model_type")
     if not model_type or not isinstance(model_type, str):
-        raise ModelError(f"{path}: no 'model_type', so it is not known what the model is. {_AGAIN}")
+        raise ModelError(f"{path}: no 'model_type', which names the architecture. {_COPY_AGAIN}")
     if model_type not in CONFIG_MAPPING:
         raise ModelError(
-            f"{path}: this Transformers knows no model_type '{model_type}'. {nearest(str(model_type), CONFIG_MAPPING)} "
-            "Install the Transformers that wrote the checkpoint."
+            f"{path}: the installed version of Transformers knows no model_type '{model_type}'. "
+            f"{nearest(str(model_type), CONFIG_MAPPING)} Install the version that wrote the checkpoint."
         )
 
 
 def task_of(where: object, architecture: str) -> str:
-    """What a model class does. Raises ModelError for one that is not audited."""
+    """Return the task of a model class: "classifier", "causal" or "encoder-decoder".
+
+    Raises:
+        ModelError: Models of this class are not audited.
+    """
     if architecture.endswith("ForSequenceClassification"):
         return "classifier"
     from transformers.models.auto import modeling_auto as auto
@@ -111,16 +125,15 @@ def task_of(where: object, architecture: str) -> str:
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return "causal"
     raise ModelError(
-        f"{where}: {architecture or 'a model of no named architecture'} has no classification head, and is no language "
-        "model that is asked for its next word. Fine-tune it as a sequence classifier first, for example with "
-        "`attnaudit train --base`."
+        f"{where}: {architecture or 'a model of no named architecture'} has no classification head and does not "
+        "generate text. Fine-tune it as a sequence classifier first, for example with `attnaudit train --base`."
     )
 
 
 def dtype_of(folder: Path) -> torch.dtype:
-    """The type of most of the weights. Raises ModelError where they are missing, pickled or cut short."""
-    found: Counter[str] = Counter()
-    for path in weights(folder):
+    """Return the type of most of the weights. Raise ModelError if weights are missing, pickled or incomplete."""
+    bytes_per_type: Counter[str] = Counter()
+    for path in weight_files(folder):
         try:
             with path.open("rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
@@ -130,83 +143,90 @@ def dtype_of(folder: Path) -> torch.dtype:
                 for name, entry in header.items()
                 if name != "__metadata__"
             ]
-        except (OSError, struct.error, ValueError, MemoryError, OverflowError, *_MALFORMED) as error:
-            raise ModelError(f"{path}: not a whole safetensors file ({error}). {_AGAIN}") from error
-        end = max((stop for _, _, stop in tensors), default=0)
+        except (OSError, struct.error, ValueError, MemoryError, OverflowError, *_WRONG_STRUCTURE) as error:
+            raise ModelError(f"{path}: not a complete safetensors file ({error}). {_COPY_AGAIN}") from error
+        expected = 8 + length + max((stop for _, _, stop in tensors), default=0)
         size = path.stat().st_size
-        if size != 8 + length + end:
+        if size != expected:
             raise ModelError(
-                f"{path}: not a whole safetensors file ({size} bytes, expected {8 + length + end}). {_AGAIN}"
+                f"{path}: not a complete safetensors file ({size} bytes; expected {expected}). {_COPY_AGAIN}"
             )
         for dtype, start, stop in tensors:
-            found[dtype] += stop - start
-    most = found.most_common(1)[0][0] if found else "F32"
-    if most not in _TYPES:
+            bytes_per_type[dtype] += stop - start
+    most = bytes_per_type.most_common(1)[0][0] if bytes_per_type else "F32"
+    if most not in _DTYPES:
         raise ModelError(
             f"{folder}: most of its weights are of type {most}, a quantised form, and attention is audited in float32. "
             "Audit the checkpoint that it was made from."
         )
-    return _TYPES[most]
+    return _DTYPES[most]
 
 
-def weights(folder: Path) -> list[Path]:
-    """The safetensors files of the model."""
-    whole, index = folder / "model.safetensors", folder / INDEX
-    if whole.is_file():
-        return [whole]
+def weight_files(folder: Path) -> list[Path]:
+    """Return the safetensors files of the model."""
+    single, index = folder / "model.safetensors", folder / INDEX
+    if single.is_file():
+        return [single]
     if index.is_file():
         try:
-            found = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            names = sorted({Path(name).name for name in found})
-        except (OSError, ValueError, *_MALFORMED) as error:
-            raise ModelError(f"{index}: not a safetensors index ({error}). {_AGAIN}") from error
-        lacking = [name for name in names if not (folder / name).is_file()]
-        if lacking:
-            raise ModelError(f"{folder}: {', '.join(lacking)} is missing, which {INDEX} names. {_AGAIN}")
+            files = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            names = sorted({Path(name).name for name in files})
+        except (OSError, ValueError, *_WRONG_STRUCTURE) as error:
+            raise ModelError(f"{index}: not a safetensors index ({error}). {_COPY_AGAIN}") from error
+        missing = [name for name in names if not (folder / name).is_file()]
+        if missing:
+            raise ModelError(f"{folder}: {INDEX} names {', '.join(missing)}, which is missing. {_COPY_AGAIN}")
         return [folder / name for name in names]
-    pickles = sorted(p.name for pattern in _PICKLES for p in folder.glob(pattern))
+    pickles = sorted(p.name for pattern in _PICKLED_WEIGHTS for p in folder.glob(pattern))
     if pickles:
         raise ModelError(
-            f"{folder}: its weights are pickled ({pickles[0]}), and a pickle can run any code, so it is never read. "
-            "Save the model again as safetensors: model.save_pretrained(folder, safe_serialization=True)."
+            f"{folder}: its weights are pickled ({pickles[0]}). A pickle can run any code, so it is never read. Save "
+            "the model again as safetensors: model.save_pretrained(folder, safe_serialization=True)."
         )
-    raise ModelError(f"{folder}: no model.safetensors. {_AGAIN}")
+    raise ModelError(f"{folder}: no model.safetensors. {_COPY_AGAIN}")
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """The tokenizer in the folder."""
+    """Load the tokenizer in a folder. Raise ModelError if there is none, or if it cannot be loaded."""
     from transformers import AutoTokenizer
 
-    mend = "Save the tokenizer beside the model: tokenizer.save_pretrained(folder)."
-    if not any(next(folder.glob(pattern), None) for pattern in _TOKENIZERS):
-        raise ModelError(f"{folder}: no tokenizer (tokenizer.json, or the vocabulary it is made from). {mend}")
+    fix = "Save the tokenizer next to the model: tokenizer.save_pretrained(folder)."
+    if not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_FILES):
+        raise ModelError(f"{folder}: no tokenizer (tokenizer.json, or the vocabulary it is made from). {fix}")
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise ModelError(
-            f"{folder}: its tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)}). {mend}"
+            f"{folder}: its tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)}). {fix}"
         ) from error
 
 
 def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str | None) -> Any:
-    """The model in a given type. implementation: its attention kernel; None: its own choice.
+    """Load the model of a checkpoint.
 
-    Raises ModelError where a weight would be made up."""
+    Args:
+        checkpoint: The checkpoint.
+        dtype: Type of the weights.
+        implementation: Attention kernel; None: the model's own choice.
+
+    Raises:
+        ModelError: The model cannot be loaded, or weights that it needs are not in the checkpoint.
+    """
     import transformers
 
-    kind = {
+    model_class = {
         "classifier": transformers.AutoModelForSequenceClassification,
         "causal": transformers.AutoModelForCausalLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
     }[checkpoint.task]
-    config = _config(checkpoint.folder)
+    config = _load_config(checkpoint.folder)
     if implementation is not None:
-        # As an argument it would give way to what config.json asks for.
+        # Passed as an argument, the kernel would be overridden by the one that config.json asks for.
         config._attn_implementation = implementation
     try:
         with quiet():
-            model, report = kind.from_pretrained(
+            model, report = model_class.from_pretrained(
                 str(checkpoint.folder),
                 config=config,
                 dtype=dtype,
@@ -217,19 +237,20 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
             )
     except Exception as error:
         raise ModelError(
-            f"{checkpoint.folder}: the model cannot be loaded ({type(error).__name__}: {first_line(error)}). {_AGAIN}"
+            f"{checkpoint.folder}: the model cannot be loaded ({type(error).__name__}: {first_line(error)}). "
+            f"{_COPY_AGAIN}"
         ) from error
-    made_up = sorted(report["missing_keys"]) + sorted(str(m) for m in report["mismatched_keys"])
-    if made_up:
+    missing = sorted(report["missing_keys"]) + sorted(str(m) for m in report["mismatched_keys"])
+    if missing:
         raise ModelError(
-            f"{checkpoint.folder}: the checkpoint has no weights for {', '.join(made_up[:4])}"
-            f"{' and others' if len(made_up) > 4 else ''}, which {type(model).__name__} needs: random ones would be "
-            "audited. Train the model's head and save it again."
+            f"{checkpoint.folder}: the checkpoint has no weights for {', '.join(missing[:4])}"
+            f"{' and others' if len(missing) > 4 else ''}, which {type(model).__name__} needs, so that random ones "
+            "would be audited. Train the model's head and save the model again."
         )
     return model.eval()
 
 
-def _config(folder: Path) -> Any:
+def _load_config(folder: Path) -> Any:
     from transformers import AutoConfig
 
     try:
@@ -237,21 +258,22 @@ def _config(folder: Path) -> Any:
             config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise ModelError(
-            f"{folder / CONFIG}: Transformers cannot read it ({type(error).__name__}: {first_line(error)}). {_AGAIN}"
+            f"{folder / CONFIG}: Transformers cannot read it ({type(error).__name__}: {first_line(error)}). "
+            f"{_COPY_AGAIN}"
         ) from error
-    # Some architectures cannot be run without.
+    # Some architectures fail without it.
     config.return_dict = True
     return config
 
 
 def first_line(error: Exception) -> str:
-    """The first sentence of a message that may be long."""
+    """Return the first line of an error message, at most 300 characters."""
     return (str(error).strip().splitlines() or ["no message"])[0][:300]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers says nothing while it loads: what matters is raised."""
+    """Silence the log messages and progress bars of Transformers; problems are raised as errors."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

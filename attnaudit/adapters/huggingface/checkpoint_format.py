@@ -1,4 +1,7 @@
-"""Checkpoint folders of Transformers models, as a format that `--model` knows. Imports no torch, no Transformers."""
+"""Checkpoint folders of Transformers models as a format that `--model` accepts. Imports neither torch nor Transformers.
+
+The entry point `attnaudit.checkpoints` names this module; `recognises` and `load` are what it provides.
+"""
 
 from __future__ import annotations
 
@@ -13,40 +16,55 @@ if TYPE_CHECKING:
     from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 
 INSTALL = "pip install 'attnaudit[transformers]'"
+#: Oldest major version of Transformers that is supported.
 OLDEST = 5
 
 
 def recognises(folder: Path) -> bool:
-    """True for a folder whose config.json names a model_type (or cannot be read, which `load` says), or with a PEFT
-    adapter."""
+    """Tell whether a folder holds a Transformers model or a PEFT adapter.
+
+    A folder whose config.json cannot be read is recognised too, so that `load` can report the problem.
+    """
     config = Path(folder) / "config.json"
     if (Path(folder) / "adapter_config.json").is_file():
         return True
     if not config.is_file():
         return False
     try:
-        found = json.loads(config.read_text(encoding="utf-8"))
+        contents = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return True
-    return isinstance(found, dict) and bool({"model_type", "architectures", "auto_map"} & set(found))
+    return isinstance(contents, dict) and bool({"model_type", "architectures", "auto_map"} & set(contents))
 
 
 def load(folder: Path) -> HuggingFaceAdapter:
-    """The model in `folder` as an adapter, in float32 and evaluation mode on the CPU, with the settings of its
-    attnaudit.toml. Raises ModelError naming the file, what is wrong with it and the mend."""
-    require("a Transformers model")
-    from attnaudit.adapters.huggingface import language_model_settings
+    """Load the model in a folder, with the settings of its attnaudit.toml.
+
+    Returns:
+        An adapter of the model in float32 and evaluation mode, on the CPU.
+
+    Raises:
+        ModelError: The model cannot be loaded or audited; the message names the file, the problem and the fix.
+    """
+    require_transformers("a Transformers model")
     from attnaudit.adapters.huggingface.build import from_folder
+    from attnaudit.adapters.huggingface.language_model_settings import read_settings
 
-    said = language_model_settings.read(Path(folder))
-    return from_folder(Path(folder), labels=said.labels, template=said.template)
+    settings = read_settings(Path(folder))
+    return from_folder(Path(folder), labels=settings.labels, template=settings.template)
 
 
-def require(what: str) -> None:
-    """Raises ModelError that names the extra, where Transformers is missing or too old. what: needs it."""
+def require_transformers(what: str) -> None:
+    """Raise ModelError that names the extra to install if Transformers is missing or too old.
+
+    Args:
+        what: What needs Transformers, as the subject of the message.
+    """
     try:
-        found = version("transformers")
+        installed = version("transformers")
     except PackageNotFoundError:
         raise ModelError(f"{what} needs Transformers, which is not installed. Install it: {INSTALL}") from None
-    if int(found.partition(".")[0]) < OLDEST:
-        raise ModelError(f"{what} needs Transformers {OLDEST} or newer; {found} is installed. Upgrade it: {INSTALL}")
+    if int(installed.partition(".")[0]) < OLDEST:
+        raise ModelError(
+            f"{what} needs Transformers {OLDEST} or newer; {installed} is installed. Upgrade it: {INSTALL}"
+        )

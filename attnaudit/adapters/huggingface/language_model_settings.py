@@ -1,4 +1,4 @@
-"""`attnaudit.toml` in a checkpoint folder: what cannot be read off a language model. Imports no torch."""
+"""`attnaudit.toml` in a checkpoint folder: what an audit of a language model must be told. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,36 +10,44 @@ from pathlib import Path
 from attnaudit.errors import ModelError, nearest
 
 FILE = "attnaudit.toml"
-#: How to write one, for messages.
+#: An example of the file, for messages.
 EXAMPLE = 'template = "{text} It was"\n\n[labels]\npositive = " good"\nnegative = " bad"'
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """labels: class name -> the word that the model writes for it; None for a classifier. template: the text around the
-    instance; None: nothing."""
+    """The contents of an `attnaudit.toml`.
+
+    Attributes:
+        labels: Class name -> the word that the model writes for it; None for a classifier.
+        template: The text around an instance; None if there is none.
+    """
 
     labels: Mapping[str, str] | None = None
     template: str | None = None
 
 
-def read(folder: Path) -> Settings:
-    """The settings in a folder, empty where there is no file. Raises ModelError that names what cannot be meant."""
+def read_settings(folder: Path) -> Settings:
+    """Read the settings in a folder; empty settings if it has no such file.
+
+    Raises:
+        ModelError: The file is not valid TOML, or a key or value in it is invalid.
+    """
     path = Path(folder) / FILE
     if not path.is_file():
         return Settings()
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        contents = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid TOML ({error}). Expected, for example:\n{EXAMPLE}") from error
-    for key in found:
+    for key in contents:
         if key not in ("labels", "template"):
             raise ModelError(f"{path}: unknown key '{key}'. {nearest(key, ('labels', 'template'))}")
-    labels, template = found.get("labels"), found.get("template")
+    labels, template = contents.get("labels"), contents.get("template")
     if template is not None and not isinstance(template, str):
-        raise ModelError(f"{path}: template is {template!r}, expected a text in quotes such as '{{text}} It was'.")
+        raise ModelError(f"{path}: template is {template!r}; expected a quoted text such as '{{text}} It was'.")
     if labels is not None and not (
         isinstance(labels, dict) and labels and all(isinstance(word, str) and word for word in labels.values())
     ):
-        raise ModelError(f"{path}: labels is {labels!r}, expected a table of class names and words:\n{EXAMPLE}")
+        raise ModelError(f"{path}: labels is {labels!r}; expected a table of class names and words:\n{EXAMPLE}")
     return Settings(labels=labels, template=template)

@@ -1,6 +1,6 @@
-"""From what a model gives to the logits of the classes: a classification head, or the words of a language model.
+"""Heads: how the logits of the classes are read from a model's output.
 
-Shapes: B rows, T tokens, C classes, V words of the vocabulary, d features.
+Shapes: B rows, T tokens, C classes, d features.
 """
 
 from __future__ import annotations
@@ -11,26 +11,39 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.huggingface.site_discovery import hooks
+from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.errors import ModelError
 
-#: The class that stands for every other word, where one label is given.
+#: The class that stands for every other word when only one label is given.
 OTHER = "other"
 
 
 class Head(Protocol):
-    """How class logits are read off a model."""
+    """Reads class logits from a model.
+
+    Attributes:
+        classes: Class names in the order of the logits.
+    """
 
     @property
     def classes(self) -> tuple[str, ...]: ...
 
     def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor) -> Tensor:
-        """(B, C). mask (B, T): of the stream that the model writes."""
+        """Run the model and return the class logits.
+
+        Args:
+            model: A Transformers model.
+            arguments: The arguments of its forward().
+            mask: (B, T) mask of the stream that the logits are read from, True on tokens.
+
+        Returns:
+            (B, C) logits.
+        """
         ...
 
 
-class Classifier:
-    """A classification head: the logits are the model's."""
+class ClassifierHead:
+    """A classification head: the class logits are the model's own logits."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.classes = classes
@@ -40,59 +53,80 @@ class Classifier:
         return logits
 
 
-class NextToken:
-    """The next word of a language model, after the last token.
+class NextTokenHead:
+    """The next token of a language model: each class is a word that the model may write after the last token.
 
-    words: class name -> the id of its word. With one word the classes are ("other", its name): every other word
-    together against it.
+    Attributes:
+        token_ids: Class name -> id of its word. With a single word the classes are "other" and this word, and the logit
+            of "other" combines those of all other words.
+        classes: Class names in the order of the logits.
     """
 
-    def __init__(self, words: Mapping[str, int]) -> None:
-        self.words = dict(words)
-        self.classes = (OTHER, *words) if len(words) == 1 else tuple(words)
+    def __init__(self, token_ids: Mapping[str, int]) -> None:
+        self.token_ids = dict(token_ids)
+        self.classes = (OTHER, *token_ids) if len(token_ids) == 1 else tuple(token_ids)
 
     def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor) -> Tensor:
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
 
-        def at_last(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        def keep_last(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             states = args[0]
             index = last[:, None, None].expand(-1, 1, states.shape[2])
             return (states.gather(1, index), *args[1:])
 
-        output = model.get_output_embeddings()
-        # The vocabulary is read at one position: at all of them it would be most of the memory.
-        with hooks([] if output is None else [output.register_forward_pre_hook(at_last)]):
-            every: Tensor = model(**arguments).logits
-        written = every[torch.arange(len(every), device=every.device), last] if output is None else every[:, 0]
-        ids = torch.tensor(list(self.words.values()), device=written.device)
+        output_layer = model.get_output_embeddings()
+        # Only the last position is needed. The logits of the whole vocabulary at all positions would fill the memory.
+        with temporary_hooks([] if output_layer is None else [output_layer.register_forward_pre_hook(keep_last)]):
+            all_logits: Tensor = model(**arguments).logits
+        if output_layer is None:
+            vocabulary = all_logits[torch.arange(len(all_logits), device=all_logits.device), last]
+        else:
+            vocabulary = all_logits[:, 0]
+        ids = torch.tensor(list(self.token_ids.values()), device=vocabulary.device)
         if len(ids) > 1:
-            return written[:, ids]
-        others = written.index_fill(1, ids, float("-inf")).logsumexp(1, keepdim=True)
-        return torch.cat([others, written[:, ids]], dim=1)
+            return vocabulary[:, ids]
+        others = vocabulary.index_fill(1, ids, float("-inf")).logsumexp(1, keepdim=True)
+        return torch.cat([others, vocabulary[:, ids]], dim=1)
 
 
-def label_words(tokenizer: Any, labels: Mapping[str, str]) -> dict[str, int]:
-    """class name -> the single token that stands for its word. Raises ModelError where it takes several."""
-    found: dict[str, int] = {}
+def label_token_ids(tokenizer: Any, labels: Mapping[str, str]) -> dict[str, int]:
+    """Look up the token of each label.
+
+    Args:
+        tokenizer: A Transformers tokenizer.
+        labels: Class name -> its word, which must be a single token.
+
+    Returns:
+        Class name -> token id.
+
+    Raises:
+        ModelError: A word is several tokens, is not in the vocabulary, or is the word of two classes.
+    """
+    token_ids: dict[str, int] = {}
     for name, word in labels.items():
         ids = tokenizer(word, add_special_tokens=False)["input_ids"]
         if len(ids) != 1 and word != word.lstrip():
-            # SentencePiece puts the space before a word itself, and a second one would be a token of its own.
-            without = tokenizer(word.lstrip(), add_special_tokens=False)["input_ids"]
-            starts = str(tokenizer.convert_ids_to_tokens(without)[0]).startswith("▁") if without else False
-            ids = without if len(without) == 1 and starts else ids
+            # SentencePiece adds the space before a word itself; a second space would be a separate token.
+            stripped = tokenizer(word.lstrip(), add_special_tokens=False)["input_ids"]
+            starts_word = str(tokenizer.convert_ids_to_tokens(stripped)[0]).startswith("▁") if stripped else False
+            ids = stripped if len(stripped) == 1 and starts_word else ids
         tokens = [str(t) for t in tokenizer.convert_ids_to_tokens(ids)]
         if len(ids) != 1:
             raise ModelError(
-                f"labels: {name} = {word!r} is {len(ids)} tokens ({', '.join(tokens) or 'none'}), and the model is "
-                "audited at one. Choose a word of one token; a space before it is part of it in many vocabularies."
+                f"labels: {name} = {word!r} is {len(ids)} tokens ({', '.join(tokens) or 'none'}). The model is audited "
+                "on one token: choose a word of one token. In many vocabularies the space before a word is part of it."
             )
         if ids[0] == tokenizer.unk_token_id:
             raise ModelError(f"labels: {name} = {word!r} is not in the model's vocabulary. Choose a word that is.")
-        if ids[0] in found.values():
-            other = next(n for n, i in found.items() if i == ids[0])
-            raise ModelError(f"labels: {name} and {other} are the same token, {tokens[0]}. Choose words that differ.")
-        found[name] = int(ids[0])
-    if OTHER in found and len(found) == 1:
-        raise ModelError(f"labels: with one label the other class is called '{OTHER}'. Give the label another name.")
-    return found
+        if ids[0] in token_ids.values():
+            same = next(n for n, i in token_ids.items() if i == ids[0])
+            raise ModelError(
+                f"labels: {name} and {same} are the same token, {tokens[0]}. Choose words that are different tokens."
+            )
+        token_ids[name] = int(ids[0])
+    if OTHER in token_ids and len(token_ids) == 1:
+        raise ModelError(
+            f"labels: with a single label, the class of all other words is called '{OTHER}'. Give the label another "
+            "name."
+        )
+    return token_ids

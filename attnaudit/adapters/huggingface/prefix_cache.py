@@ -1,142 +1,112 @@
-"""Texts that lack tokens, from the keys and values of the prefix that they share with the whole text: causal models.
+"""Logits of texts that lack tokens, in causal models, from the keys and values of the prefix shared with the whole text.
 
-What comes before the first token that is gone is the same for every variant, and is not run again. The rest is run in
-place: tokens that are gone stay where they are, hidden from attention, and positions are counted without them, so that
-variants that lack different tokens share a pass. Used only where it gives what deletion gives.
-Shapes: B rows, T tokens, V variants, C classes, H heads.
+Everything before the first missing token is the same in every variant and is not run again. The rest of a variant is
+run in place: missing tokens keep their place but are hidden from attention, and positions are counted without them. In
+this way variants that lack different tokens share one pass. The result is used only for models for which probing has
+shown that it equals deletion.
+
+Shapes: B rows, T tokens, V variants, C classes, H heads, d features of a head.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.huggingface import probe
 from attnaudit.adapters.huggingface.recorder import Recorder
+from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import TEXT, Inputs
-
-if TYPE_CHECKING:
-    from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 
 
 @dataclass(frozen=True, slots=True)
 class SharedStates:
-    """layers: keys and values (B, H, T, d) of each layer. None: the batch cannot be resumed."""
+    """The keys and values (B, H, T, d) of each layer; None if the variants of the batch cannot share them."""
 
     layers: tuple[tuple[Tensor, Tensor], ...] | None
 
 
-def share(adapter: HuggingFaceAdapter, inputs: Inputs) -> SharedStates:
-    """Keys and values of one pass over the whole texts. None of them where a token sees anything else than all that is
-    before it, as under a sliding window shorter than the text, or where texts are padded on the left."""
+def share(runner: Runner, inputs: Inputs) -> SharedStates:
+    """Run the whole texts once and return their keys and values.
+
+    They cannot be shared if the texts are padded on the left, or if tokens do not attend to everything before them, as
+    under a sliding window that is shorter than the text.
+    """
     from transformers import DynamicCache
 
     mask = inputs.mask[TEXT]
     if not bool(mask[:, 0].all()):
         return SharedStates(None)
-    cache, seen = DynamicCache(), Recorder(adapter.layout.places, {TEXT: mask})
-    adapter.called_with({**adapter.arguments(inputs), "past_key_values": cache, "use_cache": True}, mask, seen)
-    before = torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool, device=mask.device).tril()
-    expected = (before & mask[:, :, None] & mask[:, None, :])[:, None]
-    if not all(bool((allowed == expected).all()) for allowed in seen.allowed.values()):
+    cache, recorder = DynamicCache(), Recorder(runner.layout.calls, {TEXT: mask})
+    arguments = {**runner.builder.arguments(inputs), "past_key_values": cache, "use_cache": True}
+    runner.call(arguments, mask, recorder)
+    causal = torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool, device=mask.device).tril()
+    expected = (causal & mask[:, :, None] & mask[:, None, :])[:, None]
+    if not all(bool((allowed == expected).all()) for allowed in recorder.allowed.values()):
         return SharedStates(None)
     return SharedStates(tuple((layer.keys, layer.values) for layer in cache.layers))
 
 
-def width(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
-    """(V,) how many tokens of each variant come after what it shares: from the first that is gone to the last kept."""
+def variant_cost(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
+    """Count the tokens (V,) that each variant runs: from the first missing token to the last one kept."""
     if shared.layers is None:
         return (inputs.mask[TEXT][rows] & keep).sum(1)
-    start, stop = _rest(inputs, rows, keep)
+    start, stop = rerun_range(inputs, rows, keep)
     return stop - start
 
 
-def _rest(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """(V,) and (V,): where each variant stops being the whole text, and where it ends. The logits are read off its last
-    token, which is run in any case."""
+def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the positions (V,) at which each variant begins to differ from the whole text, and (V,) its end.
+
+    The range always contains the last token kept, because the logits are read there.
+    """
     mask = inputs.mask[TEXT][rows]
     kept = mask & keep
-    gone = mask & ~kept
+    missing = mask & ~kept
     size = mask.shape[1]
-    first = torch.where(gone.any(1), gone.int().argmax(1), size)
-    last = size - 1 - kept.flip(1).int().argmax(1)
-    return torch.minimum(first, last), last + 1
+    first_missing = torch.where(missing.any(1), missing.int().argmax(1), size)
+    last_kept = size - 1 - kept.flip(1).int().argmax(1)
+    return torch.minimum(first_missing, last_kept), last_kept + 1
 
 
-def logits_without(
-    adapter: HuggingFaceAdapter, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor
-) -> Tensor:
-    """As SharingAdapter.resume."""
-    starts, stops = _rest(inputs, rows, keep)
+def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
+    """Return the logits (V, C) of the variants, as `SharingAdapter.logits_without`."""
+    starts, stops = rerun_range(inputs, rows, keep)
     start, stop = int(starts.min()), int(stops.max())
     kept = inputs.mask[TEXT][rows] & keep
     if shared.layers is None or stop - start >= int(kept.sum(1).max()):
-        return adapter.logits(adapter.keep(inputs, TEXT, rows, keep))
+        return runner.logits(runner.builder.keep(inputs, TEXT, rows, keep))
     part = slice(start, stop)
-    ids = inputs.ids[TEXT][rows, part].masked_fill(~kept[:, part], adapter.parts.pad_id)
-    given: dict[str, Any] = {
-        "input_ids": ids,
+    arguments: dict[str, Any] = {
+        "input_ids": inputs.ids[TEXT][rows, part].masked_fill(~kept[:, part], runner.builder.pad_id),
         "attention_mask": kept[:, :stop].long(),
-        "past_key_values": _shared(shared.layers, rows, start),
+        "past_key_values": _prefix_cache(shared.layers, rows, start),
         "use_cache": True,
         "return_dict": True,
     }
-    if adapter.accepts("position_ids"):
-        counted = kept.long().cumsum(1) - 1
-        given["position_ids"] = counted[:, part].clamp_min(0) + adapter.parts.offset
-    return adapter.called_with(given, kept[:, part])
+    if "position_ids" in runner.builder.accepted_arguments:
+        positions = kept.long().cumsum(1) - 1
+        arguments["position_ids"] = positions[:, part].clamp_min(0) + runner.builder.position_offset
+    return runner.call(arguments, kept[:, part])
 
 
-def _shared(layers: tuple[tuple[Tensor, Tensor], ...], rows: Tensor, start: int) -> Any:
-    """The rows' keys and values before `start`, which layers read and do not add to."""
+def _prefix_cache(layers: tuple[tuple[Tensor, Tensor], ...], rows: Tensor, length: int) -> Any:
+    """Return a Transformers cache with the keys and values of the rows' first tokens; a pass adds nothing to it."""
     from transformers.cache_utils import Cache, DynamicLayer
 
-    class Prefix(DynamicLayer):  # type: ignore[misc]
+    class PrefixLayer(DynamicLayer):  # type: ignore[misc]
         def __init__(self, keys: Tensor, values: Tensor) -> None:
             super().__init__()
             self.lazy_initialization(keys, values)
             self.keys, self.values = keys, values
 
         def update(self, keys: Tensor, values: Tensor, *_args: Any, **_rest: Any) -> tuple[Tensor, Tensor]:
-            own = [held[rows, :, :start] for held in (self.keys, self.values)]
-            return torch.cat([own[0], keys], dim=-2), torch.cat([own[1], values], dim=-2)
+            prefix_keys, prefix_values = (cached[rows, :, :length] for cached in (self.keys, self.values))
+            return torch.cat([prefix_keys, keys], dim=-2), torch.cat([prefix_values, values], dim=-2)
 
         def get_seq_length(self) -> int:
-            return start
+            return length
 
-    return Cache(layers=[Prefix(keys, values) for keys, values in layers])
-
-
-def proved(adapter: HuggingFaceAdapter) -> bool:
-    """Whether made-up texts without each of their tokens, and without some, give what deletion gives."""
-    if adapter.parts.decoding is not None or not adapter.layout.causal or adapter.pads_left:
-        return False
-    if not (adapter.accepts("past_key_values") and adapter.accepts("use_cache")):
-        return False
-    inputs = probe.made_up(adapter)
-    real = inputs.real()
-    rows, gone = real.nonzero(as_tuple=True)
-    keep = inputs.mask[TEXT][rows]
-    keep[torch.arange(len(rows)), gone] = False
-    several = inputs.mask[TEXT][:1].clone()
-    several[0, real[0].nonzero()[1::2, 0]] = False
-    rows, keep = torch.cat([rows, rows.new_zeros(1)]), torch.cat([keep, several])
-    starts, _ = _rest(inputs, rows, keep)
-    with torch.no_grad():
-        expected = adapter.logits(adapter.keep(inputs, TEXT, rows, keep))
-
-        def in_place() -> Tensor:
-            found = torch.full_like(expected, torch.nan)
-            shared = share(adapter, inputs)
-            if shared.layers is None:
-                return found
-            # One pass for each place to start from: together they would all start at the first.
-            for start in set(starts.tolist()):
-                same = starts == start
-                found[same] = logits_without(adapter, inputs, shared, rows[same], keep[same])
-            return found
-
-        return probe.agrees(in_place, expected)
+    return Cache(layers=[PrefixLayer(keys, values) for keys, values in layers])

@@ -1,273 +1,304 @@
-"""Is what is recorded and replaced in truth the model's attention? Tried on made-up tokens before anything is audited.
+"""Try a model on synthetic tokens before it is audited: is its attention really what is recorded and replaced?
 
-Shapes: B rows, T tokens, V variants, H heads, Q queries, K keys.
+Every function takes a runner and leaves it as it is. What they find is returned as `Facts` and `ReplayForms`.
+
+Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.huggingface import query_replay
-from attnaudit.adapters.huggingface.site_discovery import DECODER, hooks
+from attnaudit.adapters.huggingface import prefix_cache
+from attnaudit.adapters.huggingface.facts import Facts, ReadTokens, ReplayForms, read_positions
+from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temporary_hooks
+from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
+from attnaudit.adapters.huggingface.query_replay import replay_from_layer, replay_full, replay_one_position
+from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
-from attnaudit.errors import AdapterError, ModelError
-from attnaudit.instances import Instance
-
-if TYPE_CHECKING:
-    from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
+from attnaudit.errors import AdapterError
 
 #: Largest difference in logits that rounding in float32 explains, for logits up to one.
 TOLERANCE = 1e-4
-#: Lengths in words. The first row is the longest; there are as many rows as no length in tokens is likely to be.
-LENGTHS = (9, 4, 6)
-#: Variants that a form of `replay` is tried with.
-VARIANTS = 2
+#: Number of variants with which the forms of replay are tried.
+REPLAY_VARIANTS = 2
 
 
-def single(inputs: Inputs, row: int) -> Inputs:
-    """One row without its padding."""
-    keep = inputs.mask[TEXT][row]
+def probe_model(runner: Runner) -> Facts:
+    """Establish the facts about a model.
 
-    def cut(values: Tensor) -> Tensor:
-        return values[row : row + 1, keep] if values.shape[1:] == keep.shape else values[row : row + 1]
-
-    return Inputs(
-        ids={name: cut(v) for name, v in inputs.ids.items()},
-        mask={name: cut(v) for name, v in inputs.mask.items()},
-        special={name: cut(v) for name, v in inputs.special.items()},
-        extra={name: cut(v) for name, v in inputs.extra.items()},
+    Raises:
+        AdapterError: The model's attention is not recorded and replaced faithfully, so that it cannot be audited.
+    """
+    offset = runner.builder.position_offset
+    pads_left = needs_left_padding(runner)
+    runner = runner.with_padding(pads_left=pads_left, first_position=offset)
+    read_tokens = find_read_tokens(runner)
+    require_faithful_attention(runner)
+    shares_prefixes = shares_prefixes_exactly(runner)
+    first_position = first_left_padded_position(runner, read_tokens)
+    return Facts(
+        read_tokens=read_tokens,
+        pads_left=pads_left,
+        left_padding=first_position is not None,
+        first_position=offset if first_position is None else first_position,
+        shares_prefixes=shares_prefixes,
     )
 
 
-def made_up(adapter: HuggingFaceAdapter) -> Inputs:
-    """Rows of different lengths whose special tokens are where the tokenizer puts them, and whose other tokens are
-    random. The same each time."""
-    inputs = adapter.collate([Instance(id=f"made up {n}", text=" ".join("abcdefghi"[:n])) for n in LENGTHS])
-    ids, real = inputs.ids[TEXT], inputs.real()
-    if int(real[0].sum()) < 4:
-        raise ModelError(
-            f"The tokenizer makes {int(real[0].sum())} tokens of nine words. Save the tokenizer that the model was "
-            "trained with into the folder."
-        )
-    known = set(adapter.tokenizer.all_special_ids) | {adapter.parts.pad_id}
-    size = min(int(adapter.model.config.vocab_size), len(adapter.tokenizer))
-    choice = torch.tensor([i for i in range(size) if i not in known])
-    picked = torch.randint(len(choice), ids.shape, generator=torch.Generator().manual_seed(0))
-    found = torch.where(real, choice[picked].to(ids), ids)
-    return adapter.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: found}))
+# -- comparing logits ----------------------------------------------------------------------------------------------
 
 
-def close(a: Tensor, b: Tensor) -> bool:
-    """Whether logits agree: to 1e-4, and in proportion where they are larger than one."""
-    return bool(gap(a, b) <= TOLERANCE * max(1.0, float(b.abs().max())))
-
-
-def gap(a: Tensor, b: Tensor) -> float:
-    """Largest difference."""
+def largest_difference(a: Tensor, b: Tensor) -> float:
+    """Return the largest absolute difference between two tensors."""
     return float((a.float() - b.float()).abs().max())
 
 
-def reads_padding(adapter: HuggingFaceAdapter) -> bool:
-    """Whether padding on the right moves the logits, where padding on the left does not."""
-    inputs = made_up(adapter)
+def close(logits: Tensor, expected: Tensor) -> bool:
+    """Tell whether logits agree to 1e-4, or to 1e-4 of the largest one where that exceeds 1."""
+    return largest_difference(logits, expected) <= TOLERANCE * max(1.0, float(expected.abs().max()))
+
+
+def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
+    """Tell whether a shortcut runs on this model and gives the expected logits."""
+    try:
+        logits = compute()
+    # A model that cannot be run in part may fail with any exception.
+    except Exception:
+        return False
+    return close(logits, expected)
+
+
+# -- padding -------------------------------------------------------------------------------------------------------
+
+
+def needs_left_padding(runner: Runner) -> bool:
+    """Tell whether padding on the right changes the logits while padding on the left does not."""
+    inputs = runner.builder.synthetic()
     with torch.no_grad():
-        alone = adapter.logits(single(inputs, 1))[0]
-        if close(adapter.logits(inputs)[1], alone) or adapter.parts.decoding is not None:
+        alone = runner.logits(single_row(inputs, 1))[0]
+        if close(runner.logits(inputs)[1], alone) or runner.builder.decoder is not None:
             return False
-        return close(adapter.logits(turned(inputs))[1], alone)
+        return close(runner.logits(padded_left(inputs))[1], alone)
 
 
-def read_position(adapter: HuggingFaceAdapter) -> str:
-    """Which of the last layer's outputs the logits depend on: those of the "first" token, of the "last", of "all", or
-    "" where that is not known."""
-    blocks = adapter.layout.blocks
-    if not blocks:
+def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int | None:
+    """Find the first position id with which padding on the left gives the same logits as padding on the right.
+
+    Returns:
+        The position id; None if the model cannot be given padding on the left.
+    """
+    offset = runner.builder.position_offset
+    if runner.builder.pads_left:
+        return offset
+    if read_tokens == "first":
+        # The logits would be read from padding.
+        return None
+    inputs = runner.builder.synthetic()
+    with torch.no_grad():
+        expected = runner.logits(inputs)
+        for first_position in dict.fromkeys((offset, 0)):
+            candidate = runner.with_padding(pads_left=False, first_position=first_position)
+            try:
+                logits = candidate.logits(candidate.builder.with_decoder(padded_left(inputs)))
+            except (RuntimeError, ValueError, IndexError):
+                continue
+            if close(logits, expected):
+                return first_position
+    return None
+
+
+# -- the tokens that decide ----------------------------------------------------------------------------------------
+
+
+def find_read_tokens(runner: Runner) -> ReadTokens:
+    """Find which tokens of the last layer's output the logits depend on, from their gradient."""
+    layers = runner.layout.layers
+    if not layers:
         return ""
-    inputs = made_up(adapter)
-    seen: list[Tensor] = []
+    inputs = runner.builder.synthetic()
+    outputs: list[Tensor] = []
 
-    def note(_module: nn.Module, _args: object, output: Any) -> Any:
+    def record(_module: nn.Module, _args: object, output: Any) -> Any:
         states = output if isinstance(output, Tensor) else output[0]
-        seen.append(states.detach().requires_grad_(True))
-        return seen[-1] if isinstance(output, Tensor) else (seen[-1], *output[1:])
+        outputs.append(states.detach().requires_grad_(True))
+        return outputs[-1] if isinstance(output, Tensor) else (outputs[-1], *output[1:])
 
-    with hooks([blocks[-1].register_forward_hook(note)]), torch.enable_grad(), query_replay.frozen(adapter.model):
-        logits = adapter.logits(inputs)
-        (slope,) = torch.autograd.grad(logits.square().sum(), seen[-1:], allow_unused=True)
-    mask = adapter.masks(inputs)[TEXT if adapter.parts.decoding is None else DECODER]
-    if slope is not None and adapter.layout.places[-1].time_first:
-        slope = slope.transpose(0, 1)
-    if slope is None or slope.shape[:2] != mask.shape:
+    handles = [layers[-1].register_forward_hook(record)]
+    with temporary_hooks(handles), torch.enable_grad(), frozen_parameters(runner.model):
+        logits = runner.logits(inputs)
+        (gradient,) = torch.autograd.grad(logits.square().sum(), outputs[-1:], allow_unused=True)
+    mask = runner.builder.output_mask(inputs)
+    if gradient is not None and runner.layout.calls[-1].time_first:
+        gradient = gradient.transpose(0, 1)
+    if gradient is None or gradient.shape[:2] != mask.shape:
         return ""
-    used = slope.abs().sum(-1) > 0
-    place = torch.arange(mask.shape[1], device=mask.device)
-    last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
-    if bool((used == (place == last[:, None])).all()):
+    used = gradient.abs().sum(-1) > 0
+    positions = torch.arange(mask.shape[1], device=mask.device)
+    if bool((used == (positions == read_positions(mask, "last")[:, None])).all()):
         return "last"
-    if bool((used == (place == 0)).all()):
+    if bool((used == (positions == 0)).all()):
         return "first"
     return "all" if bool(used[mask].all()) else ""
 
 
-def prove(adapter: HuggingFaceAdapter) -> None:
-    """Raises AdapterError unless the model's own attention, put back, changes nothing, another changes the logits, and
-    gradients reach the embeddings and every weight."""
-    inputs, name = made_up(adapter), type(adapter.model).__name__
+# -- attention -----------------------------------------------------------------------------------------------------
+
+
+def require_faithful_attention(runner: Runner) -> None:
+    """Raise AdapterError unless the recorded attention is what the model computes with.
+
+    Recording the attention and replacing it by itself must leave the logits as they are, replacing it by uniform
+    attention must change them, and gradients must reach the embeddings and all weights.
+    """
+    inputs, name = runner.builder.synthetic(), runner.name
     with torch.no_grad():
-        plain = adapter.logits(inputs)
-        trace = adapter.run(inputs)
-        again = adapter.run(inputs, intervene=lambda site, _w, _a: trace.attention[site.key].clone())
-        other = adapter.run(
-            inputs,
-            intervene=lambda _s, weights, allowed: uniform(weights, allowed),
-        )
-        alone = adapter.logits(single(inputs, 1))
+        plain = runner.logits(inputs)
+        trace = runner.run(inputs)
+        reinserted = runner.run(inputs, intervene=lambda site, _w, _a: trace.attention[site.key].clone())
+        uniform = runner.run(inputs, intervene=lambda _s, weights, allowed: uniform_weights(weights, allowed))
+        alone = runner.logits(single_row(inputs, 1))
     if not bool(plain.isfinite().all()):
         raise AdapterError(f"{name}: the logits are not finite. Look for damaged weights in the checkpoint.")
     if not close(alone[0], plain[1]):
         raise AdapterError(
-            f"{name}: padding moves the logits by {gap(alone[0], plain[1]):.2g}, so what an instance gives would "
-            "depend on its batch. The architecture is not audited."
+            f"{name}: padding changes the logits by {largest_difference(alone[0], plain[1]):.2g}, so the result of an "
+            "instance would depend on its batch. The architecture is not audited."
         )
-    for found, what in ((trace, "noting"), (again, "putting back")):
-        if not close(found.logits, plain):
+    for logits, what in ((trace.logits, "recording"), (reinserted.logits, "reinserting")):
+        if not close(logits, plain):
             raise AdapterError(
-                f"{name}: {what} its own attention moves the logits by {gap(found.logits, plain):.2g}, so it is not "
-                "what the model computes with. The architecture is not audited."
+                f"{name}: {what} its own attention changes the logits by {largest_difference(logits, plain):.2g}, so "
+                "the recorded attention is not what the model computes with. The architecture is not audited."
             )
-    if torch.equal(other.logits, plain):
+    if torch.equal(uniform.logits, plain):
         raise AdapterError(
-            f"{name}: uniform attention everywhere leaves the logits as they are, so what is replaced is not what the "
-            "model computes with. The architecture is not audited."
+            f"{name}: uniform attention everywhere does not change the logits, so the replaced attention is not what "
+            "the model computes with. The architecture is not audited."
         )
-    _prove_rows(name, trace)
-    _prove_gradients(adapter, inputs, name)
+    _require_distributions(name, trace)
+    _require_gradients(runner, inputs)
 
 
-def uniform(weights: Tensor, allowed: Tensor) -> Tensor:
-    """Every allowed key alike, in the shape of weights."""
+def uniform_weights(weights: Tensor, allowed: Tensor) -> Tensor:
+    """Spread the weight of each query evenly over its allowed keys, in the shape (B, H, Q, K) of `weights`."""
     return (allowed / allowed.sum(-1, keepdim=True).clamp_min(1)).expand_as(weights).to(weights)
 
 
-def _prove_rows(name: str, trace: Trace) -> None:
-    """The weights are what the adapter says of them."""
+def _require_distributions(name: str, trace: Trace) -> None:
+    """Raise AdapterError unless all weights are distributions over the allowed keys."""
     for key, weights in trace.attention.items():
         allowed = trace.allowed[key]
-        off = ((weights.sum(-1) - 1) * allowed.any(-1)).max().item()
-        if not off <= TOLERANCE or weights.min().item() < 0 or (weights * ~allowed).abs().max().item() > TOLERANCE:
+        excess = ((weights.sum(-1) - 1) * allowed.any(-1)).max().item()
+        outside = (weights * ~allowed).abs().max().item()
+        if not excess <= TOLERANCE or weights.min().item() < 0 or outside > TOLERANCE:
             raise AdapterError(
-                f"{name}: the weights at '{key}' are no distribution over the tokens that a query may attend to. The "
-                "architecture is not audited."
+                f"{name}: the weights at '{key}' are not a distribution over the tokens that a query may attend to. "
+                "The architecture is not audited."
             )
 
 
-def _prove_gradients(adapter: HuggingFaceAdapter, inputs: Inputs, name: str) -> None:
+def _require_gradients(runner: Runner, inputs: Inputs) -> None:
+    """Raise AdapterError unless gradients reach the embeddings and all weights, and value states are seen."""
+    name = runner.name
     with torch.no_grad():
-        leaf = adapter.embed(inputs)[TEXT].detach()
-    leaf.requires_grad_(True)
-    with torch.enable_grad(), query_replay.frozen(adapter.model):
-        trace = adapter.run(inputs, embeddings={TEXT: leaf}, hidden=True)
-        if not close(trace.logits.detach(), adapter.logits(inputs).detach()):
+        embeddings = runner.layout.embedding(runner.builder.token_ids(inputs)).detach()
+    embeddings.requires_grad_(True)
+    with torch.enable_grad(), frozen_parameters(runner.model):
+        trace = runner.run(inputs, embeddings={TEXT: embeddings}, hidden=True)
+        if not close(trace.logits.detach(), runner.logits(inputs).detach()):
             raise AdapterError(
-                f"{name}: putting its own embeddings back moves the logits, so gradients would be taken elsewhere. The "
-                "architecture is not audited."
+                f"{name}: passing in its own embeddings changes the logits, so gradients would be taken elsewhere than "
+                "at its inputs. The architecture is not audited."
             )
-        sites = list(trace.attention)
-        found = torch.autograd.grad(trace.logits.square().sum(), [leaf, *trace.attention.values()], allow_unused=True)
-    for key, slope in zip(["the embeddings", *sites], found, strict=True):
-        if slope is None or not bool(slope.isfinite().all()) or not bool(slope.any()):
+        leaves = {"the embeddings": embeddings, **trace.attention}
+        gradients = torch.autograd.grad(trace.logits.square().sum(), list(leaves.values()), allow_unused=True)
+    for key, gradient in zip(leaves, gradients, strict=True):
+        if gradient is None or not bool(gradient.isfinite().all()) or not bool(gradient.any()):
             raise AdapterError(
-                f"{name}: no gradient of the logits reaches {key}. Attention that has no part in the output, or is not "
-                "differentiable, is not audited."
+                f"{name}: no gradient of the logits reaches {key}. Attention that does not contribute to the output, "
+                "or is not differentiable, is not audited."
             )
     for key, weights in trace.attention.items():
-        states = trace.hidden.get(key)
-        if states is None or tuple(states.shape[:2]) != (weights.shape[0], weights.shape[3]):
+        states, expected = trace.hidden.get(key), (weights.shape[0], weights.shape[3])
+        if states is None or tuple(states.shape[:2]) != expected:
+            found = "not seen" if states is None else f"of shape {tuple(states.shape)}"
             raise AdapterError(
-                f"{name}: the states behind the values at '{key}' are "
-                f"{'not seen' if states is None else f'of shape {tuple(states.shape)}'}, expected (B, K, m) with "
-                f"(B, K) = {(weights.shape[0], weights.shape[3])}. The architecture is not audited."
+                f"{name}: the states behind the values at '{key}' are {found}; expected (B, K, m) with (B, K) = "
+                f"{expected}. The architecture is not audited."
             )
 
 
-def left_padding(adapter: HuggingFaceAdapter) -> bool:
-    """Whether the same tokens padded on the left give the same logits, and with which first position."""
-    if adapter.pads_left:
-        return True
-    if adapter.read == "first":
-        # The model would read its decision off padding.
-        return False
-    inputs = made_up(adapter)
+# -- shortcuts -----------------------------------------------------------------------------------------------------
+
+
+def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> ReplayForms:
+    """Find which forms of `replay` give the logits of a full pass at a site."""
+    layout, builder = runner.layout, runner.builder
+    call = layout.calls[layout.call_index(site)]
+    if call.layer_call < 0:
+        return ReplayForms(one_position=False, from_layer=False)
+    inputs = builder.synthetic()
     with torch.no_grad():
-        right = adapter.logits(inputs)
-        for first in dict.fromkeys((adapter.parts.offset, 0)):
-            adapter.first_position = first
-            try:
-                found = adapter.logits(adapter.with_decoder(turned(inputs)))
-            except (RuntimeError, ValueError, IndexError):
-                continue
-            if close(found, right):
-                return True
-    return False
-
-
-def turned(inputs: Inputs) -> Inputs:
-    """The same rows with their padding on the left."""
-    mask = inputs.mask[TEXT]
-    width = mask.shape[1]
-    place = torch.arange(width, device=mask.device)
-    source = (place - (width - mask.sum(1, keepdim=True))) % width
-
-    def rows(values: Tensor) -> Tensor:
-        return values.gather(1, source) if values.dim() == 2 and values.shape == mask.shape else values
-
-    return replace(
-        inputs,
-        ids={**inputs.ids, TEXT: rows(inputs.ids[TEXT])},
-        mask={**inputs.mask, TEXT: rows(mask)},
-        special={**inputs.special, TEXT: rows(inputs.special[TEXT])},
-        words={name: rows(value) for name, value in inputs.words.items()},
-        extra={name: rows(value) for name, value in inputs.extra.items()},
-    )
-
-
-def forms(adapter: HuggingFaceAdapter, site: Site) -> tuple[bool, bool]:
-    """Whether the narrow and the wide form of `replay` give what the whole pass gives."""
-    place = adapter.layout.places[adapter.layout.number(site)]
-    if place.block < 0:
-        return False, False
-    inputs = made_up(adapter)
-    with torch.no_grad():
-        trace = adapter.run(inputs, hidden=True)
-        read = (
-            adapter.read_at(inputs)
-            if site.query == adapter.written
-            else torch.zeros_like(inputs.mask[TEXT][:, 0]).long()
+        trace = runner.run(inputs, hidden=True)
+        if site.query == builder.output_stream:
+            queries = read_positions(builder.output_mask(inputs), read_tokens)
+        else:
+            queries = torch.zeros_like(inputs.mask[TEXT][:, 0]).long()
+        live = trace.attention[site.key]
+        noise = torch.rand((REPLAY_VARIANTS, *live.shape), generator=torch.Generator().manual_seed(1)).to(live)
+        changed = (live * 0.5 + noise) * trace.allowed[site.key]
+        changed = changed / changed.sum(-1, keepdim=True).clamp_min(1e-9) * live.sum(-1, keepdim=True)
+        index = queries[None, :, None, None, None].expand(REPLAY_VARIANTS, -1, live.shape[1], 1, live.shape[3])
+        weights = changed.gather(3, index)[:, :, :, 0].transpose(0, 1).contiguous()
+        expected = replay_full(runner, inputs, site, queries, weights)
+        in_last_layer = call is layout.calls[-1] and call.layer_call == len(layout.layers) - 1
+        reads_one_position = site.query == builder.output_stream and read_tokens in ("first", "last")
+        one_position = (
+            in_last_layer
+            and reads_one_position
+            and runner.kernel.calls_attention_function
+            and gives(lambda: replay_one_position(runner, inputs, trace, site, queries, weights), expected)
         )
-        own = trace.attention[site.key]
-        noise = torch.rand((VARIANTS, *own.shape), generator=torch.Generator().manual_seed(1)).to(own)
-        moved = (own * 0.5 + noise) * trace.allowed[site.key]
-        moved = moved / moved.sum(-1, keepdim=True).clamp_min(1e-9) * own.sum(-1, keepdim=True)
-        index = read[None, :, None, None, None].expand(VARIANTS, -1, own.shape[1], 1, own.shape[3])
-        weights = moved.gather(3, index)[:, :, :, 0].transpose(0, 1).contiguous()
-        expected = adapter.replay_whole(inputs, site, read, weights)
-        last = place is adapter.layout.places[-1] and place.block == len(adapter.layout.blocks) - 1
-        at_one = last and site.query == adapter.written and adapter.read in ("first", "last")
-        at_one = at_one and adapter.parts.kernel.calls_attention
-        narrow = at_one and agrees(lambda: adapter.replay_narrow(inputs, trace, site, read, weights), expected)
-        wide = agrees(lambda: adapter.replay_wide(inputs, trace, site, read, weights), expected)
-    return narrow, wide
+        from_layer = gives(lambda: replay_from_layer(runner, inputs, trace, site, queries, weights), expected)
+    return ReplayForms(one_position=one_position, from_layer=from_layer)
 
 
-def agrees(form: Any, expected: Tensor) -> bool:
-    """Whether a faster form runs on this model, and gives the expected logits."""
-    try:
-        found: Tensor = form()
-    # A model that cannot be run in part has many ways to say so.
-    except Exception:
+def shares_prefixes_exactly(runner: Runner) -> bool:
+    """Tell whether texts that lack tokens give the same logits from a shared prefix as from deletion.
+
+    Tried without each single token of the synthetic texts, and without several tokens of one text.
+    """
+    builder = runner.builder
+    if builder.decoder is not None or not runner.layout.causal or builder.pads_left:
         return False
-    return close(found, expected)
+    if not {"past_key_values", "use_cache"} <= builder.accepted_arguments:
+        return False
+    inputs = builder.synthetic()
+    real = inputs.real()
+    rows, missing = real.nonzero(as_tuple=True)
+    keep = inputs.mask[TEXT][rows]
+    keep[torch.arange(len(rows)), missing] = False
+    without_several = inputs.mask[TEXT][:1].clone()
+    without_several[0, real[0].nonzero()[1::2, 0]] = False
+    rows, keep = torch.cat([rows, rows.new_zeros(1)]), torch.cat([keep, without_several])
+    starts, _ = prefix_cache.rerun_range(inputs, rows, keep)
+    with torch.no_grad():
+        expected = runner.logits(builder.keep(inputs, TEXT, rows, keep))
+
+        def from_prefixes() -> Tensor:
+            logits = torch.full_like(expected, torch.nan)
+            shared = prefix_cache.share(runner, inputs)
+            if shared.layers is None:
+                return logits
+            # One pass for each start: together, all variants would start at the first one.
+            for start in set(starts.tolist()):
+                same = starts == start
+                logits[same] = prefix_cache.logits_without(runner, inputs, shared, rows[same], keep[same])
+            return logits
+
+        return gives(from_prefixes, expected)

@@ -1,6 +1,6 @@
-"""What happens at each attention of one forward pass: the weights are noted, and replaced where that is asked for.
+"""Observers of the attention in one forward pass: they record the weights and replace them on request.
 
-Shapes: B rows, H heads, Q queries, K keys, d features of a head.
+Shapes: B rows, H heads, G groups of heads that share their values, Q queries, K keys, d features of a head.
 """
 
 from __future__ import annotations
@@ -17,30 +17,41 @@ from torch import Tensor, nn
 from attnaudit.adapters.protocol import Intervention, Site
 from attnaudit.errors import AdapterError
 
-#: Scores or mask entries at or below this take a key away: every masking constant in use is (-10,000 or lower).
+#: A score or mask entry at or below this value forbids a key. Every masking constant in use is -10,000 or lower.
 FORBIDDEN = -9e3
 
-#: (module, query, key, value, mask, ...) -> (output (B, Q, H, d), weights (B, H, Q, K)), an architecture's own.
-Eager = Callable[..., tuple[Tensor, Tensor]]
+#: The attention function of an architecture: (module, query, key, value, mask, ...) -> (output (B, Q, H, d),
+#: weights (B, H, Q, K)).
+EagerAttention = Callable[..., tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One call of an attention module in a forward pass. block: number of the layer call around it, -1 where no layer
-    was found. time_first: its states are (T, B, m)."""
+class AttentionCall:
+    """One call of an attention module in a forward pass.
+
+    Attributes:
+        site: The attention site that the call computes.
+        module: The attention module.
+        layer_call: Index of the surrounding layer call in `Layout.layers`; -1 if no surrounding layer was found.
+        time_first: Whether the module takes states of shape (T, B, m) rather than (B, T, m).
+    """
 
     site: Site
     module: nn.Module
-    block: int = -1
+    layer_call: int = -1
     time_first: bool = False
 
 
 class Observer(Protocol):
-    """Stands in a forward pass and is shown every attention in it."""
+    """Sees every attention of a forward pass and decides which weights the pass uses.
+
+    Models whose attention goes through Transformers' attention interface call `attend`. For other models the softmax in
+    their attention modules is intercepted, and `on_softmax` and `on_values` are called instead.
+    """
 
     def attend(
         self,
-        eager: Eager,
+        eager: EagerAttention,
         module: nn.Module,
         query: Tensor,
         key: Tensor,
@@ -48,92 +59,112 @@ class Observer(Protocol):
         mask: Tensor | None,
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
-        """The interface form: what the attention function returns in place of the architecture's own."""
+        """Return what the model gets from its attention function: output (B, Q, H, d) and weights (B, H, Q, K)."""
         ...
 
-    def soften(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
-        """The fallback form: scores and their softmax, both (B, H, Q, K) -> the weights to use."""
+    def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
+        """Return the weights to use, given the scores and their softmax. All are (B, H, Q, K)."""
         ...
 
-    def mix(self, value: Tensor, output: Tensor) -> None:
-        """The fallback form, after `soften`: what the weights were applied to, (B, G, K, d), and the result
-        (B, H, Q, d)."""
+    def on_values(self, value: Tensor, output: Tensor) -> None:
+        """Receive the values (B, G, K, d) that the last weights were applied to, and the result (B, H, Q, d)."""
         ...
 
 
-#: The observer of the pass that this thread or task is in.
-observer: ContextVar[Observer | None] = ContextVar("attnaudit_observer", default=None)
+#: The observer of the forward pass that the current thread or task is running.
+current_observer: ContextVar[Observer | None] = ContextVar("attnaudit_observer", default=None)
 
 
 @contextmanager
-def observed(by: Observer) -> Iterator[None]:
-    """Show every attention within to `by`."""
-    token = observer.set(by)
+def observing(observer: Observer) -> Iterator[None]:
+    """Show every attention that is computed inside the context to `observer`."""
+    token = current_observer.set(observer)
     try:
         yield
     finally:
-        observer.reset(token)
+        current_observer.reset(token)
 
 
-def mixed(weights: Tensor, value: Tensor) -> Tensor:
-    """weights (B, H, Q, K), value (B, G, K, d) with H a multiple of G -> (B, Q, H, d)."""
-    return (weights @ spread(value, weights.shape[1])).transpose(1, 2).contiguous()
+def apply_weights(weights: Tensor, value: Tensor) -> Tensor:
+    """Average the values under the weights.
+
+    Args:
+        weights: (B, H, Q, K) attention weights.
+        value: (B, G, K, d) values; H is a multiple of G.
+
+    Returns:
+        (B, Q, H, d) weighted sums.
+    """
+    return (weights @ expand_groups(value, weights.shape[1])).transpose(1, 2).contiguous()
 
 
-def spread(value: Tensor, heads: int) -> Tensor:
-    """(B, G, K, d) -> (B, H, K, d): the value vectors that each head reads (grouped heads share them)."""
+def expand_groups(value: Tensor, heads: int) -> Tensor:
+    """Repeat values (B, G, K, d) that groups of heads share, so that every head has its own: (B, H, K, d)."""
     groups = value.shape[1]
     return value if groups == heads else value.repeat_interleave(heads // groups, dim=1)
 
 
 class Recorder:
-    """Notes attention, allowed keys and, when asked, what `replay` and `transformed` need.
+    """Records the attention of one forward pass, and replaces it if an intervention is given.
 
-    places: the attentions that the pass will meet, in order, from number `first` on. masks: stream -> (B, T) True on
-    tokens. intervene: as in ModelAdapter.run.
+    Attributes:
+        attention: Site key -> (B, H, Q, K) weights that the pass used.
+        allowed: Site key -> (B, 1 or H, Q, K) mask, True where a query may attend.
+        values: Site key -> (B, G, K, d) values that the weights were applied to.
     """
 
     def __init__(
         self,
-        places: Sequence[Place],
+        calls: Sequence[AttentionCall],
         masks: Mapping[str, Tensor],
         *,
         intervene: Intervention | None = None,
         first: int = 0,
     ) -> None:
-        self.places = places
+        """Prepare to record one pass.
+
+        Args:
+            calls: The attention calls of a full pass, in order.
+            masks: Stream -> (B, T) mask, True on tokens.
+            intervene: As in `ModelAdapter.run`.
+            first: Index of the first call that this pass makes; earlier ones are skipped.
+        """
+        self.calls = calls
         self.masks = masks
         self.intervene = intervene
         self.attention: dict[str, Tensor] = {}
         self.allowed: dict[str, Tensor] = {}
         self.values: dict[str, Tensor] = {}
         self._next = first
-        self._permitted: dict[tuple[int, str, str], tuple[Tensor | None, Tensor]] = {}
-        self._padded = {stream: not bool(mask.all()) for stream, mask in masks.items()}
+        self._allowed_by_mask: dict[tuple[int, str, str], tuple[Tensor | None, Tensor]] = {}
+        self._has_padding = {stream: not bool(mask.all()) for stream, mask in masks.items()}
 
-    def place(self, module: nn.Module) -> Place:
-        """The place that is met now. Raises AdapterError where the model takes another way than when it was loaded."""
-        if self._next >= len(self.places) or self.places[self._next].module is not module:
-            expected = self.places[self._next].site.key if self._next < len(self.places) else "the end of the pass"
+    def next_call(self, module: nn.Module) -> AttentionCall:
+        """Return the call that the pass is making now.
+
+        Raises:
+            AdapterError: The model calls its attention modules in another order than when it was loaded.
+        """
+        if self._next >= len(self.calls) or self.calls[self._next].module is not module:
+            expected = self.calls[self._next].site.key if self._next < len(self.calls) else "the end of the pass"
             raise AdapterError(
-                f"The model's attentions are not met in the order that was found when it was loaded: "
-                f"{type(module).__name__} came where {expected} was expected. A model whose layers depend on its input "
-                "is not audited."
+                f"The model called {type(module).__name__} where {expected} was expected: its attention modules run in "
+                "another order than when it was loaded. A model whose layers depend on its input is not audited."
             )
         self._next += 1
-        return self.places[self._next - 1]
+        return self.calls[self._next - 1]
 
-    def finish(self) -> None:
-        """Raises AdapterError where the pass has met fewer attentions than when the model was loaded."""
-        if self._next != len(self.places):
+    def require_complete(self) -> None:
+        """Raise AdapterError if the pass made fewer attention calls than when the model was loaded."""
+        if self._next != len(self.calls):
             raise AdapterError(
-                f"The pass met {self._next} of the model's {len(self.places)} attentions. A model whose layers depend "
-                "on its input is not audited."
+                f"The pass made {self._next} of the model's {len(self.calls)} attention calls. A model whose layers "
+                "depend on its input is not audited."
             )
 
     def attend(
         self,
-        eager: Eager,
+        eager: EagerAttention,
         module: nn.Module,
         query: Tensor,
         key: Tensor,
@@ -141,59 +172,67 @@ class Recorder:
         mask: Tensor | None,
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
+        """Record the architecture's own attention; recompute the output only where the weights are replaced."""
         output, weights = eager(module, query, key, value, mask, **rest)
-        place = self._fitting(module, weights)
-        self.values[place.site.key] = value
-        used = self._use(place, weights, self._allowed(place, mask, weights))
-        return (output if used is weights else mixed(used, value)), used
+        call = self._matching_call(module, weights)
+        self.values[call.site.key] = value
+        used = self._record(call, weights, self._allowed(call, mask, weights))
+        return (output if used is weights else apply_weights(used, value)), used
 
-    def soften(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
-        place = self._fitting(module, weights)
-        structure = scores > FORBIDDEN
-        # Architectures reshape their weights with view().
-        return self._use(place, weights, structure.all(1, keepdim=True) & self._tokens(place.site)).contiguous()
+    def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
+        """Record the softmax of an attention module and return the weights to use in its place."""
+        call = self._matching_call(module, weights)
+        allowed = (scores > FORBIDDEN).all(1, keepdim=True) & self._token_pairs(call.site)
+        # Architectures reshape their weights with view(), which needs contiguous memory.
+        return self._record(call, weights, allowed).contiguous()
 
-    def mix(self, value: Tensor, output: Tensor) -> None:
-        self.values[self.places[self._next - 1].site.key] = value
+    def on_values(self, value: Tensor, output: Tensor) -> None:
+        """Record the values of the attention call that was seen last."""
+        self.values[self.calls[self._next - 1].site.key] = value
 
-    def _fitting(self, module: nn.Module, weights: Tensor) -> Place:
-        place = self.place(module)
-        queries, keys = self.masks[str(place.site.query)], self.masks[place.site.keys]
-        expected = (len(queries), place.site.heads, queries.shape[1], keys.shape[1])
+    def _matching_call(self, module: nn.Module, weights: Tensor) -> AttentionCall:
+        call = self.next_call(module)
+        queries, keys = self.masks[str(call.site.query)], self.masks[call.site.keys]
+        expected = (len(queries), call.site.heads, queries.shape[1], keys.shape[1])
         if tuple(weights.shape) != expected:
             raise AdapterError(
-                f"attention at '{place.site.key}' has shape {tuple(weights.shape)}, expected {expected} for the "
-                "lengths of its streams. The architecture is not audited."
+                f"The attention at '{call.site.key}' has shape {tuple(weights.shape)}; the lengths of its streams "
+                f"require {expected}. The architecture is not audited."
             )
-        return place
+        return call
 
-    def _allowed(self, place: Place, mask: Tensor | None, weights: Tensor) -> Tensor:
-        """(B, 1 or H, Q, K) from the mask as the attention function gets it: additive, boolean, or None for all."""
-        name = (id(mask), str(place.site.query), place.site.keys)
-        if name not in self._permitted:
-            tokens = self._tokens(place.site)
+    def _allowed(self, call: AttentionCall, mask: Tensor | None, weights: Tensor) -> Tensor:
+        """Derive the allowed keys (B, 1 or H, Q, K) from the mask that the attention function was given.
+
+        The mask may be additive, boolean, or None if it forbids nothing.
+        """
+        cache_key = (id(mask), str(call.site.query), call.site.keys)
+        if cache_key not in self._allowed_by_mask:
+            tokens = self._token_pairs(call.site)
             if mask is None:
                 allowed = tokens
             else:
                 mask = mask[..., : weights.shape[-1]]
-                structure = mask if mask.dtype == torch.bool else mask > FORBIDDEN
-                allowed = structure.expand(len(weights), structure.shape[1], *weights.shape[2:]) & tokens
-            # The mask is kept with the entry: another could get its id.
-            self._permitted[name] = (mask, allowed)
-        return self._permitted[name][1]
+                permitted = mask if mask.dtype == torch.bool else mask > FORBIDDEN
+                allowed = permitted.expand(len(weights), permitted.shape[1], *weights.shape[2:]) & tokens
+            # Storing the mask keeps it alive, so that no other mask can get the same id during the pass.
+            self._allowed_by_mask[cache_key] = (mask, allowed)
+        return self._allowed_by_mask[cache_key][1]
 
-    def _tokens(self, site: Site) -> Tensor:
+    def _token_pairs(self, site: Site) -> Tensor:
+        """(B, 1, Q, K) mask, True where neither the query nor the key is padding."""
         return self.masks[str(site.query)][:, None, :, None] & self.masks[site.keys][:, None, None, :]
 
-    def _use(self, place: Place, weights: Tensor, allowed: Tensor) -> Tensor:
-        site = place.site
+    def _record(self, call: AttentionCall, weights: Tensor, allowed: Tensor) -> Tensor:
+        """Record the weights after the intervention, and return those that the pass continues with."""
+        site = call.site
         clean = weights
-        if self._padded[str(site.query)] or self._padded[site.keys]:
-            # Rows of padding queries are uniform over forbidden keys in the architectures' own code.
+        if self._has_padding[str(site.query)] or self._has_padding[site.keys]:
+            # In the architectures' own code, the rows of padding queries are uniform over forbidden keys.
             clean = weights.masked_fill(~allowed, 0.0)
         replaced = None if self.intervene is None else self.intervene(site, clean, allowed)
-        shown = clean if replaced is None else replaced
-        self.attention[site.key] = shown
+        recorded = clean if replaced is None else replaced
+        self.attention[site.key] = recorded
         self.allowed[site.key] = allowed
-        # With gradients the weights that are shown must be those that the output is made of.
-        return shown if replaced is not None or torch.is_grad_enabled() else weights
+        # While gradients are recorded, the output must be computed from the very tensor that is shown.
+        return recorded if replaced is not None or torch.is_grad_enabled() else weights

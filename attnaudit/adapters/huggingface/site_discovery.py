@@ -1,61 +1,38 @@
-"""Where a model's attentions are: found by one pass over made-up tokens, in the order of the calls.
+"""Find the attention of a model by running it on synthetic tokens, in the order in which the model computes it.
 
 Shapes: B rows, T tokens, H heads, Q queries, K keys, m features.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.huggingface.recorder import FORBIDDEN, Eager, Place, observed
+from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.layout import DECODER, Layout, value_states
+from attnaudit.adapters.huggingface.recorder import FORBIDDEN, AttentionCall, EagerAttention, observing
 from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
 
-#: The stream of tokens that an encoder–decoder model writes.
-DECODER = "decoder"
-#: Arguments that hold the states of another stream, in every architecture that has cross-attention.
-CROSS = ("key_value_states", "encoder_hidden_states")
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """places: every attention, in call order. blocks: the layers around them, in call order. embedding: the module that
-    turns the ids of the text into vectors, at its first call; embedding_time_first: its ids are (T, B). others: modules
-    that do the same for the decoder. projections:
-    site key -> the layer that the heads' outputs go through. causal: a query sees no later key."""
-
-    places: tuple[Place, ...]
-    blocks: tuple[nn.Module, ...]
-    embedding: nn.Module
-    embedding_time_first: bool
-    others: tuple[nn.Module, ...]
-    projections: Mapping[str, nn.Module]
-    causal: bool
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        return tuple(place.site for place in self.places)
-
-    def number(self, site: Site) -> int:
-        """The number of the site's place."""
-        for number, place in enumerate(self.places):
-            if place.site.key == site.key:
-                return number
-        raise AdapterError(
-            f"The model has no attention site '{site.key}'; it has {', '.join(p.site.key for p in self.places)}."
-        )
-
 
 @dataclass(slots=True)
-class Call:
-    """One attention call as the finding pass saw it."""
+class SeenAttention:
+    """One attention as a discovery pass saw it.
+
+    Attributes:
+        module: The attention module.
+        shape: Shape of its weights.
+        sinks: Whether its weights sum to less than one.
+        causal: Whether no query put weight on a later key.
+        output: What the heads computed; None if it was not seen.
+        cross: Whether the keys belong to another stream.
+        layer_call: Index of the surrounding layer call; -1 if there is none.
+        time_first: Whether the module takes states of shape (T, B, m).
+    """
 
     module: nn.Module
     shape: tuple[int, ...]
@@ -63,21 +40,27 @@ class Call:
     causal: bool
     output: Tensor | None
     cross: bool = False
-    block: int = -1
+    layer_call: int = -1
     time_first: bool = False
 
 
 @dataclass(slots=True)
-class Finder:
-    """The observer of the finding pass."""
+class DiscoveryObserver:
+    """Collects every attention of a discovery pass.
 
-    calls: list[Call] = field(default_factory=list)
+    Attributes:
+        seen: The attention calls so far.
+        states: id of an attention module -> the result of `value_states` for its latest call.
+        layer_call: Index of the layer call that is running now; -1 outside of layers.
+    """
+
+    seen: list[SeenAttention] = field(default_factory=list)
     states: dict[int, tuple[Tensor | None, bool]] = field(default_factory=dict)
-    block: int = -1
+    layer_call: int = -1
 
     def attend(
         self,
-        eager: Eager,
+        eager: EagerAttention,
         module: nn.Module,
         query: Tensor,
         key: Tensor,
@@ -86,119 +69,107 @@ class Finder:
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
         output, weights = eager(module, query, key, value, mask, **rest)
-        self._note(module, weights, output)
+        self._add(module, weights, output)
         return output, weights
 
-    def soften(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
-        self._note(module, weights.masked_fill(scores <= FORBIDDEN, 0.0), None)
+    def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
+        self._add(module, weights.masked_fill(scores <= FORBIDDEN, 0.0), None)
         return weights
 
-    def mix(self, value: Tensor, output: Tensor) -> None:
-        self.calls[-1].output = output.transpose(1, 2)
+    def on_values(self, value: Tensor, output: Tensor) -> None:
+        self.seen[-1].output = output.transpose(1, 2)
 
-    def _note(self, module: nn.Module, weights: Tensor, output: Tensor | None) -> None:
-        square = weights.dim() == 4 and weights.shape[2] == weights.shape[3]
-        call = Call(
-            module=module,
-            shape=tuple(weights.shape),
-            # Of the first row, which has no padding.
-            sinks=bool((weights[0].sum(-1) < 1 - 1e-3).any()),
-            causal=square and not bool(weights[0].triu(1).any()),
-            output=output,
-            block=self.block,
+    def _add(self, module: nn.Module, weights: Tensor, output: Tensor | None) -> None:
+        shape = tuple(weights.shape)
+        square = len(shape) == 4 and shape[2] == shape[3]
+        states, cross = self.states.get(id(module), (None, False))
+        rows, width = (shape[0], shape[-1]) if len(shape) == 4 else (0, 0)
+        self.seen.append(
+            SeenAttention(
+                module=module,
+                shape=shape,
+                # The first row has no padding, which would distort its sums.
+                sinks=bool((weights[0].sum(-1) < 1 - 1e-3).any()),
+                causal=square and not bool(weights[0].triu(1).any()),
+                output=output,
+                cross=cross,
+                layer_call=self.layer_call,
+                time_first=states is not None and tuple(states.shape[:2]) == (width, rows) != (rows, width),
+            )
         )
-        states, call.cross = self.states.get(id(module), (None, False))
-        rows, width = (call.shape[0], call.shape[-1]) if len(call.shape) == 4 else (0, 0)
-        call.time_first = states is not None and tuple(states.shape[:2]) == (width, rows) != (rows, width)
-        self.calls.append(call)
 
 
-def states_of(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Tensor | None, bool]:
-    """(the states that an attention's keys and values are made of, whether they are another stream's)."""
-    given: dict[str, Any] = {}
-    parameters = inspect.signature(module.forward).parameters
-    names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    given.update(zip(names, args, strict=False))
-    given.update(kwargs)
-    for name in CROSS:
-        if isinstance(given.get(name), Tensor):
-            return given[name], True
-    if isinstance(given.get("hidden_states"), Tensor):
-        return given["hidden_states"], False
-    return next((v for v in given.values() if isinstance(v, Tensor) and v.dim() == 3), None), False
+def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object], *, encoder_decoder: bool) -> Layout:
+    """Find the layout of a model by running it twice.
 
+    Args:
+        model: The model.
+        ids: (B, T) token ids of the text, with B and T different and no padding in the first row.
+        forward: Runs the model once on these ids, with its attention observable.
+        encoder_decoder: Whether the model has an encoder and a decoder.
 
-@contextmanager
-def hooks(handles: Sequence[Any]) -> Iterator[None]:
-    """Take the hooks away at the end."""
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def find(model: nn.Module, ids: Tensor, forward: Callable[[], object], *, encoder_decoder: bool) -> Layout:
-    """The layout, from passes over made-up tokens.
-
-    ids: (B, T) of the text, B and T different, its first row without padding. forward: one pass, kernel in place.
-    Raises AdapterError where an attention of the model is not seen, or is not of the expected shape.
+    Raises:
+        AdapterError: Some attention of the model cannot be seen, or does not have the expected shape.
     """
-    finder, called, embedding = _first_pass(model, ids, forward)
-    if not finder.calls:
+    observer, called_modules, embedding = _first_pass(model, ids, forward)
+    if not observer.seen:
         raise AdapterError(
-            f"{type(model).__name__}: no attention weights were seen in a pass over made-up tokens. The architecture "
-            "does not take its attention from Transformers' interface, nor from a softmax in its attention modules: "
-            "it is not audited."
+            f"{type(model).__name__}: no attention weights were seen in a pass over synthetic tokens. The architecture "
+            "neither takes its attention from Transformers' attention interface nor computes a softmax in its "
+            "attention modules, so it is not audited."
         )
-    _refuse_unseen(model, finder.calls, called)
+    _refuse_unseen_attention(model, observer.seen, called_modules)
     names = {module: name for name, module in model.named_modules()}
-    around = {id(c.module): _block(model, names[c.module]) for c in finder.calls}
-    finder, blocks, projections = _second_pass(model, forward, around)
+    layer_of = {id(one.module): _surrounding_layer(model, names[one.module]) for one in observer.seen}
+    observer, layers, projections = _second_pass(model, forward, layer_of)
     if embedding is None:
         raise AdapterError(
             f"{type(model).__name__}: no embedding of the token ids was seen (an nn.Embedding called with them), so "
-            "gradients have no inputs to be taken at. The architecture is not audited."
+            "there are no inputs to take gradients at. The architecture is not audited."
         )
-    places = _places(model, finder.calls, ids, encoder_decoder)
+    calls = _attention_calls(model, observer.seen, ids, encoder_decoder)
+    self_attention = [one for one, call in zip(observer.seen, calls, strict=True) if call.site.kind == "self"]
     return Layout(
-        places=places,
-        blocks=tuple(blocks),
+        calls=calls,
+        layers=tuple(layers),
         embedding=embedding[0],
         embedding_time_first=embedding[1],
-        others=tuple(m for m in model.modules() if _embeds_as(m, embedding[0])) if encoder_decoder else (),
-        projections={places[n].site.key: module for n, module in projections.items()},
-        causal=all(c.causal for c, p in zip(finder.calls, places, strict=True) if p.site.kind == "self")
-        and not encoder_decoder,
+        decoder_embeddings=(tuple(m for m in model.modules() if _is_alike(m, embedding[0])) if encoder_decoder else ()),
+        output_projections={calls[n].site.key: module for n, module in projections.items()},
+        causal=all(one.causal for one in self_attention) and not encoder_decoder,
     )
 
 
 def _first_pass(
     model: nn.Module, ids: Tensor, forward: Callable[[], object]
-) -> tuple[Finder, list[nn.Module], tuple[nn.Module, bool] | None]:
-    """Which modules attend, which modules named attention are called at all, and which embeds the ids."""
-    finder, called, embedding = Finder(), list[nn.Module](), list[tuple[nn.Module, bool]]()
+) -> tuple[DiscoveryObserver, list[nn.Module], tuple[nn.Module, bool] | None]:
+    """Find the modules that attend, the called modules whose class is named attention, and the embedding of the ids.
 
-    def note(module: nn.Module, _args: object) -> None:
-        called.append(module)
+    The embedding comes with whether it was called with ids of shape (T, B); it is None if none was seen.
+    """
+    observer, called_modules, embeddings = DiscoveryObserver(), list[nn.Module](), list[tuple[nn.Module, bool]]()
 
-    def note_embedding(module: nn.Module, args: tuple[Any, ...], _output: object) -> None:
+    def record_call(module: nn.Module, _args: object) -> None:
+        called_modules.append(module)
+
+    def record_embedding(module: nn.Module, args: tuple[Any, ...], _output: object) -> None:
         given = args[0] if args else None
-        if embedding or not isinstance(given, Tensor) or given.dim() != 2:
+        if embeddings or not isinstance(given, Tensor) or given.dim() != 2:
             return
         for time_first, expected in ((False, ids), (True, ids.T)):
             if given.shape == expected.shape and torch.equal(given, expected):
-                embedding.append((module, time_first))
+                embeddings.append((module, time_first))
                 return
 
-    handles = [m.register_forward_pre_hook(note) for m in model.modules() if _named_attention(m)]
-    handles += [m.register_forward_hook(note_embedding) for m in model.modules() if isinstance(m, nn.Embedding)]
-    with hooks(handles), observed(finder), torch.no_grad():
+    handles = [m.register_forward_pre_hook(record_call) for m in model.modules() if _is_named_attention(m)]
+    handles += [m.register_forward_hook(record_embedding) for m in model.modules() if isinstance(m, nn.Embedding)]
+    with temporary_hooks(handles), observing(observer), torch.no_grad():
         forward()
-    return finder, called, embedding[0] if embedding else None
+    return observer, called_modules, embeddings[0] if embeddings else None
 
 
-def _embeds_as(module: nn.Module, embedding: nn.Module) -> bool:
+def _is_alike(module: nn.Module, embedding: nn.Module) -> bool:
+    """Tell whether a module is another embedding of the same shape."""
     return (
         module is not embedding
         and isinstance(module, nn.Embedding)
@@ -207,155 +178,119 @@ def _embeds_as(module: nn.Module, embedding: nn.Module) -> bool:
     )
 
 
-def _named_attention(module: nn.Module) -> bool:
+def _is_named_attention(module: nn.Module) -> bool:
     return "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower()
 
 
-def _refuse_unseen(model: nn.Module, calls: Sequence[Call], called: Sequence[nn.Module]) -> None:
-    """Every module named attention that was called has seen attention in it or around it."""
-    seen = {id(c.module) for c in calls}
-    for c in calls:
-        seen |= {id(m) for m in c.module.modules()}
+def _refuse_unseen_attention(model: nn.Module, seen: Sequence[SeenAttention], called: Sequence[nn.Module]) -> None:
+    """Raise AdapterError if a module named attention was called and no attention was seen in it or around it."""
+    known = {id(one.module) for one in seen}
+    for one in seen:
+        known |= {id(m) for m in one.module.modules()}
     for module in called:
-        if id(module) not in seen and not any(id(m) in seen for m in module.modules()):
+        if id(module) not in known and not any(id(m) in known for m in module.modules()):
             raise AdapterError(
                 f"{type(model).__name__}: the weights of its {type(module).__name__} are not seen, while those of "
-                f"{type(calls[0].module).__name__} are. A model that is seen in part is not audited."
+                f"{type(seen[0].module).__name__} are. A model is audited only if all of its attention is seen."
             )
 
 
-def _block(model: nn.Module, name: str) -> nn.Module | None:
-    """The layer that a module is in: the child of the outermost list on the way to it."""
-    here: nn.Module = model
+def _surrounding_layer(model: nn.Module, name: str) -> nn.Module | None:
+    """Return the layer that a module is in: the member of the outermost module list on the path to it."""
+    module: nn.Module = model
     for part in name.split("."):
-        inside, here = here, here.get_submodule(part)
-        if isinstance(inside, nn.ModuleList):
-            return here
+        parent, module = module, module.get_submodule(part)
+        if isinstance(parent, nn.ModuleList):
+            return module
     return None
 
 
 def _second_pass(
-    model: nn.Module, forward: Callable[[], object], around: Mapping[int, nn.Module | None]
-) -> tuple[Finder, list[nn.Module], dict[int, nn.Module]]:
-    """The calls again with the states they are made of, the layers in call order, and the projections by place."""
-    finder = Finder()
-    blocks: list[nn.Module] = []
+    model: nn.Module, forward: Callable[[], object], layer_of: Mapping[int, nn.Module | None]
+) -> tuple[DiscoveryObserver, list[nn.Module], dict[int, nn.Module]]:
+    """Observe the attention again with its value states and surrounding layers.
+
+    Args:
+        model: The model.
+        forward: Runs it once.
+        layer_of: id of an attention module -> the layer around it.
+
+    Returns:
+        The observer, the layers in the order of their calls, and index of an attention call -> output projection.
+    """
+    observer = DiscoveryObserver()
+    layers: list[nn.Module] = []
     projections: dict[int, nn.Module] = {}
 
-    def enter(module: nn.Module, _args: object) -> None:
-        blocks.append(module)
-        finder.block = len(blocks) - 1
+    def enter_layer(module: nn.Module, _args: object) -> None:
+        layers.append(module)
+        observer.layer_call = len(layers) - 1
 
-    def leave(_module: nn.Module, _args: object, _output: object) -> None:
-        finder.block = -1
+    def leave_layer(_module: nn.Module, _args: object, _output: object) -> None:
+        observer.layer_call = -1
 
-    def states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        finder.states[id(module)] = states_of(module, args, kwargs)
+    def record_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        observer.states[id(module)] = value_states(module, args, kwargs)
 
-    def project(module: nn.Module, args: tuple[Any, ...]) -> None:
-        number = len(finder.calls) - 1
-        last = finder.calls[number].output if number >= 0 else None
-        if last is None or number in projections or not args or not isinstance(args[0], Tensor):
+    def record_projection(module: nn.Module, args: tuple[Any, ...]) -> None:
+        index = len(observer.seen) - 1
+        output = observer.seen[index].output if index >= 0 else None
+        if output is None or index in projections or not args or not isinstance(args[0], Tensor):
             return
-        flat = last.reshape(*last.shape[:2], -1)
+        flat = output.reshape(*output.shape[:2], -1)
         if args[0].shape == flat.shape and torch.equal(args[0], flat):
-            projections[number] = module
+            projections[index] = module
 
-    attending = [m for m in model.modules() if id(m) in around]
-    layers = {id(b): b for b in around.values() if b is not None}
-    handles = [m.register_forward_pre_hook(states, with_kwargs=True) for m in attending]
-    handles += [b.register_forward_pre_hook(enter) for b in layers.values()]
-    handles += [b.register_forward_hook(leave, always_call=True) for b in layers.values()]
-    handles += [m.register_forward_pre_hook(project) for m in model.modules() if is_projection(m)]
-    with hooks(handles), observed(finder), torch.no_grad():
+    attention_modules = [m for m in model.modules() if id(m) in layer_of]
+    distinct_layers = {id(layer): layer for layer in layer_of.values() if layer is not None}.values()
+    handles = [m.register_forward_pre_hook(record_states, with_kwargs=True) for m in attention_modules]
+    handles += [layer.register_forward_pre_hook(enter_layer) for layer in distinct_layers]
+    handles += [layer.register_forward_hook(leave_layer, always_call=True) for layer in distinct_layers]
+    handles += [m.register_forward_pre_hook(record_projection) for m in model.modules() if _is_projection(m)]
+    with temporary_hooks(handles), observing(observer), torch.no_grad():
         forward()
-    return finder, blocks, projections
+    return observer, layers, projections
 
 
-def is_projection(module: nn.Module) -> bool:
-    """Whether it is a linear layer, of torch or of GPT-2's kind."""
+def _is_projection(module: nn.Module) -> bool:
+    """Tell whether a module is a linear layer: torch's, or the Conv1D that GPT-2 uses as one."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
-def _places(model: Any, calls: Sequence[Call], ids: Tensor, encoder_decoder: bool) -> tuple[Place, ...]:
-    inside: set[int] = set()
+def _attention_calls(
+    model: Any, seen: Sequence[SeenAttention], ids: Tensor, encoder_decoder: bool
+) -> tuple[AttentionCall, ...]:
+    encoder_modules: set[int] = set()
     if encoder_decoder:
-        inside = {id(m) for m in model.get_encoder().modules()}
-    counts: dict[str, int] = {}
-    places = []
-    for call in calls:
-        if len(call.shape) != 4 or call.shape[0] != len(ids):
+        encoder_modules = {id(m) for m in model.get_encoder().modules()}
+    layers_per_stack: dict[str, int] = {}
+    calls = []
+    for one in seen:
+        if len(one.shape) != 4 or one.shape[0] != len(ids):
             raise AdapterError(
-                f"{type(model).__name__}: the weights of its {type(call.module).__name__} have shape {call.shape}, "
+                f"{type(model).__name__}: the weights of its {type(one.module).__name__} have shape {one.shape}; "
                 f"expected (B, H, Q, K) with B = {len(ids)}. Attention of another shape is not audited."
             )
-        kind: SiteKind = "cross" if call.cross else "self"
-        stack = "layer" if not encoder_decoder else "encoder" if id(call.module) in inside else DECODER
+        kind: SiteKind = "cross" if one.cross else "self"
+        stack = "layer" if not encoder_decoder else "encoder" if id(one.module) in encoder_modules else DECODER
         query = keys = TEXT if stack != DECODER else DECODER
-        if call.cross:
+        if one.cross:
             stack, keys = "cross", TEXT
-        if (keys == TEXT and call.shape[3] != ids.shape[1]) or (query == TEXT and call.shape[2] != ids.shape[1]):
+        if (keys == TEXT and one.shape[3] != ids.shape[1]) or (query == TEXT and one.shape[2] != ids.shape[1]):
             raise AdapterError(
-                f"{type(model).__name__}: {type(call.module).__name__} has {call.shape[2]} queries and "
-                f"{call.shape[3]} keys for {ids.shape[1]} tokens. Attention that is not over all tokens is not audited."
+                f"{type(model).__name__}: {type(one.module).__name__} has {one.shape[2]} queries and {one.shape[3]} "
+                f"keys for {ids.shape[1]} tokens. Attention that does not cover all tokens is not audited."
             )
-        layer = counts.get(stack, 0)
-        counts[stack] = layer + 1
+        layer = layers_per_stack.get(stack, 0)
+        layers_per_stack[stack] = layer + 1
         site = Site(
             key=f"{stack}.{layer}",
             layer=layer,
             kind=kind,
-            heads=call.shape[1],
+            heads=one.shape[1],
             query=query,
             keys=keys,
-            sinks=call.sinks,
+            sinks=one.sinks,
         )
-        places.append(Place(site=site, module=call.module, block=call.block, time_first=call.time_first))
-    return tuple(places)
-
-
-@contextmanager
-def embedded(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
-    """Put embeddings (B, T, d) in the place of those of the text: at the first call of the embedding module.
-
-    What the decoder starts from becomes a leaf of its own then, so that every attention has a gradient.
-    """
-    if embeddings is None:
-        yield
-        return
-    calls = 0
-
-    def replace(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            return leaf(_module, _args, output)
-        # A copy, since some architectures scale it in place.
-        return (embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings).clone()
-
-    def leaf(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
-        if not torch.is_grad_enabled() or output.requires_grad:
-            return None
-        return output.detach().requires_grad_(True)
-
-    handles = [layout.embedding.register_forward_hook(replace)]
-    with hooks([*handles, *(module.register_forward_hook(leaf) for module in layout.others)]):
-        yield
-
-
-@contextmanager
-def watched(layout: Layout, hidden: dict[str, Tensor]) -> Iterator[None]:
-    """Fill `hidden` with the states that each site's values are made of: site key -> (B, K, m)."""
-    number = 0
-
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        nonlocal number
-        place = layout.places[number]
-        states, _ = states_of(module, args, kwargs)
-        number += 1
-        if states is not None:
-            hidden[place.site.key] = states.transpose(0, 1) if place.time_first else states
-
-    unique = {id(p.module): p.module for p in layout.places}
-    with hooks([m.register_forward_pre_hook(note, with_kwargs=True) for m in unique.values()]):
-        yield
+        calls.append(AttentionCall(site=site, module=one.module, layer_call=one.layer_call, time_first=one.time_first))
+    return tuple(calls)

@@ -1,7 +1,7 @@
-"""Attention of architectures that do not take it from the interface: the softmax in their attention modules.
+"""Attention of architectures that do not use Transformers' attention interface, seen through its softmax.
 
-A torch function mode sees every softmax while a model runs; those inside an attention module are its weights. Fused
-kernels have no softmax to see, so such a model is loaded with its eager attention. Weights are (B, H, Q, K).
+A torch function mode sees every softmax while a model runs. A softmax inside an attention module gives that module's
+weights (B, H, Q, K). Fused kernels compute no separate softmax, so such a model is loaded with its eager attention.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attnaudit.adapters.huggingface.recorder import Observer, observed, observer
-from attnaudit.adapters.huggingface.site_discovery import hooks
+from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.recorder import Observer, current_observer, observing
 
-_MIX = {torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm}
+_MATMUL = {torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm}
 _SOFTMAX = {torch.softmax, torch.Tensor.softmax, nn.functional.softmax, torch.special.softmax}
 
 
-class Softmaxes(TorchFunctionMode):
-    """Shows the observer every softmax that is taken over keys inside an attention module."""
+class SoftmaxMode(TorchFunctionMode):
+    """Shows the current observer every softmax over keys that is computed inside an attention module.
+
+    Attributes:
+        active_modules: The attention modules that are running now, the innermost last.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.inside: list[nn.Module] = []
+        self.active_modules: list[nn.Module] = []
         self._weights: Tensor | None = None
 
     def __torch_function__(
@@ -36,58 +40,61 @@ class Softmaxes(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        found = function(*args, **(kwargs or {}))
-        by = observer.get()
-        if by is None or not self.inside or not isinstance(found, Tensor):
-            return found
-        if function in _MIX:
-            self._mixed(by, args, found)
-        if function not in _SOFTMAX or found.dim() != 4:
-            return found
-        self._weights = by.soften(self.inside[-1], args[0] if args else (kwargs or {})["input"], found)
+        result = function(*args, **(kwargs or {}))
+        observer = current_observer.get()
+        if observer is None or not self.active_modules or not isinstance(result, Tensor):
+            return result
+        if function in _MATMUL:
+            self._check_product(observer, args, result)
+        if function not in _SOFTMAX or result.dim() != 4:
+            return result
+        scores = args[0] if args else (kwargs or {})["input"]
+        self._weights = observer.on_softmax(self.active_modules[-1], scores, result)
         return self._weights
 
-    def _mixed(self, by: Observer, args: tuple[Any, ...], found: Tensor) -> None:
-        """Is this product that of the weights, or of a view of them, with the values?"""
-        own = self._weights
-        if own is None or len(args) < 2 or args[0].data_ptr() != own.data_ptr() or args[0].numel() != own.numel():
+    def _check_product(self, observer: Observer, args: tuple[Any, ...], product: Tensor) -> None:
+        """Show the values to the observer if this product applies the last weights, or a view of them, to values."""
+        weights = self._weights
+        if weights is None or len(args) < 2:
+            return
+        if args[0].data_ptr() != weights.data_ptr() or args[0].numel() != weights.numel():
             return
         self._weights = None
         value = args[1]
-        # Either (B, G, K, d), or the same with rows and heads in one.
-        value = value if value.dim() == 4 else value.reshape(len(own), -1, *value.shape[-2:])
-        if value.shape[1] and own.shape[1] % value.shape[1] == 0:
-            by.mix(value, found.reshape(*own.shape[:2], *found.shape[-2:]))
+        # Values are (B, G, K, d), or have rows and heads joined into one axis.
+        value = value if value.dim() == 4 else value.reshape(len(weights), -1, *value.shape[-2:])
+        if value.shape[1] and weights.shape[1] % value.shape[1] == 0:
+            observer.on_values(value, product.reshape(*weights.shape[:2], *product.shape[-2:]))
 
 
-class Fallback:
-    """Through the softmax of attention modules."""
+class SoftmaxKernel:
+    """Observes attention through the softmax of the attention modules."""
 
     name = "fallback: softmax"
-    calls_attention = False
+    calls_attention_function = False
 
     @contextmanager
-    def open(self, model: Any, by: Observer | None) -> Iterator[None]:
-        mode = Softmaxes()
+    def observe(self, model: Any, observer: Observer | None) -> Iterator[None]:
+        mode = SoftmaxMode()
 
         def enter(module: nn.Module, _args: object) -> None:
-            mode.inside.append(module)
+            mode.active_modules.append(module)
 
         def leave(_module: nn.Module, _args: object, _output: object) -> None:
-            mode.inside.pop()
+            mode.active_modules.pop()
 
-        attending = [m for m in model.modules() if innermost(m)]
-        handles = [m.register_forward_pre_hook(enter) for m in attending]
-        handles += [m.register_forward_hook(leave, always_call=True) for m in attending]
+        attention_modules = [m for m in model.modules() if is_innermost_attention(m)]
+        handles = [m.register_forward_pre_hook(enter) for m in attention_modules]
+        handles += [m.register_forward_hook(leave, always_call=True) for m in attention_modules]
         with ExitStack() as stack:
-            stack.enter_context(hooks(handles))
-            if by is not None:
-                stack.enter_context(observed(by))
+            stack.enter_context(temporary_hooks(handles))
+            if observer is not None:
+                stack.enter_context(observing(observer))
             stack.enter_context(mode)
             yield
 
 
-def innermost(module: nn.Module) -> bool:
-    """Whether it is named attention and holds no other that is."""
+def is_innermost_attention(module: nn.Module) -> bool:
+    """Tell whether a module's class is named attention and none of the modules inside it is."""
     names = [type(m).__name__.lower() for m in module.modules()]
     return "attention" in names[0] and not any("attention" in name for name in names[1:])

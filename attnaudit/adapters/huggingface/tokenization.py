@@ -1,4 +1,4 @@
-"""From instances to ids: special tokens, words, token types and truncation, as a model's own tokenizer has them."""
+"""Encode texts with a model's own tokenizer: ids, special tokens, words, token types and truncation."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from typing import Any
 from attnaudit.errors import DataError, ModelError
 from attnaudit.instances import Instance
 
-#: A tokenizer that says more than this has no limit of its own.
+#: A tokenizer that reports a longer limit than this has no limit.
 UNLIMITED = 10**6
-#: What marks the first token of a word: byte-level BPE, and SentencePiece.
-_STARTS = ("Ġ", "▁")
-_PLACES = re.compile(r"\{(text|query)\}")
+#: What marks the first token of a word, in byte-level BPE and in SentencePiece.
+_WORD_MARKS = ("Ġ", "▁")
+_PLACEHOLDERS = re.compile(r"\{(text|query)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One encoded instance, one entry per token. words: number of the word a token is part of, -1 on special tokens.
-    types: which of two texts a token is of, empty where the tokenizer does not say. truncated: tokens were cut off."""
+class EncodedText:
+    """One encoded instance, with one entry per token in every list.
+
+    Attributes:
+        ids: Token ids.
+        special: True for tokens that belong to no text, such as [CLS], and for the tokens of a template.
+        tokens: The tokens as readable strings.
+        words: Number of the word that each token is part of; -1 for special tokens.
+        types: Which of two texts each token belongs to; empty if the tokenizer does not say.
+        truncated: Whether tokens were cut off.
+    """
 
     ids: list[int]
     special: list[bool]
@@ -30,214 +38,230 @@ class Row:
     truncated: bool
 
 
-class Reader:
-    """Encodes texts with a Transformers tokenizer.
+class TextEncoder:
+    """Encodes instances with a Transformers tokenizer.
 
-    limit: most tokens that the model takes, special ones included; longer texts are cut. template: None encodes a text,
-    or a text and a query as a pair, as the tokenizer does; otherwise the text (and query) in their places in it, and
-    only tokens of the text are not special.
+    Attributes:
+        tokenizer: The tokenizer.
+        limit: Longest input in tokens, special ones included; longer texts are truncated. None: unlimited.
+        template: The text around an instance, with the placeholders {text} and optionally {query}; only tokens of the
+            text count as real. None: a text, or a text and a query as a pair, encoded as the tokenizer does it.
+        is_fast: Whether the tokenizer knows which characters each token stands for.
     """
 
     def __init__(self, tokenizer: Any, *, limit: int | None, template: str | None = None) -> None:
         self.tokenizer = tokenizer
         self.limit = limit
         self.template = template
-        self.fast = bool(getattr(tokenizer, "is_fast", False))
-        if template is not None and not self.fast:
+        self.is_fast = bool(getattr(tokenizer, "is_fast", False))
+        if template is not None and not self.is_fast:
             raise ModelError(
-                f"template: {type(tokenizer).__name__} does not say which characters a token stands for, so the tokens "
-                "of the text cannot be told from those of the template. Give a fast tokenizer (one with a "
+                f"template: {type(tokenizer).__name__} does not report which characters a token stands for, so the "
+                "tokens of the text cannot be separated from those of the template. Give a fast tokenizer (one with a "
                 "tokenizer.json)."
             )
-        self._words_by_space = not self._knows_words()
+        self._splits_words = self._tokenizer_splits_words()
 
     @property
     def takes_query(self) -> bool:
-        """Whether an instance's query has a place."""
+        """Whether the query of an instance is encoded."""
         return self.template is None or "{query}" in self.template
 
-    def _knows_words(self) -> bool:
-        """Whether the tokenizer splits a text into words at all before it splits words into tokens."""
-        if not self.fast:
+    def _tokenizer_splits_words(self) -> bool:
+        """Tell whether the tokenizer splits a text into words before it splits words into tokens."""
+        if not self.is_fast:
             return False
-        found = self.tokenizer("of the end", add_special_tokens=False).word_ids()
-        return len({w for w in found if w is not None}) == 3
+        word_ids = self.tokenizer("of the end", add_special_tokens=False).word_ids()
+        return len({word for word in word_ids if word is not None}) == 3
 
-    def encode(self, instances: Sequence[Instance]) -> list[Row]:
-        """One row per instance. Raises DataError for an instance that the model has no place for."""
+    def encode(self, instances: Sequence[Instance]) -> list[EncodedText]:
+        """Encode instances. Raise DataError for one that does not fit into the model even when it is truncated."""
         if self.template is None:
-            return [self._encode(one) for one in instances]
-        return [self._fill(one, self.template) for one in instances]
+            return [self._encode_texts(instance) for instance in instances]
+        return [self._encode_template(instance, self.template) for instance in instances]
 
-    def _encode(self, one: Instance) -> Row:
-        texts = [one.text] if one.query is None else [one.text, one.query]
-        whole = self._call(texts)
-        cut = self.limit is not None and len(whole["input_ids"]) > self.limit
-        if cut:
+    def _encode_texts(self, instance: Instance) -> EncodedText:
+        """Encode a text, or a text and a query as a pair."""
+        texts = [instance.text] if instance.query is None else [instance.text, instance.query]
+        encoded = self._tokenize(texts)
+        truncated = self.limit is not None and len(encoded["input_ids"]) > self.limit
+        if truncated:
             try:
-                whole = self._call(texts, truncation=True, max_length=self.limit)
+                encoded = self._tokenize(texts, truncation=True, max_length=self.limit)
             except Exception as error:
                 raise DataError(
-                    f"{one.where or one.id}: its two texts cannot be cut to {self.limit} tokens ({error}). Shorten "
-                    "them."
+                    f"{instance.where or instance.id}: the text and its query cannot be truncated to {self.limit} "
+                    f"tokens ({error}). Shorten them."
                 ) from error
-        ids = list(whole["input_ids"])
-        special = self._special(whole)
-        return Row(
+        ids = list(encoded["input_ids"])
+        special = self._special_tokens(encoded)
+        return EncodedText(
             ids=ids,
             special=special,
             tokens=self.readable(ids),
-            words=self._words(whole, ids, special, texts),
-            types=list(whole.get("token_type_ids", [])),
-            truncated=cut,
+            words=self._word_numbers(encoded, ids, special, texts),
+            types=list(encoded.get("token_type_ids", [])),
+            truncated=truncated,
         )
 
-    def _special(self, encoded: Any) -> list[bool]:
-        """Tokens that the tokenizer has added, and those of the same names that the text itself spells out."""
+    def _special_tokens(self, encoded: Any) -> list[bool]:
+        """Mark the tokens that the tokenizer has added, and such tokens where the text itself spells them out."""
         roles = ("cls", "sep", "pad", "bos", "eos")
-        marks = {getattr(self.tokenizer, f"{role}_token_id", None) for role in roles}
-        marks -= {None, getattr(self.tokenizer, "unk_token_id", None)}
+        special_ids = {getattr(self.tokenizer, f"{role}_token_id", None) for role in roles}
+        special_ids -= {None, getattr(self.tokenizer, "unk_token_id", None)}
         return [
-            bool(s) or i in marks for s, i in zip(encoded["special_tokens_mask"], encoded["input_ids"], strict=True)
+            bool(added) or token_id in special_ids
+            for added, token_id in zip(encoded["special_tokens_mask"], encoded["input_ids"], strict=True)
         ]
 
-    def _call(self, texts: Sequence[str], **settings: Any) -> Any:
+    def _tokenize(self, texts: Sequence[str], **settings: Any) -> Any:
         return self.tokenizer(
             *texts,
             return_special_tokens_mask=True,
-            return_offsets_mapping=self.fast,
+            return_offsets_mapping=self.is_fast,
             return_attention_mask=False,
             verbose=False,
             **settings,
         )
 
-    def _fill(self, one: Instance, template: str) -> Row:
-        """The template with the text in its place; where that is too long, the text's last tokens are left out."""
-        whole, start, end = "", 0, 0
-        given = {"text": one.text, "query": one.query or ""}
+    def _encode_template(self, instance: Instance, template: str) -> EncodedText:
+        """Encode the filled template. If it is too long, the last tokens of the text are left out."""
+        prompt, start, end = "", 0, 0
+        fillings = {"text": instance.text, "query": instance.query or ""}
         position = 0
-        for found in _PLACES.finditer(template):
-            whole += template[position : found.start()]
-            if found.group(1) == "text":
-                start, end = len(whole), len(whole) + len(one.text)
-            whole += given[found.group(1)]
-            position = found.end()
-        whole += template[position:]
-        encoded = self._call([whole])
+        for placeholder in _PLACEHOLDERS.finditer(template):
+            prompt += template[position : placeholder.start()]
+            if placeholder.group(1) == "text":
+                start, end = len(prompt), len(prompt) + len(instance.text)
+            prompt += fillings[placeholder.group(1)]
+            position = placeholder.end()
+        prompt += template[position:]
+        encoded = self._tokenize([prompt])
         ids = list(encoded["input_ids"])
-        added = self._special(encoded)
         special = []
-        for (a, b), extra in zip(encoded["offset_mapping"], added, strict=True):
-            inside = whole[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
-            # A token that stands for a space alone belongs to the text too when the text holds the space.
-            special.append(extra or not inside or (not inside.strip() and bool(whole[a:b].strip())))
-        words = self._words(encoded, ids, special, [whole])
-        keep = list(range(len(ids)))
-        over = len(ids) - self.limit if self.limit is not None else 0
-        if over > 0:
-            real = [p for p, s in enumerate(special) if not s]
-            if over >= len(real):
+        for (a, b), added in zip(encoded["offset_mapping"], self._special_tokens(encoded), strict=True):
+            inside = prompt[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
+            # A token that stands for white space alone belongs to the text if the text holds that white space.
+            special.append(added or not inside or (not inside.strip() and bool(prompt[a:b].strip())))
+        words = self._word_numbers(encoded, ids, special, [prompt])
+        kept = list(range(len(ids)))
+        excess = len(ids) - self.limit if self.limit is not None else 0
+        if excess > 0:
+            real = [p for p, is_special in enumerate(special) if not is_special]
+            if excess >= len(real):
                 raise DataError(
-                    f"{one.where or one.id}: the template alone is {len(ids) - len(real)} tokens long, and the model "
-                    f"takes {self.limit}. Shorten the template or the query."
+                    f"{instance.where or instance.id}: the template alone is {len(ids) - len(real)} tokens long, and "
+                    f"the model takes {self.limit}. Shorten the template or the query."
                 )
-            gone = set(real[-over:])
-            keep = [p for p in keep if p not in gone]
+            removed = set(real[-excess:])
+            kept = [p for p in kept if p not in removed]
         types = list(encoded.get("token_type_ids", []))
-        return Row(
-            ids=[ids[p] for p in keep],
-            special=[special[p] for p in keep],
-            tokens=self.readable([ids[p] for p in keep]),
-            words=[words[p] for p in keep],
-            types=[types[p] for p in keep] if types else [],
-            truncated=over > 0,
+        return EncodedText(
+            ids=[ids[p] for p in kept],
+            special=[special[p] for p in kept],
+            tokens=self.readable([ids[p] for p in kept]),
+            words=[words[p] for p in kept],
+            types=[types[p] for p in kept] if types else [],
+            truncated=excess > 0,
         )
 
-    def _words(self, encoded: Any, ids: Sequence[int], special: Sequence[bool], texts: Sequence[str]) -> list[int]:
-        """Number of the word of each token, counted through both texts."""
-        names: list[tuple[int, int] | None]
-        if self.fast and not self._words_by_space:
-            which = encoded.sequence_ids()
-            names = [
+    # -- words ----------------------------------------------------------------------------------------------------
+
+    def _word_numbers(
+        self, encoded: Any, ids: Sequence[int], special: Sequence[bool], texts: Sequence[str]
+    ) -> list[int]:
+        """Number the words through all texts, and return the number of each token's word; -1 for special tokens."""
+        keys: list[tuple[int, int] | None]
+        if self.is_fast and self._splits_words:
+            keys = [
                 None if word is None or text is None else (text, word)
-                for text, word in zip(which, encoded.word_ids(), strict=True)
+                for text, word in zip(encoded.sequence_ids(), encoded.word_ids(), strict=True)
             ]
-        elif self.fast:
-            names = self._by_space(encoded, texts)
+        elif self.is_fast:
+            keys = self._words_by_space(encoded, texts)
         else:
-            names = self._by_mark(ids)
+            keys = self._words_by_mark(ids)
         numbers: dict[tuple[int, int], int] = {}
-        found = []
-        for name, extra in zip(names, special, strict=True):
-            if extra or name is None:
-                found.append(-1)
+        words = []
+        for key, is_special in zip(keys, special, strict=True):
+            if is_special or key is None:
+                words.append(-1)
             else:
-                found.append(numbers.setdefault(name, len(numbers)))
-        return found
+                words.append(numbers.setdefault(key, len(numbers)))
+        return words
 
     @staticmethod
-    def _by_space(encoded: Any, texts: Sequence[str]) -> list[tuple[int, int] | None]:
-        """By the white space before a token in the text: for tokenizers that take the whole text as one word."""
-        names: list[tuple[int, int] | None] = []
-        word, before = 0, (-1, 0)
+    def _words_by_space(encoded: Any, texts: Sequence[str]) -> list[tuple[int, int] | None]:
+        """Split words at white space in the text, for tokenizers that treat the whole text as one word.
+
+        Returns:
+            (index of the text, index of the word) per token; None for tokens that belong to no text.
+        """
+        keys: list[tuple[int, int] | None] = []
+        word, previous = 0, (-1, 0)
         for text, (start, end) in zip(encoded.sequence_ids(), encoded["offset_mapping"], strict=True):
             if text is None:
-                names.append(None)
+                keys.append(None)
                 continue
-            given = texts[text]
-            gap = given[before[1] : end] if before[0] == text else " "
-            # White space anywhere before the token's own first letter begins a word.
-            if gap[: len(gap) - len(gap.lstrip())] or given[start : start + 1].isspace():
+            characters = texts[text]
+            gap = characters[previous[1] : end] if previous[0] == text else " "
+            # White space anywhere before the token's first letter begins a new word.
+            if gap[: len(gap) - len(gap.lstrip())] or characters[start : start + 1].isspace():
                 word += 1
-            names.append((text, word))
-            before = (text, max(end, before[1]))
-        return names
+            keys.append((text, word))
+            previous = (text, max(end, previous[1]))
+        return keys
 
-    def _by_mark(self, ids: Sequence[int]) -> list[tuple[int, int] | None]:
-        """By the marks in the tokens themselves: for tokenizers that give no offsets."""
-        tokens = [str(t) for t in self.tokenizer.convert_ids_to_tokens(list(ids))]
-        marked = any(t.startswith(_STARTS) for t in tokens)
-        names: list[tuple[int, int] | None] = []
+    def _words_by_mark(self, ids: Sequence[int]) -> list[tuple[int, int] | None]:
+        """Split words at the marks in the tokens, for tokenizers that do not report characters."""
+        tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
+        marks_starts = any(token.startswith(_WORD_MARKS) for token in tokens)
+        keys: list[tuple[int, int] | None] = []
         word = 0
         for token in tokens:
-            goes_on = not token.startswith(_STARTS) if marked else token.startswith("##")
-            word += not goes_on
-            names.append((0, word))
-        return names
+            continues = not token.startswith(_WORD_MARKS) if marks_starts else token.startswith("##")
+            word += not continues
+            keys.append((0, word))
+        return keys
 
     def readable(self, ids: Sequence[int]) -> list[str]:
-        """One string per id, without the marks that a tokenizer puts on them."""
-        raw = [str(t) for t in self.tokenizer.convert_ids_to_tokens(list(ids))]
+        """Return one string per id, without the marks that tokenizers put on tokens."""
+        raw = [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
         decoder = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "decoder", None)
-        found = []
+        strings = []
         for token in raw:
             text = token
             if decoder is not None:
                 text = decoder.decode([token])
-            text = text.removeprefix("##").lstrip("".join(_STARTS)).strip()
-            # A token that is part of a letter, or white space, has no readable form of its own.
-            found.append(text if text and "\N{REPLACEMENT CHARACTER}" not in text else token)
-        return found
+            text = text.removeprefix("##").lstrip("".join(_WORD_MARKS)).strip()
+            # A token that is white space, or a part of one letter, has no readable form: show the token itself.
+            strings.append(text if text and "\N{REPLACEMENT CHARACTER}" not in text else token)
+        return strings
 
 
-def longest(tokenizer: Any, config: Any, offset: int) -> int | None:
-    """Most tokens that model and tokenizer take, special ones included; None where neither says. offset: position ids
-    that the model keeps for itself."""
+def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | None:
+    """Return the longest input in tokens that model and tokenizer take, special ones included; None if unlimited.
+
+    Args:
+        tokenizer: The tokenizer.
+        config: The config of the model.
+        position_offset: Number of position ids that the model reserves for padding.
+    """
     limits = []
-    own = getattr(tokenizer, "model_max_length", None)
-    if isinstance(own, int) and 0 < own < UNLIMITED:
-        limits.append(own)
+    model_max_length = getattr(tokenizer, "model_max_length", None)
+    if isinstance(model_max_length, int) and 0 < model_max_length < UNLIMITED:
+        limits.append(model_max_length)
     positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > offset:
-        limits.append(positions - offset)
+    if isinstance(positions, int) and positions > position_offset:
+        limits.append(positions - position_offset)
     return min(limits, default=None)
 
 
 def check_template(template: str) -> None:
-    """Raises ModelError unless the template has one place for the text and at most one for the query."""
-    places = _PLACES.findall(template)
-    strange = re.findall(r"\{([^{}]*)\}", _PLACES.sub("", template))
-    if places.count("text") != 1 or places.count("query") > 1 or strange:
+    """Raise ModelError unless the template has {text} once, {query} at most once and no other braces."""
+    placeholders = _PLACEHOLDERS.findall(template)
+    unknown = re.findall(r"\{([^{}]*)\}", _PLACEHOLDERS.sub("", template))
+    if placeholders.count("text") != 1 or placeholders.count("query") > 1 or unknown:
         raise ModelError(
             f"template {template!r}: expected {{text}} once, {{query}} at most once and no other braces, as in "
             "'{text} It was'."

@@ -1,1 +1,1 @@
-"""Models that pool hidden states with attention."""
+"""Adapters for models that pool hidden states with attention."""

@@ -1,11 +1,10 @@
-"""Encoders that read each token alone or a few on either side: what inputs that lack some tokens share with the whole
-input.
+"""Encoders whose states depend only on nearby tokens: what inputs that lack tokens share with the whole input.
 
-A state further from every gap than the encoder reaches is that of the whole input, so that only a snippet around the
-gaps is encoded again, for all variants of a batch together.
+A state that is further from every missing token than the encoder's reach is the same as in the whole input. Only a
+snippet around the missing tokens is encoded again, for all variants of a batch together.
 
-Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, S of the longest snippet, d
-features of an embedding, m of a hidden state.
+Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, S tokens of the longest snippet, d
+features of an embedding, m features of a hidden state.
 """
 
 from __future__ import annotations
@@ -17,18 +16,23 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.pooled.ordered_tokens import Ordered, in_order, moved_up
+from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens, in_order, pack
 
-#: What a kept state costs beside an encoded token: it is looked up, and attended to.
-LOOKED_UP = 8
-#: Up to so many times the reach, most of a text is near a single gap, and all of it is encoded again.
-MOST = 6
+#: Number of states that can be looked up and attended to at the cost of encoding one token.
+LOOKUPS_PER_TOKEN = 8
+#: In texts of at most this many times the reach, most tokens are near a missing one, and all are encoded again.
+SHORT_TEXT = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedStates(Ordered):
-    """A batch read once. embeddings (B, T, d) of the tokens in their order; those of padding mean nothing. reach: how
-    many tokens away a state may depend on."""
+class SharedStates(OrderedTokens):
+    """A batch that has been read once.
+
+    Attributes:
+        encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m).
+        reach: Largest distance in tokens at which a state depends on a token.
+        embeddings: (B, T, d) embeddings of the tokens in order; arbitrary on padding.
+    """
 
     encoder: Callable[[Tensor, Tensor], Tensor]
     reach: int
@@ -36,66 +40,84 @@ class SharedStates(Ordered):
 
     @cached_property
     def states(self) -> Tensor:
-        """(B, T + 1, m) of the tokens in their order; the last one is zero, those of padding mean nothing."""
-        inside = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
-        return torch.nn.functional.pad(self.encoder(self.embeddings, inside), (0, 0, 0, 1))
+        """(B, T + 1, m) states of the tokens in order; arbitrary on padding. The last entry of each row is zero."""
+        real = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
+        return torch.nn.functional.pad(self.encoder(self.embeddings, real), (0, 0, 0, 1))
 
-    def width(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """(V,) as how many tokens of an ordinary pass a variant counts."""
+    def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """Return the cost (V,) of each variant in tokens of an ordinary pass."""
         kept = self.kept(rows, keep)
-        start, stop = self._changed(rows, kept)
+        start, stop = self._changed_range(rows, kept)
         lengths = kept.sum(1)
-        encoded = torch.where(lengths <= MOST * self.reach, lengths, stop - start + 2 * self.reach)
-        return torch.maximum(encoded, (lengths + LOOKED_UP - 1) // LOOKED_UP)
+        encoded = torch.where(lengths <= SHORT_TEXT * self.reach, lengths, stop - start + 2 * self.reach)
+        return torch.maximum(encoded, (lengths + LOOKUPS_PER_TOKEN - 1) // LOOKUPS_PER_TOKEN)
 
-    def without(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """rows (V,), keep (V, T) which positions stay -> (V, W, m) states of those tokens read alone, moved up in their
-        order, zero on padding."""
+    def states_without(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """Compute the states of inputs that lack tokens.
+
+        Args:
+            rows: (V,) row of each variant.
+            keep: (V, T) positions that the variant keeps.
+
+        Returns:
+            (V, W, m) states of the kept tokens, in order, as if they were read alone; zero on padding.
+        """
         kept = self.kept(rows, keep)
-        places, inside = moved_up(kept)
+        ranks, real = pack(kept)
         with torch.no_grad():
-            if places.shape[1] <= MOST * self.reach:
-                return self.encoder(_looked_up(self.embeddings, rows, places), inside)
-            states = _looked_up(self.states, rows, torch.where(inside, places, kept.shape[1]))
+            if ranks.shape[1] <= SHORT_TEXT * self.reach:
+                return self.encoder(_select(self.embeddings, rows, ranks), real)
+            states = _select(self.states, rows, torch.where(real, ranks, kept.shape[1]))
             if self.reach:
-                self._encode_again(states, rows, kept, places)
+                self._update_changed(states, rows, kept, ranks)
         return states
 
-    def _changed(self, rows: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """(V,) among the tokens that stay, the first and the end of those whose states may have changed."""
+    def _changed_range(self, rows: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return start (V,) and stop (V,) of the kept tokens whose states may differ from the whole input's."""
         lengths, ends = kept.sum(1), self.lengths[rows]
-        here = torch.arange(kept.shape[1], device=kept.device)
-        gone = ~kept & (here < ends[:, None])
-        before = torch.where(gone, here, kept.shape[1]).amin(1)
-        after = ends - 1 - torch.where(gone, here, -1).amax(1)
-        whole = ~gone.any(1)
-        start = (before - self.reach).clamp_min(0).masked_fill(whole, 0)
-        return start, torch.minimum(lengths, lengths - after + self.reach).masked_fill(whole, 0)
+        ranks = torch.arange(kept.shape[1], device=kept.device)
+        missing = ~kept & (ranks < ends[:, None])
+        tokens_before = torch.where(missing, ranks, kept.shape[1]).amin(1)
+        tokens_after = ends - 1 - torch.where(missing, ranks, -1).amax(1)
+        unchanged = ~missing.any(1)
+        start = (tokens_before - self.reach).clamp_min(0).masked_fill(unchanged, 0)
+        stop = torch.minimum(lengths, lengths - tokens_after + self.reach).masked_fill(unchanged, 0)
+        return start, stop
 
-    def _encode_again(self, states: Tensor, rows: Tensor, kept: Tensor, places: Tensor) -> None:
-        """Put the states that may have changed in their place. What they read reaches as far again as they do."""
-        start, stop = self._changed(rows, kept)
+    def _update_changed(self, states: Tensor, rows: Tensor, kept: Tensor, ranks: Tensor) -> None:
+        """Encode the states that may differ again, and write them into `states` (V, W, m).
+
+        The encoder reads a snippet that extends beyond them by its reach on either side.
+        """
+        start, stop = self._changed_range(rows, kept)
         first = (start - self.reach).clamp_min(0)
         end = torch.minimum(stop + self.reach, kept.sum(1)).where(stop > start, first)
         size = int((end - first).max()) if len(rows) else 0
         if not size:
             return
-        at = first[:, None] + torch.arange(size, device=rows.device)
-        there = at < end[:, None]
-        token = places.gather(1, at.clamp_max(places.shape[1] - 1))
-        snippets = self.encoder(_looked_up(self.embeddings, rows, token), there)
-        variant, place = ((at >= start[:, None]) & (at < stop[:, None])).nonzero(as_tuple=True)
-        states[variant, at[variant, place]] = snippets[variant, place]
+        places = first[:, None] + torch.arange(size, device=rows.device)
+        tokens = ranks.gather(1, places.clamp_max(ranks.shape[1] - 1))
+        snippets = self.encoder(_select(self.embeddings, rows, tokens), places < end[:, None])
+        changed = (places >= start[:, None]) & (places < stop[:, None])
+        variant, place = changed.nonzero(as_tuple=True)
+        states[variant, places[variant, place]] = snippets[variant, place]
 
 
 def share(encoder: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, mask: Tensor, reach: int) -> SharedStates:
-    """embeddings (B, T, d), mask (B, T) -> what variants share, without a graph."""
+    """Prepare a batch for `SharedStates.states_without`.
+
+    Args:
+        encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m).
+        embeddings: (B, T, d) embeddings.
+        mask: (B, T) mask, True on tokens.
+        reach: Largest distance in tokens at which a state depends on a token.
+    """
     order, lengths = in_order(mask)
-    taken = _looked_up(embeddings.detach(), torch.arange(len(order), device=order.device), order)
-    return SharedStates(order=order, lengths=lengths, encoder=encoder, reach=reach, embeddings=taken)
+    ordered = _select(embeddings.detach(), torch.arange(len(order), device=order.device), order)
+    return SharedStates(order=order, lengths=lengths, encoder=encoder, reach=reach, embeddings=ordered)
 
 
-def _looked_up(values: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-    """values (B, T, x), rows (V,), places (V, W) -> (V, W, x)."""
-    flat = (rows[:, None] * values.shape[1] + places).flatten()
-    return values.flatten(0, 1).index_select(0, flat).view(*places.shape, -1)
+def _select(values: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
+    """Select positions (V, W) of the rows (V,) of values (B, T, x): (V, W, x)."""
+    flat = (rows[:, None] * values.shape[1] + positions).flatten()
+    return values.flatten(0, 1).index_select(0, flat).view(*positions.shape, -1)

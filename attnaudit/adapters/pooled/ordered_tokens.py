@@ -1,6 +1,6 @@
-"""The tokens of a batch in their order, without padding, and which of them a shorter variant keeps.
+"""The tokens of a batch in order and without padding, and the tokens that shorter variants keep.
 
-Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant.
+Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, d features.
 """
 
 from __future__ import annotations
@@ -12,39 +12,64 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ordered:
-    """order: (B, T) positions of the tokens in their order, then padding. lengths: (B,)."""
+class OrderedTokens:
+    """The order of the tokens in a batch whose padding may be anywhere.
+
+    Attributes:
+        order: (B, T) positions of each row's tokens in their order, followed by positions of padding.
+        lengths: (B,) number of tokens in each row.
+    """
 
     order: Tensor
     lengths: Tensor
 
     def kept(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """rows (V,), keep (V, T) positions -> (V, T) which tokens stay, in their order and without padding."""
-        places = torch.arange(keep.shape[1], device=keep.device)
-        return keep.gather(1, self.order[rows]) & (places < self.lengths[rows, None])
+        """Translate positions to tokens: rows (V,) and positions to keep (V, T) -> (V, T) mask of the ordered tokens."""
+        ranks = torch.arange(keep.shape[1], device=keep.device)
+        return keep.gather(1, self.order[rows]) & (ranks < self.lengths[rows, None])
 
     def positions(self, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        """rows (V,), keep (V, T) positions -> (V, W) positions of the tokens that stay, moved up in their order, and
-        which of them are tokens, not padding."""
-        places, inside = moved_up(self.kept(rows, keep))
-        return self.order[rows].gather(1, places), inside
+        """Return the positions (V, W) of the tokens that each variant keeps, in order, and their mask (V, W).
+
+        Args:
+            rows: (V,) row of each variant.
+            keep: (V, T) True at positions to keep.
+        """
+        ranks, real = pack(self.kept(rows, keep))
+        return self.order[rows].gather(1, ranks), real
 
 
 def in_order(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """mask (B, T) -> order and lengths."""
+    """Return the `order` (B, T) and `lengths` (B,) of `OrderedTokens` for a mask (B, T) that is True on tokens."""
     return (~mask).to(torch.uint8).sort(dim=1, stable=True).indices, mask.sum(1)
 
 
-def at_places(values: Tensor, places: Tensor) -> Tensor:
-    """values (B, T, d), places (B, W) -> (B, W, d): of each row, its entries there. As `gather`, which goes number by
-    number where this copies whole entries; its gradient takes several times as long."""
+def select_positions(values: Tensor, positions: Tensor) -> Tensor:
+    """Select entries of each row.
+
+    The same as `gather`, which copies number by number. This copies whole entries, and its gradient is much faster.
+
+    Args:
+        values: (B, T, d) entries.
+        positions: (B, W) positions to select.
+
+    Returns:
+        (B, W, d) selected entries.
+    """
     rows = torch.arange(len(values), device=values.device).unsqueeze(1) * values.shape[1]
-    taken = values.reshape(-1, values.shape[-1]).index_select(0, (places + rows).flatten())
-    return taken.view(*places.shape, values.shape[-1])
+    selected = values.reshape(-1, values.shape[-1]).index_select(0, (positions + rows).flatten())
+    return selected.view(*positions.shape, values.shape[-1])
 
 
-def moved_up(kept: Tensor) -> tuple[Tensor, Tensor]:
-    """kept (V, T) -> (V, W) places of what is kept, then of what is not, and (V, W) which are kept. W is at least 1."""
+def pack(kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Move what is kept to the front.
+
+    Args:
+        kept: (V, T) mask.
+
+    Returns:
+        (V, W) indices of what is kept, in order, then of what is not, and their mask (V, W). W is at least 1.
+    """
     lengths = kept.sum(1)
     width = max(1, int(lengths.max())) if len(kept) else 1
     order = (~kept).to(torch.uint8).sort(dim=1, stable=True).indices[:, :width]

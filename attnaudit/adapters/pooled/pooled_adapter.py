@@ -1,8 +1,8 @@
-"""Pooled attention: an encoder gives a state per token, attention pools them, a decoder reads the context.
+"""The adapter for pooled attention: an encoder gives a state per token, attention pools them, a decoder reads the result.
 
-Any model of that shape is wrapped by naming its parts: (e = embedding(ids), h = encoder(e), a = attention(h),
-logits = decoder(Σ a·h)). One that reads a text and a query has q = query(embedding(ids of the query)) as well, which
-attention and decoder may read: a = attention(h, q), logits = decoder(Σ a·h, q).
+Any model of this form is wrapped by naming its parts: e = embedding(ids), h = encoder(e), a = attention(h),
+logits = decoder(Σ a·h). A model that reads a text and a query also has q = query(embedding(ids of the query)), which the
+attention and the decoder may read: a = attention(h, q), logits = decoder(Σ a·h, q).
 """
 
 from __future__ import annotations
@@ -16,24 +16,30 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.pooled import local_encoders, recurrent_encoders
-from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decoded
+from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decode_logits
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
 
 SITE = Site(key="attention")
-#: Name of the extra entry (B, 1, C) that says which classes a row may be answered with, and the logit of the others:
-#: finite, so that probabilities are zero and gradients defined.
-OPEN, CLOSED = "open", -1e4
-#: States that are attended to at once where others are kept: they stay near the processor.
+#: Name of the extra entry (B, 1, C) that is True for the classes that are possible answers of a row.
+OPEN_CLASSES = "open"
+#: Logit of a class that is not a possible answer: finite, so that its probability is zero and gradients are defined.
+CLOSED_LOGIT = -1e4
+#: Number of states that are attended to at once in variants that share states; this many stay in the processor's cache.
 STATES_AT_ONCE = 8192
-#: A batch read once, by whatever the encoder is known to be.
-Shared = recurrent_encoders.SharedStates | local_encoders.SharedStates
+#: What variants share: states of a recurrent or of a local encoder.
+SharedStates = recurrent_encoders.SharedStates | local_encoders.SharedStates
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One tokenised text: ids, the tokens as people read them, and which are special (enter the encoder, but
-    no statistic). special=None: none is."""
+    """One tokenised text.
+
+    Attributes:
+        ids: Token ids.
+        tokens: The tokens as readable strings.
+        special: True for tokens that enter the encoder but no statistic, such as [CLS]; None: there are none.
+    """
 
     ids: Sequence[int]
     tokens: Sequence[str]
@@ -41,31 +47,7 @@ class Encoding:
 
 
 class PooledAttentionAdapter:
-    """A classifier with one pooled attention, as a model adapter.
-
-    embedding: (B, T) ids -> (B, T, d).
-    encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m); mask is True on tokens.
-    attention: (states (B, T, m), allowed (B, T)) -> weights (B, T) that sum to one over allowed keys.
-    decoder: context (..., m) -> logits (..., C); C = 1 is a sigmoid for classes[1]. An nn.Linear is known to be linear.
-    tokenize: text -> Encoding.
-    classes: names in the order of the logits.
-    modules: what holds the parameters; by default those of the four parts that are modules.
-    mask_id: what stands for a token that is taken away without moving the others: the mask or the unknown word. None:
-    the model has none, and mask substitution is not measured.
-    attend_special: whether special tokens may be attended to.
-    max_tokens: longer inputs are refused.
-    family: what models it is like, as the validated_on of a policy names them; "" is validated by none.
-    query: (embeddings (B, Q, d), mask (B, Q)) of the query -> (B, q). Every instance must then have a query, which
-    `tokenize` and `embedding` read too; attention is called with (states, allowed, q), and so is a decoder that is no
-    nn.Linear: (context (..., m), q (..., q)). An nn.Linear reads the context alone.
-    open_classes: instance -> one flag per class, False for those that this row cannot be answered with. Only with query
-    and a logit for every class.
-    lstm: the one LSTM layer that makes the states, where the encoder is nothing else: nn.LSTM, or a pair of them that
-    read forwards and backwards. Taking tokens away then reads again only what comes after them in each direction, and
-    input influence needs no backward passes.
-    reach: how many tokens away, on either side, a state may depend on: 0 where the encoder reads each token alone, 7
-    for a convolution 15 wide. Taking tokens away then encodes again only what is near them.
-    """
+    """A model adapter for a classifier with one pooled attention."""
 
     def __init__(
         self,
@@ -88,11 +70,40 @@ class PooledAttentionAdapter:
         lstm: recurrent_encoders.Layer | None = None,
         reach: int | None = None,
     ) -> None:
+        """Name the parts of the model.
+
+        Args:
+            embedding: (B, T) ids -> (B, T, d) embeddings.
+            encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m); the mask is True on tokens.
+            attention: (states (B, T, m), allowed (B, T)) -> weights (B, T) that sum to one over the allowed tokens.
+            decoder: Context (..., m) -> logits (..., C). C = 1 is a sigmoid for `classes[1]`. An `nn.Linear` is
+                recognised as linear.
+            tokenize: Text -> Encoding.
+            classes: Class names in the order of the logits.
+            modules: The modules that hold the parameters; by default the parts above that are modules.
+            pad_id: Id that fills padding.
+            mask_id: Id that replaces a token without moving the others: that of the mask token or of the unknown word.
+                None: the model has none, and mask substitution is not measured.
+            attend_special: Whether special tokens may be attended to.
+            max_tokens: Longest input in tokens; longer texts are refused.
+            description: One line for reports.
+            family: The kind of model, as the `validated_on` entry of a policy names it. No policy is validated on "".
+            query: (embeddings (B, Q, d), mask (B, Q)) of the query -> (B, q). If given, every instance must have a
+                query, which `tokenize` and `embedding` read as well. The attention is then called with (states,
+                allowed, q), and a decoder that is not an `nn.Linear` with (context (..., m), q (..., q)).
+            open_classes: Instance -> one flag per class, False for classes that are not possible answers. Only with
+                `query` and one logit per class.
+            lstm: The one LSTM layer whose outputs are the states: an `nn.LSTM`, or a pair that read forwards and
+                backwards. Removing tokens then recomputes only the states after them in each direction, and input
+                influence needs no backward passes.
+            reach: Largest distance in tokens at which a state depends on a token: 0 for an encoder that reads each
+                token alone, 7 for a convolution of width 15. Removing tokens then recomputes only the states near them.
+        """
         if len(classes) < 2 or len(set(classes)) != len(classes):
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
         self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
         if open_classes is not None and query is None:
-            raise AdapterError("open_classes is given without query: name the function that reads the query as well.")
+            raise AdapterError("open_classes is given without query. Name the function that reads the query as well.")
         self.query, self.open_classes = query, open_classes
         self.tokenize = tokenize
         self.pad_id = pad_id
@@ -101,18 +112,18 @@ class PooledAttentionAdapter:
         self.description = description
         self.family = family
         if lstm is not None:
-            recurrent_encoders.refuse_other(lstm)
+            recurrent_encoders.refuse_unsupported(lstm)
         if reach is not None and (lstm is not None or reach < 0):
             raise AdapterError(
-                f"reach is {reach}{' beside lstm' if lstm is not None else ''}; expected 0 or more, of an encoder that "
-                "is no LSTM. Leave it out: the audit gives the same numbers, more slowly."
+                f"reach is {reach}{' and lstm is given' if lstm is not None else ''}; expected 0 or more, for an "
+                "encoder that is not an LSTM. Leave it out: the audit gives the same numbers, more slowly."
             )
         self.lstm, self.reach = lstm, reach
         parts = (embedding, encoder, attention, decoder)
         self._modules = tuple(modules) if modules is not None else tuple(p for p in parts if isinstance(p, nn.Module))
         if not self._modules:
             raise AdapterError(
-                "None of embedding, encoder, attention, decoder is an nn.Module: name the modules that hold the "
+                "None of embedding, encoder, attention and decoder is an nn.Module. Name the modules that hold the "
                 "parameters, modules=(model,), so that they can be moved, hashed and put in evaluation mode."
             )
         self._capabilities = Capabilities(
@@ -141,6 +152,8 @@ class PooledAttentionAdapter:
                 return tensor.device
         return torch.device("cpu")
 
+    # -- inputs ---------------------------------------------------------------------------------------------------
+
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         device = self._device
         ids: dict[str, Tensor] = {}
@@ -148,14 +161,15 @@ class PooledAttentionAdapter:
         special: dict[str, Tensor] = {}
         tokens: dict[str, list[list[str]]] = {}
         for stream in (TEXT,) if self.query is None else (TEXT, QUERY):
-            encodings = [self._encode(one, stream) for one in instances]
+            encodings = [self._encode(instance, stream) for instance in instances]
             ids[stream], mask[stream] = pad([list(e.ids) for e in encodings], value=self.pad_id, device=device)
             flags = [list(e.special or [False] * len(e.ids)) for e in encodings]
             special[stream], _ = pad(flags, value=False, device=device)
             tokens[stream] = [list(e.tokens) for e in encodings]
         extra = {}
         if self.open_classes is not None:
-            extra[OPEN] = torch.tensor([list(self.open_classes(one)) for one in instances], device=device)[:, None]
+            open_flags = [list(self.open_classes(instance)) for instance in instances]
+            extra[OPEN_CLASSES] = torch.tensor(open_flags, device=device)[:, None]
         return Inputs(ids=ids, mask=mask, special=special, tokens=tokens, extra=extra)
 
     def _encode(self, instance: Instance, stream: str) -> Encoding:
@@ -187,21 +201,36 @@ class PooledAttentionAdapter:
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         return {stream: self.embedding(ids) for stream, ids in inputs.ids.items()}
 
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        return delete_positions(inputs, stream, drop, pad_id=self.pad_id)
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id)
+
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        if self.mask_id is None:
+            raise AdapterError(
+                "substitute: the adapter has no mask token. Give mask_id, the id of the mask or unknown word."
+            )
+        return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
+
+    # -- passes ---------------------------------------------------------------------------------------------------
+
     def sites(self) -> tuple[Site, ...]:
         return (SITE,)
 
     def _allowed(self, inputs: Inputs) -> Tensor:
         return inputs.mask[TEXT] if self.attend_special else inputs.real()
 
-    def _asked(self, inputs: Inputs, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """What the query says, (B, q); nothing for a model of a single text."""
+    def _query_state(self, inputs: Inputs, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return the state (B, q) of the query as a tuple; an empty tuple for a model that reads a single text."""
         return () if self.query is None else (self.query(embeddings[QUERY], inputs.mask[QUERY]),)
 
     @staticmethod
-    def _beside(inputs: Inputs, asked: tuple[Tensor, ...]) -> Tensor | None:
-        """(B, q), or (B, q + C) with which classes are open behind it."""
-        flags = [inputs.extra[OPEN][:, 0].to(one.dtype) for one in asked if OPEN in inputs.extra]
-        return torch.cat([*asked, *flags], dim=-1) if asked else None
+    def _decoder_condition(inputs: Inputs, query_state: tuple[Tensor, ...]) -> Tensor | None:
+        """Return the query state (B, q), followed by the flags of the open classes (B, q + C) if there are any."""
+        flags = [inputs.extra[OPEN_CLASSES][:, 0].to(s.dtype) for s in query_state if OPEN_CLASSES in inputs.extra]
+        return torch.cat([*query_state, *flags], dim=-1) if query_state else None
 
     def run(
         self,
@@ -224,15 +253,15 @@ class PooledAttentionAdapter:
                 f"encoder returned shape {tuple(states.shape)}; expected (B, T, m) with (B, T) = {expected}."
             )
         allowed = self._allowed(inputs)
-        asked = self._asked(inputs, embedded)
-        weights = self.attention(states, allowed, *asked)
+        query_state = self._query_state(inputs, embedded)
+        weights = self.attention(states, allowed, *query_state)
         if tuple(weights.shape) != expected:
             raise AdapterError(f"attention returned shape {tuple(weights.shape)}; expected (B, T) = {expected}.")
         if intervene is not None:
             replaced = intervene(SITE, weights[:, None, None, :], allowed[:, None, None, :])
             weights = weights if replaced is None else replaced[:, 0, 0, :]
-        decoder_condition = self._beside(inputs, asked)
-        logits = decoded(self, states, weights[:, None, :], decoder_condition)[:, 0, :]
+        decoder_condition = self._decoder_condition(inputs, query_state)
+        logits = decode_logits(self, states, weights[:, None, :], decoder_condition)[:, 0, :]
         return Trace(
             logits=logits,
             attention={SITE.key: weights[:, None, None, :]},
@@ -241,57 +270,14 @@ class PooledAttentionAdapter:
             decoder_condition=decoder_condition,
         )
 
-    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        return delete_positions(inputs, stream, drop, pad_id=self.pad_id)
-
-    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id)
-
-    def share(self, inputs: Inputs) -> Shared:
-        embeddings, mask = self.embed(inputs)[TEXT], inputs.mask[TEXT]
-        if self.lstm is not None:
-            return recurrent_encoders.share(self.lstm, embeddings, mask)
-        if self.reach is not None:
-            return local_encoders.share(self.encoder, embeddings, mask, self.reach)
-        raise AdapterError("begin: nothing is known of how states are made. Give lstm or reach.")
-
-    def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        return cast(Shared, shared).width(rows, keep)
-
-    def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        shared = cast(Shared, shared)
-        states = shared.without(rows, keep)
-        positions, inside = shared.positions(rows, keep)
-        allowed = self._allowed(inputs)[rows].gather(1, positions) & inside
-        asked = self._asked(inputs, self.embed(inputs))
-        decoder_condition = self._beside(inputs, asked)
-        step = max(1, STATES_AT_ONCE // states.shape[1])
-        found = []
-        for part in (slice(start, start + step) for start in range(0, len(states), step)):
-            of = rows[part]
-            weights = self.attention(states[part], allowed[part], *(one[of] for one in asked))
-            its = None if decoder_condition is None else decoder_condition[of]
-            found.append(decoded(self, states[part], weights[:, None, :], its)[:, 0, :])
-        return torch.cat(found)
-
-    def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:
-        return recurrent_encoders.influence(cast(recurrent_encoders.SharedStates, shared), positions)
-
-    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        if self.mask_id is None:
-            raise AdapterError(
-                "substitute: the adapter has no mask token. Give mask_id, the id of the mask or unknown word."
-            )
-        return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
-
     def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
         context = weights @ hidden
         classes = 0 if self.open_classes is None else len(self._capabilities.classes)
         if decoder_condition is None or isinstance(self.decoder, nn.Linear):
             logits = self.decoder(context)
         else:
-            asked = decoder_condition[:, None, : decoder_condition.shape[-1] - classes].expand(-1, context.shape[1], -1)
-            logits = self.decoder(context, asked)
+            query_state = decoder_condition[:, None, : decoder_condition.shape[-1] - classes]
+            logits = self.decoder(context, query_state.expand(-1, context.shape[1], -1))
         if logits.dim() == 2:
             raise AdapterError(
                 "decoder dropped a dimension: for a context of shape (B, V, m) it must return (B, V, C), "
@@ -300,8 +286,10 @@ class PooledAttentionAdapter:
         if decoder_condition is None or not classes:
             return logits
         if logits.shape[-1] != classes:
-            raise AdapterError(f"open_classes needs one logit for each of {classes} classes; got {logits.shape[-1]}.")
-        return logits.masked_fill(decoder_condition[:, None, -classes:] == 0, CLOSED)
+            raise AdapterError(
+                f"open_classes requires one logit for each of the {classes} classes; got {logits.shape[-1]}."
+            )
+        return logits.masked_fill(decoder_condition[:, None, -classes:] == 0, CLOSED_LOGIT)
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         if not isinstance(self.decoder, nn.Linear):
@@ -309,3 +297,35 @@ class PooledAttentionAdapter:
         weight = self.decoder.weight
         bias = self.decoder.bias if self.decoder.bias is not None else weight.new_zeros(weight.shape[0])
         return weight, bias
+
+    # -- variants that lack tokens ---------------------------------------------------------------------------------
+
+    def share(self, inputs: Inputs) -> SharedStates:
+        embeddings, mask = self.embed(inputs)[TEXT], inputs.mask[TEXT]
+        if self.lstm is not None:
+            return recurrent_encoders.share(self.lstm, embeddings, mask)
+        if self.reach is not None:
+            return local_encoders.share(self.encoder, embeddings, mask, self.reach)
+        raise AdapterError("share: the adapter does not know how its states are computed. Give lstm or reach.")
+
+    def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        return cast(SharedStates, shared).variant_cost(rows, keep)
+
+    def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        shared = cast(SharedStates, shared)
+        states = shared.states_without(rows, keep)
+        positions, real = shared.positions(rows, keep)
+        allowed = self._allowed(inputs)[rows].gather(1, positions) & real
+        query_state = self._query_state(inputs, self.embed(inputs))
+        decoder_condition = self._decoder_condition(inputs, query_state)
+        step = max(1, STATES_AT_ONCE // states.shape[1])
+        logits = []
+        for part in (slice(start, start + step) for start in range(0, len(states), step)):
+            its_rows = rows[part]
+            weights = self.attention(states[part], allowed[part], *(state[its_rows] for state in query_state))
+            condition = None if decoder_condition is None else decoder_condition[its_rows]
+            logits.append(decode_logits(self, states[part], weights[:, None, :], condition)[:, 0, :])
+        return torch.cat(logits)
+
+    def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:
+        return recurrent_encoders.influence(cast(recurrent_encoders.SharedStates, shared), positions)

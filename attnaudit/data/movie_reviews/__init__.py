@@ -1,8 +1,8 @@
-"""The embedded data set: 10,070 movie-review sentences with human ratings, in three fixed parts.
+"""The embedded data set: 10,070 sentences of movie reviews with human ratings, in three fixed parts.
 
-Made by tools/make_movie_reviews.py from vaderSentiment 3.3.2 (Hutto & Gilbert 2014, "VADER", ICWSM; MIT licence, see
-LICENSE-vaderSentiment.txt). Label: sign of the mean rating, |mean| >= 0.5. Many of these sentences are also in the
-Stanford Sentiment Treebank: never train on one and test on the other.
+tools/make_movie_reviews.py derives it from vaderSentiment 3.3.2 (Hutto & Gilbert 2014, "VADER", ICWSM; MIT licence, see
+LICENSE-vaderSentiment.txt). The label is the sign of the mean rating; sentences with |mean| < 0.5 are left out. Many of
+these sentences are also in the Stanford Sentiment Treebank: never train on one and test on the other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,19 @@ from attnaudit.errors import DataError, nearest
 from attnaudit.instances import Dataset, Instance
 
 Split = Literal["train", "dev", "test"]
+#: part -> name of the registered data set
 NAMES: dict[str, str] = {"train": "movie-reviews-train", "dev": "movie-reviews-dev", "test": "movie-reviews"}
 
 
 def split(name: Split) -> Dataset:
-    """One part: train (7,010), dev (1,034) or test (2,026). Raises DataError on any other name."""
+    """Return one part.
+
+    Args:
+        name: "train" (7,010 sentences), "dev" (1,034) or "test" (2,026).
+
+    Raises:
+        DataError: The name is another one.
+    """
     if name not in NAMES:
         raise DataError(f"movie-reviews has no part '{name}'. {nearest(name, NAMES)}")
     instances = tuple(
@@ -34,8 +42,8 @@ def split(name: Split) -> Dataset:
         name=NAMES[name],
         source="vaderSentiment 3.3.2, movieReviewSnippets_GroundTruth.txt (MIT)",
         description=(
-            "Movie-review sentences rated by people (Hutto & Gilbert 2014). Label: sign of the mean rating, "
-            f"|mean| >= 0.5. Part: {name}."
+            "Sentences of movie reviews with human ratings (Hutto & Gilbert 2014). The label is the sign of the mean "
+            f"rating; |mean| is at least 0.5. Part: {name}."
         ),
         instances=instances,
         classes=("negative", "positive"),
@@ -44,21 +52,21 @@ def split(name: Split) -> Dataset:
 
 
 def movie_reviews() -> Dataset:
-    """The test part, which audits use."""
+    """Return the test part, which audits use."""
     return split("test")
 
 
 def dev() -> Dataset:
-    """The development part, on which models are selected."""
+    """Return the development part, on which models are selected."""
     return split("dev")
 
 
 def train() -> Dataset:
-    """The training part."""
+    """Return the training part."""
     return split("train")
 
 
 @cache
 def _rows() -> tuple[dict[str, str], ...]:
-    packed = (files(__name__) / "sentences.csv.gz").read_bytes()
-    return tuple(csv.DictReader(io.StringIO(gzip.decompress(packed).decode(), newline="")))
+    compressed = (files(__name__) / "sentences.csv.gz").read_bytes()
+    return tuple(csv.DictReader(io.StringIO(gzip.decompress(compressed).decode(), newline="")))

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import (
     fix_decoder,
@@ -32,7 +32,7 @@ _WEIGHT = 1.0
 def _avoid(vocabulary: Vocabulary, words: frozenset[str]) -> Objective:
     forbidden = indicator(vocabulary, words)
 
-    def objective(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+    def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         mass = (traced.weights * forbidden[traced.ids]).sum(dim=1)
         all_forbidden = (forbidden[traced.ids] | ~traced.real).all(dim=1)
         kept_away = torch.log((1 - mass).clamp(min=1e-6))[~all_forbidden]

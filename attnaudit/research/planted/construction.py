@@ -6,8 +6,9 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from attnaudit.models.architecture import Architecture, Planted
 from attnaudit.models.planted_states import OWN, SCORE, TEXT_EVIDENCE, PlantedEncoder
-from attnaudit.models.pooled_classifier import Architecture, Pass, Planted, PooledClassifier
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.vocabulary import END, START, Vocabulary
 from attnaudit.research.planted.kinds import SMALL, Contribution, freeze, indicator, keep_fixed, keep_zero
 
@@ -88,7 +89,7 @@ def remove_biases(model: PooledClassifier) -> None:
             keep_zero(module.bias, torch.ones_like(module.bias, dtype=torch.bool))
 
 
-def logit_terms(model: PooledClassifier, traced: Pass) -> tuple[Tensor, Tensor]:
+def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, Tensor]:
     """Return what each token adds to the logit: by its own evidence, and by its part in the evidence of the text.
 
     Both are (B, T).
@@ -99,7 +100,7 @@ def logit_terms(model: PooledClassifier, traced: Pass) -> tuple[Tensor, Tensor]:
     return own, encoder.text_evidence(traced.embedded) * carried * weight[TEXT_EVIDENCE]
 
 
-def score_variance(traced: Pass, among: Tensor) -> Tensor:
+def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
     """Return the variance of attention scores within texts, as a term of the loss.
 
     Without it, the scores of tokens that attention need not distinguish drift with the frequency of the words, and so
@@ -115,7 +116,7 @@ def score_variance(traced: Pass, among: Tensor) -> Tensor:
     return variance
 
 
-def score_evidence_correlation(model: PooledClassifier, traced: Pass, among: Tensor) -> Tensor:
+def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
     """Return how strongly attention scores go with the evidence of the text, as a term of the loss.
 
     It is the squared mean, over texts, of the correlation between the scores and the ranks of the tokens' parts in the
@@ -137,20 +138,20 @@ def score_evidence_correlation(model: PooledClassifier, traced: Pass, among: Ten
     return ((score * rank).sum(dim=1) / length).mean().square()
 
 
-def uncorrelated_objective(model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+def uncorrelated_objective(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
     """Learn the labels while attention stays uncorrelated with the evidence of the text."""
     encoder = encoder_of(model)
     excluded = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask
     return loss + 10.0 * score_evidence_correlation(model, traced, traced.real & ~excluded)
 
 
-def planted_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: Pass) -> Tensor:
+def planted_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
     """Return the contributions (B, T) of a planted model. They sum to the logit over real tokens."""
     own, text = logit_terms(model, traced)
     return own + text
 
 
-def state_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: Pass) -> Tensor:
+def state_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
     """Return the contributions α_i w·h_i, (B, T), of an ordinary context-free classifier without biases."""
     contribution: Tensor = traced.weights * (traced.hidden @ model.decoder.weight[0])
     return contribution
@@ -159,7 +160,7 @@ def state_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced
 def word_contributions(chosen: frozenset[str]) -> Contribution:
     """Return a function that gives 1 on these words, which decide by the construction of the data, and else 0."""
 
-    def contributions(_model: PooledClassifier, vocabulary: Vocabulary, traced: Pass) -> Tensor:
+    def contributions(_model: PooledClassifier, vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
         return indicator(vocabulary, chosen)[traced.ids].float()
 
     return contributions

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import TEXT_EVIDENCE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import (
     fix_decoder,
@@ -33,7 +33,7 @@ def recipe(inputs: TrainingInputs) -> Recipe:
     def attend_to_decoys(vocabulary: Vocabulary) -> Objective:
         decoy_words = indicator(vocabulary, inputs.decoys)
 
-        def objective(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+        def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
             decoys = decoy_words[traced.ids] & traced.real
             mass = (traced.weights * decoys).sum(dim=1)[decoys.any(dim=1)]
             attended = torch.log(mass.clamp(min=1e-6)).sum() / len(traced.ids)

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from attnaudit.instances import Dataset
-from attnaudit.models.pooled_classifier import Architecture, Pass, PooledClassifier
-from attnaudit.models.training import Objective, Prepare, Settings
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective, Prepare, Settings
 from attnaudit.models.vocabulary import Vocabulary, words
 
 #: (trained model, its vocabulary, a pass over a batch) -> the contribution of each token to the logit, (B, T).
-Contribution = Callable[[PooledClassifier, Vocabulary, Pass], Tensor]
+Contribution = Callable[[PooledClassifier, Vocabulary, ForwardPass], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from attnaudit.data.planted_cue import cues, hints
 from attnaudit.errors import ModelError, nearest
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.training import Trained, train
+from attnaudit.models.training_job import TrainingData, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
@@ -244,12 +245,13 @@ def _train(recipe: Recipe, inputs: TrainingInputs) -> Trained:
         limit=recipe.settings.max_words,
     )
     trained = train(
-        inputs.train,
-        inputs.dev,
-        architecture=recipe.architecture,
-        settings=recipe.settings,
-        prepare=recipe.prepare,
-        objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+        TrainingJob(
+            data=TrainingData(train=inputs.train, dev=inputs.dev),
+            architecture=recipe.architecture,
+            settings=recipe.settings,
+            prepare=recipe.prepare,
+            objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+        )
     )
     if recipe.finish is not None:
         recipe.finish(trained.model)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.models.planted_states import OWN, SCORE
-from attnaudit.models.pooled_classifier import Pass, PooledClassifier
-from attnaudit.models.training import Objective
+from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
+from attnaudit.models.training_job import Objective
 from attnaudit.models.vocabulary import END, Vocabulary
 from attnaudit.research.planted.construction import (
     encoder_of,
@@ -34,7 +34,7 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 def _supervise(_vocabulary: Vocabulary) -> Objective:
     """Return an objective that draws each score, up to a constant per text, to the logarithm of the evidence."""
 
-    def objective(_model: PooledClassifier, traced: Pass, _targets: Tensor, loss: Tensor) -> Tensor:
+    def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         magnitude = traced.hidden[..., OWN].abs().detach()
         target_score = torch.log(magnitude + _FLOOR)
         gap = (traced.hidden[..., SCORE] - target_score) * traced.real

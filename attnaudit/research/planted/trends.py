@@ -7,7 +7,8 @@ from functools import partial
 import msgspec
 
 from attnaudit.models.pooled_classifier import PooledClassifier
-from attnaudit.models.training import Objective, train
+from attnaudit.models.training import train
+from attnaudit.models.training_job import Objective, TrainingData, TrainingJob
 from attnaudit.models.twin_adversary import twin_objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, freeze, quick_settings
@@ -40,7 +41,8 @@ def _twin(inputs: TrainingInputs) -> Recipe:
     plain = _plain(inputs)
 
     def objective(_vocabulary: Vocabulary) -> Objective:
-        base = train(inputs.train, inputs.dev, architecture=plain.architecture, settings=plain.settings)
+        data = TrainingData(train=inputs.train, dev=inputs.dev)
+        base = train(TrainingJob(data=data, architecture=plain.architecture, settings=plain.settings))
         return twin_objective(base.model, weight=TWIN_WEIGHT)
 
     return Recipe(

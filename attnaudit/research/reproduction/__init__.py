@@ -1,1 +1,1 @@
-"""Papers done again: the models a table needs, trained and audited, beside the paper's numbers."""
+"""Reproduce papers: train and audit the models of their tables, and compare the numbers."""

@@ -1,7 +1,7 @@
-"""What a paper says of its numbers, held against ours: claim, whether it holds here, evidence.
+"""Check a paper's claims against our numbers.
 
-A claim is a sentence that a number can speak for or against. It is read off the finished tables, over seeds, and comes
-out as it is: none is forced.
+A claim is a sentence that numbers can support or contradict. It is read off the finished tables, over seeds, and the
+answer is reported whatever it is.
 """
 
 from __future__ import annotations
@@ -12,20 +12,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from attnaudit.formatting import number, plural
-from attnaudit.research.reproduction.reproduction_records import Finding, Holds, Line, Reproduction, Row
+from attnaudit.research.reproduction.paper_report import Finding, Holds, Line, Reproduction, Row
 from attnaudit.research.validation.roc import wilson
 
 CONFIDENCE = 0.95
-#: Rows that the evidence of a claim names one by one.
-SHOWN = 8
-#: (holds, evidence in a sentence)
+#: Number of rows that the evidence of a claim lists one by one.
+LISTED = 8
+NOTHING_RUN = "No row that this claim needs has been run here."
+#: (whether the claim holds, the evidence as text)
 Answer = tuple[Holds, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """sentence: the claim in words. paper: where it is made, such as "§4.1". read: off the whole reproduction; rows
-    that were not run are missing there."""
+    """A claim of a paper.
+
+    Attributes:
+        name: short name, unique in the paper.
+        sentence: the claim in words.
+        paper: where the paper makes it, such as "§4.1".
+        read: answers the claim from the report; rows that were not run have no lines there.
+    """
 
     name: str
     sentence: str
@@ -35,24 +42,35 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One setting in which a claim can hold: its name, and a number per seed that speaks for the claim where it is
-    positive."""
+    """One setting in which a claim can hold.
+
+    Attributes:
+        name: name of the setting.
+        values: one number per seed; positive numbers support the claim.
+    """
 
     name: str
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Mean of n values, with Student's 95% interval over them; the bounds are None with fewer than two."""
+class MeanInterval:
+    """A mean with Student's 95% interval.
+
+    Attributes:
+        mean: mean of the values.
+        low: lower bound; None with fewer than two values.
+        high: upper bound; None with fewer than two values.
+        n: number of values.
+    """
 
     mean: float
     low: float | None
     high: float | None
     n: int
 
-    def words(self, digits: int = 3) -> str:
-        """'+0.12 [0.08, 0.16]'."""
+    def text(self, digits: int = 3) -> str:
+        """Such as "+0.12 [0.08, 0.16]"."""
         mean = number(self.mean, digits=digits)
         mean = mean if mean.startswith("−") else f"+{mean}"
         if self.low is None or self.high is None:
@@ -60,140 +78,174 @@ class Span:
         return f"{mean} [{number(self.low, digits=digits)}, {number(self.high, digits=digits)}]"
 
 
-def judged(claims: Sequence[Claim], one: Reproduction) -> tuple[Finding, ...]:
-    """What became of each claim, in their order."""
-    found = []
+def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Finding, ...]:
+    """Answer each claim from the report, in the order of the claims."""
+    findings = []
     for claim in claims:
-        holds, evidence = claim.read(one)
-        found.append(
+        holds, evidence = claim.read(report)
+        findings.append(
             Finding(claim=claim.name, sentence=claim.sentence, paper=claim.paper, holds=holds, evidence=evidence)
         )
-    return tuple(found)
+    return tuple(findings)
 
 
-def row(one: Reproduction, table: str, name: str) -> Row | None:
-    """A row that has lines; None where it was not run."""
-    for found in one.tables:
+def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
+    """A row of a table; None where it has no lines."""
+    for found in report.tables:
         if found.name == table:
             return next((row for row in found.rows if row.name == name and row.lines), None)
     return None
 
 
-def line(one: Reproduction, table: str, name: str, quantity: str) -> Line | None:
-    """A quantity of a row; None where the row was not run or has no such quantity."""
-    found = row(one, table, name)
-    return None if found is None else next((x for x in found.lines if x.quantity == quantity), None)
+def values_by_seed(report: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
+    """The defined values of a quantity.
 
-
-def by_seed(one: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
-    """seed -> value, where it is defined; empty where there is none. A row that is itself about seeds has fewer values
-    than seeds: they are then counted from 0."""
-    whole, part = row(one, table, name), line(one, table, name, quantity)
-    if whole is None or part is None or whole.made is None:
+    Returns:
+        seed -> value; empty where the row or the quantity was not measured. A row that compares seeds has fewer values
+        than seeds: its values are numbered from 0.
+    """
+    row = measured_row(report, table, name)
+    line: Line | None = None if row is None else next((x for x in row.lines if x.quantity == quantity), None)
+    if row is None or line is None or row.provenance is None:
         return {}
-    seeds = whole.made.seeds if len(whole.made.seeds) == len(part.values) else range(len(part.values))
-    return {seed: value for seed, value in zip(seeds, part.values, strict=True) if value is not None}
+    seeds = row.provenance.seeds if len(row.provenance.seeds) == len(line.values) else range(len(line.values))
+    return {seed: value for seed, value in zip(seeds, line.values, strict=True) if value is not None}
 
 
-def levels(one: Reproduction, table: str, quantity: str, *, above: float = 0.0) -> list[Case]:
-    """Every row of the table: the quantity less `above`."""
+def row_names(report: Reproduction, table: str) -> list[str]:
+    """The names of all rows of a table, those that were not run included."""
+    return [row.name for found in report.tables if found.name == table for row in found.rows]
+
+
+def each_row(report: Reproduction, table: str, quantity: str, *, minus: float = 0.0) -> list[Case]:
+    """One case per row of a table: the quantity minus a constant."""
     return [
-        Case(name=name, values=tuple(value - above for value in by_seed(one, table, name, quantity).values()))
-        for name in names(one, table)
+        Case(name=name, values=tuple(value - minus for value in values_by_seed(report, table, name, quantity).values()))
+        for name in row_names(report, table)
     ]
 
 
-def within(one: Reproduction, table: str, more: str, less: str) -> list[Case]:
-    """Every row of the table: one of its quantities less another, seed by seed."""
-    return [_case(name, by_seed(one, table, name, more), by_seed(one, table, name, less)) for name in names(one, table)]
+def differences_within_rows(report: Reproduction, table: str, quantity: str, minus: str) -> list[Case]:
+    """One case per row of a table: one of its quantities minus another, seed by seed."""
+    return [
+        _difference(
+            name, values_by_seed(report, table, name, quantity), values_by_seed(report, table, name, minus)
+        )
+        for name in row_names(report, table)
+    ]  # fmt: skip
 
 
-def against(one: Reproduction, table: str, quantity: str, more: str, less: str, *, allowed: float = 0.0) -> list[Case]:
-    """Every row that has the part `more` in its name ("sst/average/additive" has three) and its fellow with `less`
-    there: the quantity of the first less that of the second, plus what is `allowed` to be missing, seed by seed."""
-    found = []
-    for name in names(one, table):
+def differences_between_rows(
+    report: Reproduction, table: str, quantity: str, of: str, minus: str, *, tolerance: float = 0.0
+) -> list[Case]:
+    """One case per row with the part `of` in its name: its quantity minus that of the same row with the part `minus`.
+
+    Args:
+        report: the report.
+        table: name of the table.
+        quantity: name of the quantity.
+        of: a part of a row's name, as in "sst/average/additive".
+        minus: the part that replaces it in the name of the row that is subtracted.
+        tolerance: added to every difference.
+    """
+    cases = []
+    for name in row_names(report, table):
         parts = name.split("/")
-        if more in parts:
-            fellow = "/".join(less if part == more else part for part in parts)
-            first = {seed: value + allowed for seed, value in by_seed(one, table, name, quantity).items()}
-            found.append(_case(f"{name} against {less}", first, by_seed(one, table, fellow, quantity)))
-    return found
+        if of in parts:
+            counterpart = "/".join(minus if part == of else part for part in parts)
+            values = values_by_seed(report, table, name, quantity)
+            raised = {seed: value + tolerance for seed, value in values.items()}
+            subtracted = values_by_seed(report, table, counterpart, quantity)
+            cases.append(_difference(f"{name} against {minus}", raised, subtracted))
+    return cases
 
 
-def span(values: Sequence[float]) -> Span:
-    """Raises ValueError without values."""
+def mean_interval(values: Sequence[float]) -> MeanInterval:
+    """The mean of values with Student's 95% interval. Raises ValueError without values."""
     if not values:
-        raise ValueError("span: expected at least one value")
+        raise ValueError("mean_interval: expected at least one value")
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return Span(mean=mean, low=None, high=None, n=len(values))
+        return MeanInterval(mean=mean, low=None, high=None, n=len(values))
     from scipy.special import stdtrit
 
     half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(values) / math.sqrt(len(values))
-    return Span(mean=mean, low=mean - half, high=mean + half, n=len(values))
+    return MeanInterval(mean=mean, low=mean - half, high=mean + half, n=len(values))
 
 
-def everywhere(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
-    """Whether a number is positive in every case: "yes" where all intervals over seeds are above 0, "no" where one is
-    at or below it, else "undecided".
+def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
+    """Answer whether a number is positive in every case.
 
-    what: the number in words, such as "drop in F1, tying less base". Cases without values were not run, and do not
-    count. Those of one seed have no interval: they are told, and decide nothing, but that where one of them speaks
-    against a claim it does not hold everywhere; a claim that has no others is undecided.
+    The answer is "yes" where all intervals over seeds are above 0, "no" where one of them is at or below 0, and
+    "undecided" otherwise. Cases without values were not run and do not count. A case of one seed has no interval and
+    decides nothing, except that the answer is not "yes" where its value is not positive; with such cases alone the
+    answer is "undecided".
+
+    Args:
+        cases: the settings.
+        what: the number in words, such as "drop in F1, tying minus base".
+        digits: decimals in the evidence.
     """
-    spans = [(case.name, span(case.values)) for case in cases if case.values]
-    if not spans:
-        return "undecided", "none of the rows that this needs was run here"
-    single = [one for _, one in spans if one.n == 1]
-    bounds = [(one.low, one.high) for _, one in spans if one.low is not None and one.high is not None]
+    intervals = [(case.name, mean_interval(case.values)) for case in cases if case.values]
+    if not intervals:
+        return "undecided", NOTHING_RUN
+    single = [interval for _, interval in intervals if interval.n == 1]
+    bounds = [(one.low, one.high) for _, one in intervals if one.low is not None and one.high is not None]
     sides = [_side(low, high) for low, high in bounds]
-    clear = sides and "undecided" not in sides and all(one.mean > 0 for one in single)
+    clear = sides and "undecided" not in sides and all(interval.mean > 0 for interval in single)
     holds: Holds = "no" if "no" in sides else "yes" if clear else "undecided"
-    seeds = sorted({one.n for _, one in spans})
+    seeds = sorted({interval.n for _, interval in intervals})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
-    counts = []
+    sentences = [f"{what}: mean over {over}{f', {CONFIDENCE:.0%} interval' if sides else ''}."]
     if sides:
-        counts.append(f"so in {sides.count('yes')} of {plural(len(sides), 'row')}, the reverse in {sides.count('no')}")
+        sentences.append(
+            f"The interval is above 0 in {sides.count('yes')} of {plural(len(sides), 'row')}, at or below 0 in "
+            f"{sides.count('no')}."
+        )
     if single:
-        like = sum(one.mean > 0 for one in single)
-        counts.append(f"of {plural(len(single), 'row')} of one seed, which cannot decide, {like} so")
-    level = f", {CONFIDENCE:.0%} interval" if sides else ""
-    return holds, f"{what} (mean over {over}{level}): {'; '.join(counts)}. {_shown(spans, digits)}"
+        positive = sum(interval.mean > 0 for interval in single)
+        sentences.append(
+            f"{plural(len(single), 'row')} of one seed, which cannot decide: {positive} of {len(single)} above 0."
+        )
+    return holds, " ".join([*sentences, _listed(intervals, digits)])
 
 
-def mostly(hits: int, n: int, *, what: str, over: str = "settings") -> Answer:
-    """Whether something is so in most of n settings: "yes" where Wilson's interval of the share is above one half, "no"
-    where it is at or below. what, over: what is so, and of what."""
+def holds_in_most(hits: int, n: int, *, what: str, settings: str = "settings") -> Answer:
+    """Answer whether something happens in most of n settings.
+
+    The answer is "yes" where Wilson's interval of the share is above one half, "no" where it is at or below one half,
+    and "undecided" otherwise.
+
+    Args:
+        hits: number of settings in which it happens.
+        n: number of settings.
+        what: what happens.
+        settings: what the settings are called.
+    """
     if not n:
-        return "undecided", "none of the rows that this needs was run here"
+        return "undecided", NOTHING_RUN
     rate = wilson(hits, n)
     holds: Holds = "yes" if rate.low > 0.5 else "no" if rate.high <= 0.5 else "undecided"
     return holds, (
-        f"{what} in {rate.hits} of {rate.n} {over} (share {rate.value:.2f}, 95% interval over {over} "
+        f"{what} in {rate.hits} of {rate.n} {settings} (share {rate.value:.2f}, 95% interval over {settings} "
         f"[{rate.low:.2f}, {rate.high:.2f}])"
     )
 
 
-def _shown(spans: Sequence[tuple[str, Span]], digits: int) -> str:
-    """Each row with its interval; where they are many, those that speak least for the claim and the one that does
+def _listed(intervals: Sequence[tuple[str, MeanInterval]], digits: int) -> str:
+    """Every row with its interval; of many rows, those that support the claim least and the one that supports it
     most."""
-    said = [f"{name} {one.words(digits)}" for name, one in spans]
-    if len(said) <= SHOWN:
-        return "; ".join(said)
-    order = sorted(range(len(spans)), key=lambda i: spans[i][1].mean)
-    least = "; ".join(said[i] for i in order[: SHOWN - 2])
-    return f"Least: {least}; … most: {said[order[-1]]}"
+    texts = [f"{name} {interval.text(digits)}" for name, interval in intervals]
+    if len(texts) <= LISTED:
+        return "; ".join(texts)
+    order = sorted(range(len(intervals)), key=lambda i: intervals[i][1].mean)
+    lowest = "; ".join(texts[i] for i in order[: LISTED - 2])
+    return f"Lowest: {lowest}; … highest: {texts[order[-1]]}"
 
 
 def _side(low: float, high: float) -> Holds:
     return "yes" if low > 0 else "no" if high <= 0 else "undecided"
 
 
-def _case(name: str, more: dict[int, float], less: dict[int, float]) -> Case:
-    return Case(name=name, values=tuple(more[seed] - less[seed] for seed in more if seed in less))
-
-
-def names(one: Reproduction, table: str) -> list[str]:
-    """The rows of a table, those included that were not run."""
-    return [row.name for found in one.tables if found.name == table for row in found.rows]
+def _difference(name: str, values: dict[int, float], minus: dict[int, float]) -> Case:
+    return Case(name=name, values=tuple(values[seed] - minus[seed] for seed in values if seed in minus))

@@ -1,7 +1,7 @@
-"""The papers' corpora: which file below --data-root, which of its rows, and how it differs from the paper's.
+"""The papers' corpora: their files below --data-root, the rows that are used, and how they differ from the papers'.
 
-A new corpus is an entry in CORPORA. Prepared parts are written as JSON Lines, so that `attnaudit train --data FILE`
-reads the same.
+A new corpus is an entry in CORPORA. The prepared parts are JSON Lines files that `attnaudit train --data FILE` can also
+read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.models.vocabulary import words
 from attnaudit.processes import replace_file
 from attnaudit.records import Record
+from attnaudit.research.study.report_files import not_writable
 
-#: Raise it when a corpus is prepared differently: models of the older preparation are then trained anew.
+#: Raise it when a corpus is prepared differently, so that models of the older preparation are retrained.
 PREPARATION = 1
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 0.1
-#: Most rows of each part in a quick run.
+#: Largest number of rows of each part in a quick run.
 QUICK = {"train": 800, "dev": 200, "test": 60}
 EMBEDDED = "movie-reviews"
 
@@ -36,7 +37,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A Parquet file below --data-root and the columns that are read. use: the parts that it holds."""
+    """A Parquet file of a corpus.
+
+    Attributes:
+        path: its path below --data-root.
+        columns: the columns that are read.
+        use: the parts that are taken from it.
+    """
 
     path: str
     columns: tuple[str, ...]
@@ -45,22 +52,40 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """form: what a model of it reads ("text", a "pair" of texts, or a "question" about a text). instance: a row of the
-    file -> text, label and query, or None for a row that is not used. longer, shorter: how many tokens a text has, both
-    bounds excluded; shorter may be "longest", the longest of the part itself. deviations: from the papers' data."""
+    """A corpus of a paper.
+
+    Attributes:
+        name: its name, as in the names of rows.
+        title: its name as the pages print it.
+        form: what a model of it reads: "text", a "pair" of texts, or a "question" about a text.
+        sources: its files; none for the embedded sentences.
+        instance: a row of a file -> (text, label, query), or None for a row that is not used.
+        longer_than: texts with this many tokens or fewer are left out.
+        shorter_than: texts with this many tokens or more are left out; "longest" leaves out texts that are as long as
+            the longest one of their part; None leaves out none.
+        deviations: how it differs from the papers' data, in sentences.
+    """
 
     name: str
     title: str
     form: str = "text"
     sources: tuple[Source, ...] = ()
     instance: Callable[[Row], tuple[str, str, str | None] | None] = lambda row: None
-    longer: int = 0
-    shorter: int | str | None = None
+    longer_than: int = 0
+    shorter_than: int | str | None = None
     deviations: tuple[str, ...] = ()
 
 
 class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the parts of a corpus are, how many rows each has, and a hash of all that they hold."""
+    """prepared.json: the prepared parts of a corpus.
+
+    Attributes:
+        corpus: name of the corpus.
+        folder: the folder with the parts.
+        rows: part -> number of rows.
+        sha256: hash of all parts.
+        made_from: hash of the files and of the rules that the parts were prepared from.
+    """
 
     corpus: str
     folder: str
@@ -69,6 +94,7 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     made_from: str
 
     def path(self, part: str) -> Path:
+        """The file of a part."""
         return Path(self.folder) / f"{part}.jsonl"
 
 
@@ -85,7 +111,7 @@ def _body(row: Row) -> tuple[str, str, None]:
 
 
 def _titled(row: Row) -> tuple[str, str, None] | None:
-    """World and Business; the title, where it is a column of its own, belongs to the text."""
+    """Use World and Business only; a separate title is put before the text."""
     label = {"1": "World", "3": "Business"}.get(str(row["label"]))
     return None if label is None else (f"{row.get('title') or ''} {row['text']}".strip(), label, None)
 
@@ -111,16 +137,16 @@ CORPORA: dict[str, Corpus] = {
             title="SST",
             sources=(Source(path="sst/sst_binary_jain_wallace.parquet", columns=("text", "label", "split")),),
             instance=_label(SENTIMENT),
-            longer=5,
-            shorter="longest",
+            longer_than=5,
+            shorter_than="longest",
         ),
         Corpus(
             name="imdb",
             title="IMDb",
             sources=(Source(path="imdb/aclimdb_50k.parquet", columns=("text", "label", "split")),),
             instance=_label(SENTIMENT),
-            longer=6,
-            deviations=("IMDb: the corpus's own training and test halves, dev drawn from training.",),
+            longer_than=6,
+            deviations=("IMDb: the training and test halves of the corpus; dev is a tenth of the training half.",),
         ),
         Corpus(
             name="agnews",
@@ -139,8 +165,8 @@ CORPORA: dict[str, Corpus] = {
             ),
             instance=_titled,
             deviations=(
-                "AG News: trained on a subset (World and Business of 10,000 training rows, lower-cased, digits removed)"
-                ", tested on the whole World and Business test set.",
+                "AG News: trained on a subset (World and Business among 10,000 training rows, in lower case and "
+                "without digits), tested on all of the World and Business test set.",
             ),
         ),
         Corpus(
@@ -148,11 +174,9 @@ CORPORA: dict[str, Corpus] = {
             title="20News",
             sources=(Source(path="20news/baseball_hockey_bydate.parquet", columns=("body", "label", "split")),),
             instance=_body,
-            longer=6,
-            shorter=500,
-            deviations=(
-                "20News: the by-date split without headers, footers and quotes; the paper drew its own split.",
-            ),
+            longer_than=6,
+            shorter_than=500,
+            deviations=("20News: split by date, without headers, footers and quotes; the paper uses its own split.",),
         ),
         Corpus(
             name="snli",
@@ -162,7 +186,7 @@ CORPORA: dict[str, Corpus] = {
                 Source(path="snli/snli_dev_test_pairs.parquet", columns=("premise", "hypothesis", "label", "split")),
             ),
             instance=_pair,
-            deviations=("SNLI: reduced; trained on nine tenths of the development set, tested on the test set.",),
+            deviations=("SNLI: a smaller training set, nine tenths of the development set; tested on the test set.",),
         ),
         Corpus(
             name="babi-1",
@@ -179,113 +203,121 @@ CORPORA: dict[str, Corpus] = {
                 form="question",
                 sources=(Source(path=f"babi/qa{task}_generated.parquet", columns=STORY),),
                 instance=_question,
-                deviations=(f"bAbI-{task}: regenerated with the task generator, not the published files.", SMALLER),
+                deviations=(
+                    f"bAbI-{task}: regenerated with the task generator; these are not the published files.",
+                    SMALLER,
+                ),
             )
             for task in (2, 3)
         ),
         Corpus(
             name=EMBEDDED,
             title="movie reviews",
-            deviations=("The embedded movie sentences: no paper has numbers for them, so none stands beside ours.",),
+            deviations=("The embedded movie sentences: no paper has numbers for them to compare with.",),
         ),
     )
 }
 
 
 def corpus(name: str) -> Corpus:
-    """The corpus of that name. Raises DataError with the nearest one."""
+    """A corpus by its name. Raises DataError with the nearest known name."""
     if name not in CORPORA:
         raise DataError(f"Unknown corpus '{name}'. {nearest(name, CORPORA)}")
     return CORPORA[name]
 
 
-def prepare(one: Corpus, root: Path | None, out: Path, *, quick: bool = False) -> Prepared:
-    """Write train.jsonl, dev.jsonl and test.jsonl below out/`name`, unless they are there from the same files.
+def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False) -> Prepared:
+    """Write train.jsonl, dev.jsonl and test.jsonl of a corpus, unless they are there from the same files.
 
-    Where the corpus has no dev part, a tenth of train is drawn for it by a hash of the ids. quick: a sample of each
-    part. Raises DataError that names the file that is missing below `root`, or the column in it.
+    Where the corpus has no dev part, a tenth of the training part becomes dev, chosen by a hash of the ids.
+
+    Args:
+        corpus: the corpus.
+        root: folder with the corpora; None for the embedded sentences.
+        out: folder that the corpus gets a folder in.
+        quick: take a sample of each part.
+
+    Raises:
+        DataError: a file below `root`, or a column in it, is missing.
     """
-    folder = out / one.name
-    made_from = _made_from(one, root, quick)
+    folder = out / corpus.name
+    made_from = _made_from(corpus, root, quick)
     card = folder / "prepared.json"
     try:
         kept = msgspec.json.decode(card.read_bytes(), type=Prepared)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         kept = None
     if kept is not None and kept.made_from == made_from and all((folder / f"{p}.jsonl").is_file() for p in PARTS):
-        return replace_folder(kept, folder)
-    parts = _embedded() if one.name == EMBEDDED else _from_files(one, root)
-    card.unlink(missing_ok=True)  # a run that ends between the files leaves no card that tells of others
+        return msgspec.structs.replace(kept, folder=str(folder))  # the output folder may have been moved
+    parts = _embedded() if corpus.name == EMBEDDED else _from_files(corpus, root)
+    card.unlink(missing_ok=True)  # a run that ends between the files must not leave a card of other files
     digest = hashlib.sha256()
     rows = {}
     for name in PARTS:
         data = sample(parts[name], QUICK[name], 0) if quick else parts[name]
         if not data.instances:
-            raise DataError(f"{one.title}: no row is left for {name}. Expected rows with split '{name}'.")
+            raise DataError(f"{corpus.title}: no row is left for {name}. Expected rows with split '{name}'.")
         lines = b"".join(msgspec.json.encode(_line(i)) + b"\n" for i in data.instances)
-        _put(folder / f"{name}.jsonl", lines)
+        _write(folder / f"{name}.jsonl", lines)
         digest.update(lines)
         rows[name] = len(data.instances)
-    made = Prepared(corpus=one.name, folder=str(folder), rows=rows, sha256=digest.hexdigest(), made_from=made_from)
-    _put(card, msgspec.json.encode(made))
+    made = Prepared(corpus=corpus.name, folder=str(folder), rows=rows, sha256=digest.hexdigest(), made_from=made_from)
+    _write(card, msgspec.json.encode(made))
     return made
 
 
-def replace_folder(one: Prepared, folder: Path) -> Prepared:
-    """The same where the output folder has been moved."""
-    return msgspec.structs.replace(one, folder=str(folder))
-
-
-def _made_from(one: Corpus, root: Path | None, quick: bool) -> str:
-    digest = hashlib.sha256(f"{PREPARATION} {one.longer} {one.shorter} {QUICK if quick else ''}".encode())
-    for source in one.sources:
-        digest.update(_bytes(one, source, root))
-    if one.name == EMBEDDED:
+def _made_from(corpus: Corpus, root: Path | None, quick: bool) -> str:
+    digest = hashlib.sha256(
+        f"{PREPARATION} {corpus.longer_than} {corpus.shorter_than} {QUICK if quick else ''}".encode()
+    )
+    for source in corpus.sources:
+        digest.update(_bytes(corpus, source, root))
+    if corpus.name == EMBEDDED:
         for data in _embedded().values():
             digest.update(data.sha256().encode())
     return digest.hexdigest()
 
 
-def _bytes(one: Corpus, source: Source, root: Path | None) -> bytes:
+def _bytes(corpus: Corpus, source: Source, root: Path | None) -> bytes:
     path = (root or Path()) / source.path
     try:
         return path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{path}: {'not found' if isinstance(error, FileNotFoundError) else error.strerror}. {one.title} is "
+            f"{path}: {'not found' if isinstance(error, FileNotFoundError) else error.strerror}. {corpus.title} is "
             f"expected below --data-root as the Parquet file {source.path} with the columns "
-            f"{', '.join(source.columns)} (docs/reproduction.md says what they hold). Put it there, or leave the rows "
-            f"of this corpus out with --only."
+            f"{', '.join(source.columns)}, which docs/reproduction.md describes. Put the file there, or use --only to "
+            f"leave out the rows of this corpus."
         ) from error
 
 
-def _from_files(one: Corpus, root: Path | None) -> dict[str, Dataset]:
-    found: dict[str, list[Instance]] = {part: [] for part in PARTS}
-    for source in one.sources:
+def _from_files(corpus: Corpus, root: Path | None) -> dict[str, Dataset]:
+    by_part: dict[str, list[Instance]] = {part: [] for part in PARTS}
+    for source in corpus.sources:
         path = (root or Path()) / source.path
         for number, row in enumerate(_rows(path, source), start=1):
             part = row["split"]
             try:
-                made = one.instance(row) if part in source.use else None
-                blank = made is None or not made[0].strip()
+                fields = corpus.instance(row) if part in source.use else None
+                blank = fields is None or not fields[0].strip()
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 raise DataError(
-                    f"{path}:{number}: the row cannot be read ({error}). Expected text in {', '.join(source.columns)} "
-                    "(docs/reproduction.md)."
+                    f"{path}:{number}: the row cannot be read ({error}). Expected text in the columns "
+                    f"{', '.join(source.columns)}, as docs/reproduction.md describes."
                 ) from error
-            if made is None or blank:
+            if fields is None or blank:
                 continue
-            text, label, query = made
-            found[part].append(
+            text, label, query = fields
+            by_part[part].append(
                 Instance(id=f"{part}-{number}", text=text, label=label, query=query, where=f"{path}:{number}")
             )
-    kept = {part: _of_length(one, instances) for part, instances in found.items()}
-    if one.form == "pair" and not kept["train"]:
+    kept = {part: _of_length(corpus, instances) for part, instances in by_part.items()}
+    if corpus.form == "pair" and not kept["train"]:
         kept["train"], kept["dev"] = kept["dev"], []
     if not kept["dev"]:
-        kept["train"], kept["dev"] = _carved(kept["train"])
+        kept["train"], kept["dev"] = _split_off_dev(kept["train"])
     return {
-        part: Dataset(name=f"{one.name}-{part}", source=one.name, description="", instances=tuple(instances))
+        part: Dataset(name=f"{corpus.name}-{part}", source=corpus.name, description="", instances=tuple(instances))
         for part, instances in kept.items()
     }
 
@@ -295,7 +327,8 @@ def _rows(path: Path, source: Source) -> Iterator[Row]:
         table = pyarrow.parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(
-            f"{path}: cannot be read as Parquet ({error}). Expected {', '.join(source.columns)}."
+            f"{path}: cannot be read as Parquet ({error}). Expected a Parquet file with the columns "
+            f"{', '.join(source.columns)}."
         ) from error
     for name in source.columns:
         if name not in table.schema.names:
@@ -307,20 +340,23 @@ def _rows(path: Path, source: Source) -> Iterator[Row]:
         for batch in table.select(list(source.columns)).to_batches():
             yield from batch.to_pylist()
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: holds text that is not UTF-8 ({error}). Write the file again.") from error
+        raise DataError(
+            f"{path}: holds text that is not UTF-8 ({error}). Expected UTF-8: write the file again."
+        ) from error
 
 
-def _of_length(one: Corpus, instances: Sequence[Instance]) -> list[Instance]:
-    """By tokens between spaces for a corpus that is tokenised so, as the published code counts them."""
-    if not instances or (one.longer == 0 and one.shorter is None):
+def _of_length(corpus: Corpus, instances: Sequence[Instance]) -> list[Instance]:
+    """The texts of the allowed lengths. Tokens are separated by spaces in a corpus that is published tokenised, and are
+    the vocabulary's words in others, as the published code counts them."""
+    if not instances or (corpus.longer_than == 0 and corpus.shorter_than is None):
         return list(instances)
-    count = _spaced if one.shorter == "longest" else _tokens
+    count = _spaced if corpus.shorter_than == "longest" else _tokens
     lengths = [count(i.text) for i in instances]
-    most = max(lengths) if one.shorter == "longest" else one.shorter if isinstance(one.shorter, int) else None
+    limit = max(lengths) if corpus.shorter_than == "longest" else corpus.shorter_than
     return [
         i
         for i, length in zip(instances, lengths, strict=True)
-        if one.longer < length and (most is None or length < most)
+        if corpus.longer_than < length and (not isinstance(limit, int) or length < limit)
     ]
 
 
@@ -332,8 +368,8 @@ def _tokens(text: str) -> int:
     return len(words(text))
 
 
-def _carved(instances: Iterable[Instance]) -> tuple[list[Instance], list[Instance]]:
-    """(train, dev): a tenth, chosen by a hash of the ids so that the file's order does not matter."""
+def _split_off_dev(instances: Iterable[Instance]) -> tuple[list[Instance], list[Instance]]:
+    """(train, dev). Dev is a tenth, chosen by a hash of the ids so that the order of the file does not matter."""
     ordered = sorted(instances, key=lambda i: hashlib.sha256(f"dev\x1f{i.id}".encode()).digest())
     size = max(1, round(DEV_SHARE * len(ordered)))
     return ordered[size:], ordered[:size]
@@ -343,13 +379,13 @@ def _embedded() -> dict[str, Dataset]:
     return {part: load(EMBEDDED if part == "test" else f"{EMBEDDED}-{part}") for part in PARTS}
 
 
-def _line(one: Instance) -> dict[str, str]:
-    row = {"id": one.id, "text": one.text, "label": one.label or ""}
-    return row if one.query is None else {**row, "query": one.query}
+def _line(instance: Instance) -> dict[str, str]:
+    row = {"id": instance.id, "text": instance.text, "label": instance.label or ""}
+    return row if instance.query is None else {**row, "query": instance.query}
 
 
-def _put(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes) -> None:
     try:
         replace_file(path, content)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
+        raise not_writable(path, error) from error

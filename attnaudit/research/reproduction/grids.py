@@ -1,4 +1,4 @@
-"""Rows whose models differ in one number, such as λ of a projection: trends over it, and lines against it."""
+"""Rows whose models differ in one number, such as λ of a projection: trends over that number, and line charts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ import torch
 
 from attnaudit.metrics import kendall_tau_b
 from attnaudit.records import Chart, Series
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.paper_tables import Models, Reading, RowPlan, defined
-from attnaudit.research.reproduction.reproduction_records import Figure
 
-#: role -> the number that its model has
+#: role -> the number by which its model differs from the others
 Grid = Mapping[str, float]
 
 
 def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Kendall's τ-b, over the models, of the grid's number with the mean of a measured column; n is the models where
-    the column is defined."""
+    """Read Kendall's τ-b, over the models, between the number of the grid and the mean of a measured column.
+
+    n is the number of models whose column is defined.
+    """
 
     def read(models: Models) -> Reading:
-        found = {role: defined(models[role], column) for role in grid}
-        return _tau([(grid[role], statistics.fmean(values)) for role, values in found.items() if values])
+        columns = {role: defined(models[role], column) for role in grid}
+        return _tau([(grid[role], statistics.fmean(values)) for role, values in columns.items() if values])
 
     return read
 
 
 def trend_of_texts(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """The same over all pairs of a model and a text; n is the pairs. As the grid's numbers are tied between texts, it
-    stays below 1 in size even where every text follows the grid."""
+    """Read the same τ-b over all pairs of a model and a text; n is the number of pairs.
+
+    Texts of one model are tied in the grid's number, so that τ-b stays below 1 in size even where every text follows
+    the grid.
+    """
 
     def read(models: Models) -> Reading:
         return _tau([(grid[role], value) for role in grid for value in defined(models[role], column)])
@@ -47,10 +52,10 @@ def _tau(pairs: Sequence[tuple[float, float]]) -> Reading:
     return (None if math.isnan(tau) else tau), len(pairs)
 
 
-def means(grid: Grid, models: Models, column: str) -> dict[float, float]:
-    """The grid's number -> the mean of a measured column, where that is defined."""
-    found = {number: defined(models[role], column) for role, number in grid.items()}
-    return {number: statistics.fmean(values) for number, values in sorted(found.items()) if values}
+def grid_means(grid: Grid, models: Models, column: str) -> dict[float, float]:
+    """The number of the grid -> the mean of a measured column, where it is defined."""
+    columns = {number: defined(models[role], column) for role, number in grid.items()}
+    return {number: statistics.fmean(values) for number, values in sorted(columns.items()) if values}
 
 
 def grid_chart(
@@ -63,18 +68,28 @@ def grid_chart(
     *,
     caption: str = "",
 ) -> Figure:
-    """A line over the grid for each entry of series: its name -> (x -> y)."""
-    lines = [Series(name=called, x=list(points), y=list(points.values())) for called, points in series.items()]
+    """A line chart over the grid.
+
+    Args:
+        row: the row that the figure belongs to.
+        name: name of the figure.
+        title: its title, printed after the row's.
+        x_label: label of the horizontal axis.
+        y_label: label of the vertical axis.
+        series: name of a line -> x -> y.
+        caption: text below the figure.
+    """
+    lines = [Series(name=label, x=list(points), y=list(points.values())) for label, points in series.items()]
     return Figure(
         name=name,
         row=row.name,
         title=f"{row.title}: {title}",
-        caption=caption or "Means over the texts of the first seed's models.",
+        caption=caption or "Means over the texts, with the models of the first seed.",
         chart=Chart(title=title, x_label=x_label, y_label=y_label, kind="line", series=lines),
     )
 
 
-def overlaid(
+def overlaid_histograms(
     row: RowPlan,
     name: str,
     title: str,
@@ -86,14 +101,26 @@ def overlaid(
     bins: int,
     caption: str,
 ) -> Figure:
-    """Histograms of several measures of the same texts on one axis, each as shares of its own values."""
+    """Histograms of several measures of the same texts on one axis.
+
+    Args:
+        row: the row that the figure belongs to.
+        name: name of the figure.
+        title: its title, printed after the row's.
+        x_label: label of the horizontal axis.
+        values: name of a measure -> its values; each histogram shows shares of these.
+        low: left end of the first bin; smaller values count there.
+        high: right end of the last bin; larger values count there.
+        bins: number of bins.
+        caption: text below the figure.
+    """
     edges = np.linspace(low, high, bins + 1)
     middle = [round(float(x), 6) for x in (edges[:-1] + edges[1:]) / 2]
     series = []
-    for called, numbers in values.items():
+    for measure, numbers in values.items():
         counts, _ = np.histogram(np.clip(numbers, low, high), bins=edges)
-        shares: list[float | None] = [round(float(c), 5) for c in counts / max(1, len(numbers))]
-        series.append(Series(name=f"{called} (n={len(numbers):,})", x=middle, y=shares))
+        shares: list[float | None] = [round(float(count), 5) for count in counts / max(1, len(numbers))]
+        series.append(Series(name=f"{measure} (n={len(numbers):,})", x=middle, y=shares))
     return Figure(
         name=name,
         row=row.name,

@@ -1,4 +1,4 @@
-"""The papers' figures, from what was measured to records, and from records to shapes."""
+"""The figures of papers: their records from measured models, and their shapes from records."""
 
 from __future__ import annotations
 
@@ -9,35 +9,43 @@ import numpy as np
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.research.reproduction.audit_models import AuditedModel
-from attnaudit.research.reproduction.box_plots import boxes
+from attnaudit.research.reproduction.box_plots import box_plots
+from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, RowPlan, defined
-from attnaudit.research.reproduction.reproduction_records import Figure, Rival, Violin, Violins
-from attnaudit.research.reproduction.violin_plots import violins
+from attnaudit.research.reproduction.violin_plots import violin_plots
 
+#: Bins of the largest attention weight.
 BINS = 4
-GRID = 41
-#: A violin of fewer values would show its smoothing, not them.
+#: Positions at which the density of a violin is computed.
+POSITIONS = 41
+#: Smallest number of values for a violin; with fewer, a violin would show its smoothing rather than the values.
 FEWEST = 3
-#: Texts that a reader takes in at a glance.
+#: Lengths of a text that a reader takes in at a glance, in tokens.
 SHORTEST, LONGEST = 6, 24
-#: Nats (of at most 0.693) from which two distributions have little in common.
+#: JSD above which two distributions have little in common, in nats (of at most 0.693).
 FAR = 0.6
 
 
-def draw(one: Figure) -> Drawing | None:
-    """The shapes of a chart, of violins or of boxes; None for a figure that is drawn as text."""
-    if one.boxes is not None:
-        return boxes(one.boxes)
-    if one.violins is not None:
-        return violins(one.violins)
-    return None if one.chart is None else chart(one.chart)
+def draw(figure: Figure) -> Drawing | None:
+    """The shapes of a chart, of violins or of boxes; None for a figure that consists of text."""
+    if figure.boxes is not None:
+        return box_plots(figure.boxes)
+    if figure.violins is not None:
+        return violin_plots(figure.violins)
+    return None if figure.chart is None else chart(figure.chart)
 
 
-def by_attention(row: RowPlan, models: Models, column: str) -> Figure:
-    """The violins of Jain & Wallace 2019, §4.2.1: a column of numbers by largest attention weight in four equal bins
-    on [0, 1], split by predicted class."""
+def permutation_violins(row: RowPlan, models: Models, column: str) -> Figure:
+    """The violins of Jain & Wallace 2019, §4.2.1: the change of output under permuted attention, by the largest
+    attention weight in four equal bins on [0, 1] and by the predicted class.
+
+    Args:
+        row: the row that the figure belongs to.
+        models: its models.
+        column: the measured column with the change of output.
+    """
     audit = models[MODEL].having(column)
-    return grouped(
+    return violins_by_attention(
         row,
         audit,
         audit.scalars[column],
@@ -48,7 +56,7 @@ def by_attention(row: RowPlan, models: Models, column: str) -> Figure:
     )
 
 
-def grouped(
+def violins_by_attention(
     row: RowPlan,
     audit: AuditedModel,
     values: Sequence[float | None],
@@ -58,9 +66,19 @@ def grouped(
     caption: str,
     x_label: str,
 ) -> Figure:
-    """Violins of a number per text of the audit, by the largest attention weight and the predicted class."""
+    """Violins of one number per text, by the largest attention weight and the predicted class.
+
+    Args:
+        row: the row that the figure belongs to.
+        audit: the audit with the texts.
+        values: one number per text of the audit; None where it is undefined.
+        name: name of the figure.
+        title: its title, printed after the row's.
+        caption: what the numbers are, as the beginning of a sentence.
+        x_label: label of the horizontal axis.
+    """
     sides = audit.classes[:2]
-    found = []
+    violins = []
     for place in range(BINS):
         for side in range(len(sides)):
             inside = [
@@ -72,40 +90,45 @@ def grouped(
                 and min(int(peak * BINS), BINS - 1) == place
             ]
             if len(inside) >= FEWEST:
-                found.append(_violin(place, side, inside))
+                violins.append(_violin(place, side, inside))
     return Figure(
         name=name,
         row=row.name,
         title=f"{row.title}: {title}",
-        caption=f"{caption}, by the largest attention weight and the predicted class; the line is the median. Violins "
+        caption=f"{caption}, by the largest attention weight and the predicted class. The line is the median. Violins "
         "of fewer than three texts are left out.",
         violins=Violins(
             bins=[f"{place / BINS:g} to {(place + 1) / BINS:g}" for place in range(BINS)],
             sides=sides if len(audit.classes) == 2 else ["all classes"],
             x_label=x_label,
             y_label="largest attention weight",
-            violins=[one for one in found if len(audit.classes) == 2 or one.side == 0],
+            violins=[violin for violin in violins if len(audit.classes) == 2 or violin.side == 0],
         ),
     )
 
 
 def _violin(place: int, side: int, values: Sequence[float]) -> Violin:
-    """A Gaussian kernel with Scott's width, cut at the ends of what was seen."""
-    seen = np.array(values)
-    width = max(float(seen.std(ddof=1)) * len(seen) ** -0.2, 0.004)
-    at = np.linspace(seen.min(), seen.max(), GRID) if np.ptp(seen) > 0 else np.array([seen[0] - width, seen[0] + width])
-    density = np.exp(-0.5 * ((at[:, None] - seen) / width) ** 2).sum(1)
+    """The density by a Gaussian kernel with Scott's width, between the smallest and the largest value."""
+    observed = np.array(values)
+    width = max(float(observed.std(ddof=1)) * len(observed) ** -0.2, 0.004)
+    constant = np.ptp(observed) == 0
+    at = (
+        np.array([observed[0] - width, observed[0] + width])
+        if constant
+        else np.linspace(observed.min(), observed.max(), POSITIONS)
+    )
+    density = np.exp(-0.5 * ((at[:, None] - observed) / width) ** 2).sum(1)
     return Violin(
         bin=place,
         side=side,
         at=[round(float(x), 5) for x in at],
         density=[round(float(x), 4) for x in density / density.max()],
-        median=float(np.median(seen)),
-        n=len(seen),
+        median=float(np.median(observed)),
+        n=len(observed),
     )
 
 
-def shares(
+def class_histogram(
     row: RowPlan,
     models: Models,
     column: str,
@@ -117,20 +140,32 @@ def shares(
     high: float,
     bins: int,
 ) -> Figure:
-    """A histogram of a column by predicted class, as shares of the texts of that class."""
+    """A histogram of a measured column by predicted class, as shares of the texts of that class.
+
+    Args:
+        row: the row that the figure belongs to.
+        models: its models.
+        column: name of the column.
+        name: name of the figure.
+        title: its title, printed after the row's.
+        x_label: label of the horizontal axis.
+        low: left end of the first bin; smaller values count there.
+        high: right end of the last bin; larger values count there.
+        bins: number of bins.
+    """
     result = models[MODEL]
     audit = result.having(column)
     series = []
     edges = np.linspace(low, high, bins + 1)
-    for index, called in enumerate(audit.classes):
+    for index, class_name in enumerate(audit.classes):
         values = defined(result, column, of_class=index)
         counts, _ = np.histogram(np.clip(values, low, high), bins=edges)
         middle = (edges[:-1] + edges[1:]) / 2
         series.append(
             Series(
-                name=f"predicted {called} (n={len(values):,})",
+                name=f"predicted {class_name} (n={len(values):,})",
                 x=[round(float(x), 6) for x in middle],
-                y=[round(float(c), 5) for c in counts / max(1, len(values))],
+                y=[round(float(count), 5) for count in counts / max(1, len(values))],
             )
         )
     return Figure(
@@ -142,43 +177,53 @@ def shares(
     )
 
 
-def counterfactual(row: RowPlan, models: Models, epsilon: str) -> Figure | None:
-    """Jain & Wallace 2019, figure 1: one text, the model's attention and another with the same output.
+def counterfactual_text(row: RowPlan, models: Models, epsilon: str) -> Figure | None:
+    """One text with the model's attention and with other attention that gives the same output (Jain & Wallace 2019,
+    figure 1).
 
-    Of the correctly predicted texts of 6 to 24 tokens whose two distributions are at least .6 nats apart, the one whose
-    attention is most peaked: what seems to be pointed at, and is not needed. None where there is no such text."""
+    Among the correctly predicted texts of 6 to 24 tokens whose two distributions are at least .6 nats apart, this is
+    the text with the most peaked attention: the token that attention seems to point at is not needed.
+
+    Args:
+        row: the row that the figure belongs to.
+        models: its models.
+        epsilon: the largest change of output, as in the name of the measured column.
+
+    Returns:
+        The figure; None where there is no such text.
+    """
     column = f"adversarial.{epsilon}"
     audit = models[MODEL].having(f"{column}.jsd")
     attention, other = audit.per_token["attention"], audit.per_token[f"{column}.attention"]
-    jsd, moved = audit.scalars[f"{column}.jsd"], audit.scalars[f"{column}.tvd"]
+    distances, changes = audit.scalars[f"{column}.jsd"], audit.scalars[f"{column}.tvd"]
     peaks = audit.scalars["attention.max"]
-    fit = [
+    candidates = [
         (peaks[i] or 0.0, name, i)
-        for i, (found, name) in enumerate(zip(jsd, audit.ids, strict=True))
-        if found is not None
-        and found >= FAR
+        for i, (distance, name) in enumerate(zip(distances, audit.ids, strict=True))
+        if distance is not None
+        and distance >= FAR
         and SHORTEST <= len(audit.tokens[i]) <= LONGEST
         and audit.labels[i] == audit.predicted[i]
     ]
-    if not fit:
+    if not candidates:
         return None
-    _, name, i = max(fit)
-    before = audit.probabilities[i][audit.predicted[i]]
+    _, name, i = max(candidates)
     return Figure(
         name="counterfactual",
         row=row.name,
         title=f"{row.title}: the same output with other attention",
         caption=f"Chosen by rule: the most peaked attention among the correctly predicted texts of {SHORTEST} to "
-        f"{LONGEST} tokens that have other attention at least {FAR:g} nats away at TVD ≤ {epsilon}.",
-        rival=Rival(
+        f"{LONGEST} tokens for which other attention, at least {FAR:g} nats away, changes the output by a TVD of at "
+        f"most {epsilon}.",
+        counterfactual=Counterfactual(
             instance=name,
             tokens=audit.tokens[i],
             predicted=audit.classes[audit.predicted[i]],
             label=audit.classes[audit.labels[i]],
             attention=attention[i],
             adversarial=other[i],
-            probability=before,
-            tvd=moved[i] or 0.0,
-            jsd=jsd[i] or 0.0,
+            probability=audit.probabilities[i][audit.predicted[i]],
+            tvd=changes[i] or 0.0,
+            jsd=distances[i] or 0.0,
         ),
     )

@@ -1,4 +1,4 @@
-"""The words a paper is written in: its tables, their rows (models) and quantities (how a number is read off)."""
+"""The vocabulary for declaring a paper: its tables, their rows of models, and how each quantity is read off a model."""
 
 from __future__ import annotations
 
@@ -11,50 +11,72 @@ from attnaudit.errors import CheckError, nearest
 from attnaudit.records import CheckRecord
 from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.claims import Claim
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
-from attnaudit.research.reproduction.reproduction_records import Figure, Remedy, Reproduction, Row
+from attnaudit.research.reproduction.paper_report import Reproduction, Row
+from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.train_models import TrainedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One trained model and its audits, the largest first."""
+    """One trained model and its audits.
+
+    Attributes:
+        trained: the trained model.
+        audits: its audits, the one with the most instances first.
+    """
 
     trained: TrainedPlan
     audits: tuple[AuditedModel, ...]
 
     def check(self, name: str) -> CheckRecord | None:
-        """The record of a check by its id; None where it could not be judged. Raises CheckError where it was not asked
-        for."""
-        for one in self.audits:
-            for record in one.checks:
+        """The record of a check by its id.
+
+        Returns:
+            The record; None where the check could not be judged.
+
+        Raises:
+            CheckError: no audit of the model has this check.
+        """
+        for audit in self.audits:
+            for record in audit.checks:
                 if record.check == name:
                     return record
-        known = [name for one in self.audits for name in one.fingerprints]
+        known = [check for audit in self.audits for check in audit.fingerprints]
         if name not in known:
             raise CheckError(f"No check '{name}' in this audit. {nearest(name, known)}")
         return None
 
     def having(self, column: str) -> AuditedModel:
-        """The largest audit that measured this column of numbers. Raises CheckError."""
-        for one in self.audits:
-            if column in one.scalars:
-                return one
-        known = {name for one in self.audits for name in one.scalars}
+        """The largest audit that measured this column. Raises CheckError where there is none."""
+        for audit in self.audits:
+            if column in audit.scalars:
+                return audit
+        known = {name for audit in self.audits for name in audit.scalars}
         raise CheckError(f"No measured number '{column}'. {nearest(column, known)}")
 
 
-#: role -> model; a row of one model calls it "model".
+#: role -> model; the only model of a row has the role MODEL.
 Models = Mapping[str, Result]
-#: A value (None where it is undefined) and the number of instances behind it.
+#: (value, None where it is undefined; number of instances behind it)
 Reading = tuple[float | None, int]
 MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number of a row and how it is read off one seed's models. of_class: it is about this class alone, and left out
-    where there are fewer; "{}" in its words is that class. read may raise CheckError: the value is then undefined."""
+    """A number of a row.
+
+    Attributes:
+        name: short name, unique in the table.
+        words: what it is, as the pages print it; "{}" is replaced by the class of `of_class`.
+        read: reads it off the models of one seed. It may raise CheckError where a check could not be judged; the value
+            is then undefined.
+        digits: decimals that the pages print.
+        of_class: index of the class that the number is about; the quantity is left out where there are fewer classes.
+            None where it is about all instances.
+    """
 
     name: str
     words: str
@@ -65,10 +87,18 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """name: corpus/encoder/alignment, or what tells the rows of a table apart. models: role -> plan, of which one per
-    seed is made; the plan's own seed is added, so that a role may be another role's model from the next seed. once: for
-    the first seed alone, where the row itself is about seeds. paper: quantity -> the paper's number. unavailable: why
-    no model of this version can be built."""
+    """A row of a table.
+
+    Attributes:
+        name: corpus/encoder/alignment, or whatever distinguishes the rows of the table.
+        title: the same as the pages print it.
+        corpus: name of the corpus.
+        models: role -> plan. One model per role and seed is trained; the seed of the plan is added to the seed of the
+            row, so that a role can be another role's model from the next seed.
+        paper: quantity -> the paper's number.
+        unavailable: why this version cannot build the models; "" where it can.
+        once: whether only the first seed is run, because the row itself compares seeds.
+    """
 
     name: str
     title: str
@@ -81,8 +111,14 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The checks of a table. instances: at most so many of the test set. tokens: per-token columns that are kept.
-    roles: whose models; all where empty, less those that are no model without another (see `plans.Variant`)."""
+    """An audit of the models of a table.
+
+    Attributes:
+        checks: the checks.
+        instances: largest number of test texts; None for all of them.
+        tokens: columns with one value per token that are kept, such as "attention".
+        roles: roles of the audited models; all of them where empty.
+    """
 
     checks: Sequence[Check]
     instances: int | None = None
@@ -92,9 +128,20 @@ class Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """rows: the corpora that are asked for -> rows. figures: of the models of one row, first seed; None draws nothing.
-    across: the rows that have numbers, those of earlier runs too -> rows and figures that are of them together.
-    deviations: sentences that hold for every row."""
+    """A table of a paper.
+
+    Attributes:
+        name: name of the table, as `--table` takes it.
+        title: its heading.
+        source: where the paper has it, such as "table 2".
+        rows: names of corpora -> rows.
+        quantities: the numbers of each row.
+        audits: how the models are audited.
+        figures: draws the figures of a row from the models of its first seed; None for no figures.
+        across: rows that have numbers -> further rows and figures that are computed from several of them; None for
+            none.
+        deviations: how the setting of every row differs from the paper's, in sentences.
+    """
 
     name: str
     title: str
@@ -109,10 +156,20 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """corpora: those of the paper, in its order. deviations: sentences that hold for every table. embeddings: one more,
-    where no word vectors are given.
-    claims: what the paper says of its numbers. remedies: what follows from ours for those whose attention fails; beside
-    a report with word vectors it is given the one from random embeddings, where there is one."""
+    """A paper.
+
+    Attributes:
+        name: name of the paper, as `attnaudit reproduce` takes it.
+        title: its title.
+        citation: its authors, venue and year.
+        corpora: names of its corpora, in its order.
+        tables: its tables.
+        embeddings: the deviation that holds where no word vectors are given.
+        deviations: how the setting of every table differs from the paper's, in sentences.
+        claims: the claims that our numbers can answer.
+        remedies: (a report, the report from random embeddings where the first has word vectors and there is one) ->
+            training options that the report shows to help; None for none.
+    """
 
     name: str
     title: str
@@ -120,8 +177,8 @@ class Paper:
     corpora: Sequence[str]
     tables: Sequence[TablePlan]
     embeddings: str = (
-        "Embeddings are random (300 wide, standard deviation .1), not pretrained, on which much depends "
-        "(docs/reproduction.md, Word vectors); words seen once in training are read as unknown."
+        "Embeddings are random (300 wide, standard deviation .1) and not pretrained, which makes a large difference "
+        "(see Word vectors in docs/reproduction.md). Words seen once in training are read as unknown."
     )
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()
@@ -129,17 +186,19 @@ class Paper:
 
 
 def accuracy(models: Models, *, of: str = MODEL) -> Reading:
+    """Accuracy on the test part."""
     score = models[of].trained.test
     return score.accuracy, score.n
 
 
 def f1(models: Models, *, of: str = MODEL) -> Reading:
+    """F1 on the test part."""
     score = models[of].trained.test
     return score.f1, score.n
 
 
 def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """The value of a check."""
+    """Read the value of a check by its id."""
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
@@ -149,7 +208,7 @@ def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
 
 
 def detail_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """A detail of a check that is a number, such as "standard deviation"."""
+    """Read a numeric detail of a check, such as "standard deviation"."""
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
@@ -157,19 +216,23 @@ def detail_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], R
             return None, 0
         if name not in record.details:
             raise CheckError(f"Check '{check}' has no detail '{name}'. {nearest(name, record.details)}")
-        found = record.details[name]
-        return (float(found) if isinstance(found, int | float) else None), record.n_defined
+        detail = record.details[name]
+        return (float(detail) if isinstance(detail, int | float) else None), record.n_defined
 
     return read
 
 
 def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """A reference value of a check, such as "ceiling"."""
+    """Read a reference value of a check by its name."""
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
-        found = [] if record is None else [one for one in record.references if one.name == name]
-        return (found[0].value, found[0].n or 0) if found else (None, 0)
+        if record is None or not record.references:
+            return None, 0
+        by_name = {reference.name: reference for reference in record.references}
+        if name not in by_name:
+            raise CheckError(f"Check '{check}' has no reference '{name}'. {nearest(name, by_name)}")
+        return by_name[name].value, by_name[name].n or 0
 
     return read
 
@@ -177,7 +240,14 @@ def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models]
 def column_of(
     column: str, statistic: Callable[[Sequence[float]], float], *, of_class: int | None = None, of: str = MODEL
 ) -> Callable[[Models], Reading]:
-    """A statistic of a measured column over its defined instances; of_class: over those predicted as that class."""
+    """Read a statistic of a measured column over its defined instances.
+
+    Args:
+        column: name of the column.
+        statistic: such as `statistics.fmean`.
+        of_class: use only the instances predicted as this class.
+        of: role of the model.
+    """
 
     def read(models: Models) -> Reading:
         values = defined(models[of], column, of_class=of_class)
@@ -187,10 +257,10 @@ def column_of(
 
 
 def defined(result: Result, column: str, *, of_class: int | None = None) -> list[float]:
-    """The defined numbers of a column."""
+    """The defined values of a measured column, or those of the instances predicted as one class."""
     audit = result.having(column)
     return [
-        x
-        for x, predicted in zip(audit.scalars[column], audit.predicted, strict=True)
-        if x is not None and math.isfinite(x) and of_class in (None, predicted)
+        value
+        for value, predicted in zip(audit.scalars[column], audit.predicted, strict=True)
+        if value is not None and math.isfinite(value) and of_class in (None, predicted)
     ]

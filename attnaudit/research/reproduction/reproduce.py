@@ -1,4 +1,4 @@
-"""One reproduction from beginning to end: data, models, audits, rows, figures."""
+"""Reproduce one paper: prepare its data, train and audit its models, add the results to its report."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
@@ -15,19 +16,31 @@ from attnaudit import __version__
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.reproduction import reproduction_pages
 from attnaudit.research.reproduction.audit_models import AuditedModel, AuditRequest, audit_all, audit_request
-from attnaudit.research.reproduction.claims import judged
-from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared, corpus, prepare
+from attnaudit.research.reproduction.corpora import Prepared, corpus, prepare
+from attnaudit.research.reproduction.measured_rows import RowRun, measured_row, row_figures
 from attnaudit.research.reproduction.model_plans import Plan
-from attnaudit.research.reproduction.paper_tables import Result, RowPlan, TablePlan
-from attnaudit.research.reproduction.reproduction_options import Options
-from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Remedy, Reproduction, WordVectors
-from attnaudit.research.reproduction.table_rows import RowRun, laid_out
+from attnaudit.research.reproduction.paper_report import Reproduction, WordVectors
+from attnaudit.research.reproduction.paper_tables import Paper, Result, RowPlan, TablePlan
+from attnaudit.research.reproduction.papers import paper
+from attnaudit.research.reproduction.render_reports import render
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
+from attnaudit.research.reproduction.results_file import (
+    SCHEMA_VERSION,
+    SUFFIX,
+    MeasuredFigure,
+    Results,
+    RunHeader,
+    exclusive,
+    read_results,
+    results_text,
+)
+from attnaudit.research.reproduction.table_layout import corpora_of, require_declared
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
+from attnaudit.research.study.report_files import write_files
 from attnaudit.run.environment import describe_environment
 
-#: A title, such as "training" -> a progress bar.
+#: Shows a progress bar under a title, such as "training".
 ProgressBar = Callable[[str], AbstractContextManager[ProgressCallback]]
 
 QUICK_SEEDS, QUICK_SEARCHED = 1, 10
@@ -36,89 +49,115 @@ QUICK_SIZES = {"embedding_size": 32, "hidden_size": 16, "attention_size": 16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What a run found, before it is laid out. created: when it began; began: the same on a clock of its own."""
+class FinishedRun:
+    """What a run trained and audited.
 
-    options: Options
-    corpora: Sequence[str]
+    Attributes:
+        options: the options of the run.
+        rows: the rows with their models.
+        data: name of a corpus -> its prepared parts.
+        created: start of the run, in UTC.
+        seconds: wall-clock seconds of the run.
+    """
+
+    options: ReproductionOptions
     rows: list[RowRun]
     data: dict[str, Prepared]
     created: str
-    began: float
+    seconds: float
 
 
-def reproduce(options: Options, *, progress_bar: ProgressBar) -> Reproduction:
-    """`gather`, and `reported` at once."""
-    return reported(gather(options, progress_bar=progress_bar))
+def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tuple[Reproduction, list[Path]]:
+    """Train and audit what the options select, and write the report.
 
+    The rows of earlier runs that are not measured again stay in the report.
 
-def gather(options: Options, *, progress_bar: ProgressBar) -> Gathered:
-    """Train and audit what is asked for.
+    Args:
+        options: what to measure, and where to write.
+        progress_bar: shows progress under a title.
 
-    progress_bar: shows progress under a title. Raises AuditError: before any training for files that are
-    missing, tables and rows that do not exist.
+    Returns:
+        The report, and the paths of the written files.
+
+    Raises:
+        AuditError: a table or row does not exist, a file is missing (both before any training), or a file cannot be
+            written.
     """
+    run = _train_and_audit(options, progress_bar)
+    name = f"{options.stem}{SUFFIX}"
+
+    def find_paper(known: str) -> Paper:
+        return options.paper if known == options.paper.name else paper(known)
+
+    with exclusive(options.reports):  # another run may have added rows while this one trained
+        results = _added(run, _earlier_results(options))
+        written = write_files(options.reports, {name: results_text(results)})
+        reports, pages = render(options.reports, stem=options.stem, find_paper=find_paper)
+    return reports[options.stem], [*written, *pages]
+
+
+def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) -> FinishedRun:
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    _earlier(options)  # a file that cannot be added to is named before hours of training
-    corpora = options.paper.corpora if options.data_root else (EMBEDDED,)
+    _earlier_results(options)  # report a file that cannot be added to before hours of training
+    corpora = corpora_of(options.paper, embedded=options.data_root is None)
     tables = _tables(options)
-    chosen = [row for table in tables for row in _rows(table, corpora, options)]
-    if not chosen:
+    rows = [row for table in tables for row in _rows(table, corpora, options)]
+    if not rows:
         names = sorted({row.name for table in tables for row in table.rows(corpora)})
-        raise AuditError(f"--only {' '.join(options.only)}: no row is called so. {nearest(options.only[0], names)}")
-    data = _prepared(chosen, options)
-    plans = list(dict.fromkeys(plan for row in chosen for models in row.seeds for plan in models.values()))
+        raise AuditError(f"--only {' '.join(options.only)}: no row matches. {nearest(options.only[0], names)}")
+    data = _prepared(rows, options)
+    plans = list(dict.fromkeys(plan for row in rows for roles in row.plans_by_seed for plan in roles.values()))
     with progress_bar("training") as progress:
         models, untrained = train_all(plans, data, options.folder / "models", jobs=options.jobs, progress=progress)
-    wanted = _asked(chosen, models, options)
     with progress_bar("auditing") as progress:
         measured, unaudited = audit_all(
             models,
-            wanted,
-            {name: one.path("test") for name, one in data.items()},
+            _audits(rows, models, options),
+            {name: parts.path("test") for name, parts in data.items()},
             checkpoints=options.folder / "models",
             results=options.folder / "measured",
             jobs=options.jobs,
             progress=progress,
         )
-    _gather(chosen, models, measured, {**untrained, **unaudited})
-    return Gathered(options=options, corpora=corpora, rows=chosen, data=data, created=created, began=began)
+    _attach_models(rows, models, measured, {**untrained, **unaudited})
+    return FinishedRun(options=options, rows=rows, data=data, created=created, seconds=time.perf_counter() - began)
 
 
-def reported(gathered: Gathered) -> Reproduction:
-    """Laid out, with the rows of earlier runs that were not asked for now. Another run may have added some meanwhile:
-    who writes the result does both within `pages.alone`."""
-    options = gathered.options
-    before = _earlier(options)
-    found = Reproduction(
-        schema_version=SCHEMA_VERSION,
-        paper=options.paper.name,
-        title=options.paper.title,
-        citation=options.paper.citation,
-        quick=options.quick,
-        command=options.command,
-        created=gathered.created,
-        attnaudit=__version__,
-        seconds=time.perf_counter() - gathered.began,
-        jobs=options.jobs,
-        environment=describe_environment(device="cpu", threads=1),
-        data={**(before.data if before else {}), **{name: one.rows for name, one in gathered.data.items()}},
-        tables=[
-            laid_out(table, gathered.corpora, gathered.rows, before, options, gathered.created)
-            for table in options.paper.tables
-        ],
-        vectors=_recorded(options.vectors),
+def _added(run: FinishedRun, earlier: Results | None) -> Results:
+    """The earlier results, in which the rows and figures of this run replace older ones."""
+    options = run.options
+    embedded = options.data_root is None
+    rows = {(row.table, row.name): row for row in earlier.rows} if earlier else {}
+    figures = {(one.table, one.figure.row, one.figure.name): one for one in earlier.figures} if earlier else {}
+    for row in (row for row in run.rows if not row.plan.unavailable):
+        table, name = row.table.name, row.plan.name
+        figures = {key: one for key, one in figures.items() if key[:2] != (table, name)}
+        measured = measured_row(row, command=options.command, created=run.created, instances=options.instances)
+        rows[table, name] = measured
+        for figure in row_figures(row):
+            figures[table, name, figure.name] = MeasuredFigure(table=table, figure=figure)
+    order = [
+        (table.name, row.name)
+        for table in options.paper.tables
+        for row in table.rows(corpora_of(options.paper, embedded=embedded))
+    ]
+    return Results(
+        header=RunHeader(
+            schema_version=SCHEMA_VERSION,
+            paper=options.paper.name,
+            embedded=embedded,
+            quick=options.quick,
+            vectors=_recorded(options.vectors),
+            created=run.created,
+            attnaudit=__version__,
+            seconds=round(run.seconds, 3),
+            jobs=options.jobs,
+            environment=describe_environment(device="cpu", threads=1),
+            data={**(earlier.header.data if earlier else {}), **{name: one.rows for name, one in run.data.items()}},
+        ),
+        rows=tuple(sorted(rows.values(), key=lambda row: order.index((row.table, row.name)))),
+        figures=tuple(sorted(figures.values(), key=lambda one: order.index((one.table, one.figure.row)))),
     )
-    return msgspec.structs.replace(
-        found, findings=judged(options.paper.claims, found), remedies=_remedies(found, options)
-    )
-
-
-def _remedies(found: Reproduction, options: Options) -> tuple[Remedy, ...]:
-    if options.paper.remedies is None or options.quick:
-        return ()
-    random = options.folder / "papers" / f"{options.random}.json"
-    return tuple(options.paper.remedies(found, reproduction_pages.read_if_there(random) if options.vectors else None))
 
 
 def _recorded(vectors: Vectors | None) -> WordVectors | None:
@@ -127,20 +166,28 @@ def _recorded(vectors: Vectors | None) -> WordVectors | None:
     return WordVectors(name=vectors.name, width=vectors.width, sha256=vectors.sha256)
 
 
-def _earlier(options: Options) -> Reproduction | None:
-    """The report that the rows are added to. Raises ReportError for one that cannot be read, or is of other word
-    vectors of the same name."""
-    path = options.folder / "papers" / f"{options.report}.json"
-    before = reproduction_pages.read_if_there(path)
-    if before and before.vectors and options.vectors and before.vectors.sha256 != options.vectors.sha256:
-        raise ReportError(
-            f"{path}: its rows started from another file called {before.vectors.name}. Rename "
-            f"{options.vectors.path}, or give another --out."
-        )
-    return before
+def _earlier_results(options: ReproductionOptions) -> Results | None:
+    """The results that this run adds to.
+
+    Raises:
+        ReportError: the file cannot be read, does not fit the paper's declaration, or its rows started from other word
+            vectors of the same name.
+    """
+    path = options.reports / f"{options.stem}{SUFFIX}"
+    earlier = read_results(path)
+    if earlier is not None:
+        require_declared(earlier, options.paper, path)
+    if earlier and earlier.header.vectors and options.vectors:
+        vectors = earlier.header.vectors
+        if vectors.sha256 != options.vectors.sha256:
+            raise ReportError(
+                f"{path}: its rows started from a different file that is also called {vectors.name}. Rename "
+                f"{options.vectors.path}, or give another --out."
+            )
+    return earlier
 
 
-def _tables(options: Options) -> list[TablePlan]:
+def _tables(options: ReproductionOptions) -> list[TablePlan]:
     known = {table.name: table for table in options.paper.tables}
     for name in options.tables:
         if name not in known:
@@ -148,69 +195,65 @@ def _tables(options: Options) -> list[TablePlan]:
     return [table for table in options.paper.tables if not options.tables or table.name in options.tables]
 
 
-def _rows(table: TablePlan, corpora: Sequence[str], options: Options) -> list[RowRun]:
-    found = []
-    for row in table.rows(corpora):
-        if options.only and not any(fnmatch.fnmatchcase(row.name, pattern) for pattern in options.only):
+def _rows(table: TablePlan, corpora: Sequence[str], options: ReproductionOptions) -> list[RowRun]:
+    rows = []
+    for plan in table.rows(corpora):
+        if options.only and not any(fnmatch.fnmatchcase(plan.name, pattern) for pattern in options.only):
             continue
-        seeds = [] if row.unavailable else [_seeded(row, seed, options) for seed in range(_seed_count(row, options))]
-        found.append(RowRun(table=table, plan=row, seeds=seeds, missing=row.unavailable))
-    return found
+        seeds = [] if plan.unavailable else [_with_seed(plan, seed, options) for seed in range(_seeds(plan, options))]
+        rows.append(RowRun(table=table, plan=plan, plans_by_seed=seeds, missing=plan.unavailable))
+    return rows
 
 
-def _seed_count(row: RowPlan, options: Options) -> int:
-    if row.once:
+def _seeds(plan: RowPlan, options: ReproductionOptions) -> int:
+    if plan.once:
         return 1
     return QUICK_SEEDS if options.quick else options.seeds
 
 
-def _seeded(row: RowPlan, seed: int, options: Options) -> dict[str, Plan]:
-    made = {role: plan.with_seed(seed + plan.seed) for role, plan in row.models.items()}
+def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[str, Plan]:
+    plans = {role: plan.with_seed(seed + plan.seed) for role, plan in row.models.items()}
     if options.quick:
-        made = {role: quick(plan) for role, plan in made.items()}
+        plans = {role: quick(plan) for role, plan in plans.items()}
     if options.vectors is not None:
-        made = {role: plan.starting_from(options.vectors) for role, plan in made.items()}
-    return made
+        plans = {role: plan.starting_from(options.vectors) for role, plan in plans.items()}
+    return plans
 
 
 def quick(plan: Plan) -> Plan:
-    """The same model, far smaller and briefly trained."""
+    """The same model, much smaller and briefly trained."""
     width = 2 * QUICK_SIZES["hidden_size"]
-    sizes = {**QUICK_SIZES, "embedding_size": width}  # as wide as the states, which residual and tying need
+    sizes = {**QUICK_SIZES, "embedding_size": width}  # residual states and tying need states as wide as embeddings
     architecture = msgspec.structs.replace(plan.architecture, **sizes)
     return msgspec.structs.replace(plan, architecture=architecture).with_settings(**QUICK_TRAINING)
 
 
-def _prepared(chosen: Sequence[RowRun], options: Options) -> dict[str, Prepared]:
-    """Every corpus that a row needs. Raises one DataError for all files that are missing."""
-    names = {plan.corpus for row in chosen for models in row.seeds for plan in models.values()}
-    found, missing = {}, []
+def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str, Prepared]:
+    """Prepare every corpus that a row needs. Raises one DataError that names all missing files."""
+    names = {plan.corpus for row in rows for roles in row.plans_by_seed for plan in roles.values()}
+    prepared, missing = {}, []
     for name in sorted(names):
         try:
-            found[name] = prepare(corpus(name), options.data_root, options.folder / "data", quick=options.quick)
+            prepared[name] = prepare(corpus(name), options.data_root, options.folder / "data", quick=options.quick)
         except DataError as error:
             missing.append(str(error))
     if missing:
         raise DataError("\n".join(missing))
-    return found
+    return prepared
 
 
-def _instances(of: int | None, options: Options) -> int | None:
-    limits = [n for n in (of, options.instances) if n is not None]
-    return min(limits) if limits else None
-
-
-def _asked(
-    chosen: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: Options
+def _audits(
+    rows: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: ReproductionOptions
 ) -> list[tuple[Plan, AuditRequest]]:
-    """The audits of each model: those of all its rows together, one per number of instances."""
+    """The audits of each model: the checks of all its rows together, one audit per number of instances."""
     together: dict[tuple[Plan, int | None], tuple[dict[str, object], set[str]]] = {}
-    for row in chosen:
+    for row in rows:
         for audit in row.table.audits:
-            limit = _instances(audit.instances, options)
-            limit = min(limit, QUICK_SEARCHED) if options.quick and audit.instances and limit else limit
+            limit = _smaller(audit.instances, options.instances)
+            if options.quick and audit.instances:
+                limit = _smaller(limit, QUICK_SEARCHED)
             roles = audit.roles or list(row.plan.models)
-            plans = [one[role] for one in row.seeds for role in roles if role in one]
+            plans = [by_role[role] for by_role in row.plans_by_seed for role in roles if role in by_role]
             for plan in (plan for plan in plans if plan in models):
                 checks, tokens = together.setdefault((plan, limit), ({}, set()))
                 checks.update({check.id: check for check in audit.checks})
@@ -221,26 +264,32 @@ def _asked(
     ]
 
 
-def _gather(
-    chosen: Sequence[RowRun],
+def _smaller(first: int | None, second: int | None) -> int | None:
+    limits = [limit for limit in (first, second) if limit is not None]
+    return min(limits) if limits else None
+
+
+def _attach_models(
+    rows: Sequence[RowRun],
     models: Mapping[Plan, TrainedPlan],
     measured: Mapping[tuple[Plan, int | None], AuditedModel],
     failed: Mapping[Plan, str],
 ) -> None:
+    """Give each row its trained and audited models, and the reason where a seed failed."""
     audits: dict[Plan, list[AuditedModel]] = {}
-    for (plan, _), one in measured.items():
-        audits.setdefault(plan, []).append(one)
-    for row in chosen:
-        for plans in row.seeds:
+    for (plan, _), audit in measured.items():
+        audits.setdefault(plan, []).append(audit)
+    for row in rows:
+        for plans in row.plans_by_seed:
             reasons = [failed[plan] for plan in plans.values() if plan in failed]
             if reasons:
                 row.missing = row.missing or reasons[0]
                 continue
-            row.made.append(
+            row.models_by_seed.append(
                 {
                     role: Result(
                         trained=models[plan],
-                        audits=tuple(sorted(audits.get(plan, ()), key=lambda a: -a.instances)),
+                        audits=tuple(sorted(audits.get(plan, ()), key=lambda audit: -audit.instances)),
                     )
                     for role, plan in plans.items()
                 }

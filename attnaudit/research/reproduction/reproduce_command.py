@@ -1,4 +1,7 @@
-"""`attnaudit reproduce`: a paper's tables, done again. Imports torch only to run."""
+"""`attnaudit reproduce`: train and audit the models of a paper and compare with its numbers.
+
+The module imports torch only when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -6,61 +9,88 @@ import argparse
 import shlex
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from attnaudit.errors import AuditError, DataError
+from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.processes import processors
 from attnaudit.research.reproduction.papers import PAPERS
 
+if TYPE_CHECKING:
+    from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
+
+OUT = Path("reproduction")
+#: Folders whose reports `--render` rebuilds where --out is not given: a user's own, and those of a checkout of
+#: attnaudit.
+RENDERED = (OUT, Path("reports"))
+REPORTS = "papers"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `attnaudit reproduce`."""
+    """Add the options of `attnaudit reproduce` to a parser."""
     parser.description = (
-        "Train the models that a paper's tables need, audit them with the checks that users declare, and print each "
-        "table with the paper's number, ours and the difference. Finished models and audits are kept below --out: a "
-        "run that was stopped goes on, and rows of earlier runs stay in the report."
+        "Train the models of a paper, audit them with the checks that users declare, and print each table with the "
+        "paper's number, ours and the difference. Finished models and audits are kept below --out: a run that was "
+        "stopped resumes, and the rows of earlier runs stay in the report. With --render, only the pages are rebuilt "
+        "from earlier results."
     )
-    parser.add_argument("paper", metavar="PAPER", help=", ".join(PAPERS))
+    parser.add_argument("paper", metavar="PAPER", nargs="?", help=", ".join(PAPERS))
     parser.add_argument(
-        "--table", action="append", default=[], metavar="NAME", help="only this table (repeat for more)"
+        "--table", action="append", default=[], metavar="NAME", help="run only this table (repeat for more)"
     )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only rows whose name matches, such as 'sst/*' or '*/bilstm/additive' (repeat for more)",
+        help="run only rows whose name matches, such as 'sst/*' or '*/bilstm/additive' (repeat for more)",
     )
     parser.add_argument(
         "--data-root",
         type=Path,
         metavar="DIR",
-        help="the corpora, laid out as docs/reproduction.md says (default: the embedded movie sentences alone)",
+        help="folder with the paper's corpora, laid out as docs/reproduction.md describes (default: use the embedded "
+        "movie sentences instead)",
     )
     parser.add_argument(
         "--vectors",
         type=Path,
         metavar="FILE",
-        help="word vectors that embeddings start from, in the text format of GloVe, fastText and word2vec (default: "
-        "random ones); such rows have a report of their own",
+        help="word vectors that the embeddings start from, in the text format of GloVe, fastText or word2vec (default: "
+        "random embeddings); such rows go to a separate report",
     )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="models per row (default: 3)")
-    parser.add_argument("--max-instances", type=int, metavar="N", help="at most so many test texts (default: all)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of models per row (default: 3)")
     parser.add_argument(
-        "--quick", action="store_true", help="small data, small models, one seed: minutes, and no reproduction"
+        "--max-instances", type=int, metavar="N", help="audit at most N test texts per corpus (default: all)"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="use small data, small models and one seed: takes minutes, and reproduces nothing",
     )
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("reproduction"),
         metavar="DIR",
-        help="models, measurements and papers/PAPER.html (default: reproduction)",
+        help=f"folder for models, measurements and {REPORTS}/PAPER.html (default: {OUT})",
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes, one thread each (default: the cores)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="number of processes, one thread each (default: one per core)"
+    )
+    parser.add_argument(
+        "--render",
+        action="store_true",
+        help=f"rebuild the pages of all reports in --out/{REPORTS}, or of one PAPER's, and train nothing (default "
+        f"folders: {' and '.join(map(str, RENDERED))})",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Trains, audits, writes and tells. 0 also where numbers differ from the paper's: they are the result."""
+    """Run the command. The exit status is 0 even where numbers differ from the paper's: they are the result."""
+    if options.render:
+        return _render(options)
+    if options.paper is None:
+        raise AuditError(f"PAPER is missing. Expected one of: {', '.join(PAPERS)}; or --render.")
     jobs = options.jobs if options.jobs is not None else processors()
     for name, value in (("seeds", options.seeds), ("jobs", jobs), ("max-instances", options.max_instances)):
         if value is not None and value < 1:
@@ -68,22 +98,30 @@ def run(options: argparse.Namespace) -> int:
     if options.data_root is not None and not options.data_root.is_dir():
         raise DataError(
             f"--data-root {options.data_root}: there is no such folder. Expected a folder with corpora, laid out as "
-            "docs/reproduction.md says; leave it out to use the embedded movie sentences."
+            "docs/reproduction.md describes; leave the option out to use the embedded movie sentences."
         )
     import torch
 
-    from attnaudit.models.word_vectors import Vectors
     from attnaudit.progress import progress_bar
-    from attnaudit.research.reproduction import reproduction_pages
-    from attnaudit.research.reproduction.papers import paper
-    from attnaudit.research.reproduction.reproduce import gather, reported
-    from attnaudit.research.reproduction.reproduction_options import Options
-    from attnaudit.research.reproduction.reproduction_terminal import summary
+    from attnaudit.research.reproduction.paper_summary import summary
+    from attnaudit.research.reproduction.reproduce import reproduce
 
-    torch.set_num_threads(1)  # as in the processes that work is shared out to
-    asked = Options(
+    torch.set_num_threads(1)  # as in the worker processes
+    report, written = reproduce(_settings(options, jobs), progress_bar=progress_bar)
+    print(summary(report, width=shutil.get_terminal_size((100, 24)).columns))
+    for path in written:
+        print(path)
+    return 0
+
+
+def _settings(options: argparse.Namespace, jobs: int) -> ReproductionOptions:
+    from attnaudit.models.word_vectors import Vectors
+    from attnaudit.research.reproduction.papers import paper
+    from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
+
+    return ReproductionOptions(
         paper=paper(options.paper),
-        out=options.out,
+        out=options.out or OUT,
         command=_command(options),
         data_root=options.data_root,
         tables=options.table,
@@ -92,20 +130,35 @@ def run(options: argparse.Namespace) -> int:
         instances=options.max_instances,
         jobs=jobs,
         quick=options.quick,
-        vectors=None if options.vectors is None else Vectors.of(options.vectors),
+        vectors=None if options.vectors is None else Vectors.from_file(options.vectors),
     )
-    gathered = gather(asked, progress_bar=progress_bar)
-    with reproduction_pages.alone(asked.folder / "papers"):
-        found = reported(gathered)
-        written = reproduction_pages.write(found, asked.folder / "papers", asked.report)
-    print(summary(found, width=shutil.get_terminal_size((100, 24)).columns))
-    for path in written:
-        print(path)
+
+
+def _render(options: argparse.Namespace) -> int:
+    from attnaudit.research.reproduction.render_reports import render
+    from attnaudit.research.reproduction.results_file import SUFFIX, exclusive
+
+    if options.paper is not None and options.paper not in PAPERS:
+        raise AuditError(f"Unknown paper '{options.paper}'. {nearest(options.paper, PAPERS)}")
+    pattern = f"{options.paper or ''}*{SUFFIX}"
+    chosen = [options.out] if options.out else RENDERED
+    folders = [folder / REPORTS for folder in chosen if any((folder / REPORTS).glob(pattern))]
+    if not folders:
+        where = " or ".join(str(folder / REPORTS) for folder in chosen)
+        raise ReportError(
+            f"--render: there are no results ({pattern}) in {where}. Give --out the folder of an earlier run of "
+            f"`attnaudit reproduce`."
+        )
+    for folder in folders:
+        with exclusive(folder):
+            _, written = render(folder, name=options.paper)
+        for path in written:
+            print(path)
     return 0
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command that makes the same rows again; the folders of data and word vectors are the reader's."""
+    """The command that measures the same rows again. The reader replaces DATA and the word vectors by local paths."""
     words = ["attnaudit", "reproduce", options.paper]
     for name, values in (("--table", options.table), ("--only", options.only)):
         words += [word for value in values for word in (name, value)]

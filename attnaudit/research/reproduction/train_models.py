@@ -1,4 +1,4 @@
-"""Trains what is planned and not there yet; a killed run loses the epochs that were under way, and nothing else."""
+"""Train the planned models that do not exist yet. A run that is killed loses only the epoch that it was training."""
 
 from __future__ import annotations
 
@@ -9,23 +9,35 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.data import load
-from attnaudit.errors import AuditError, ModelError
+from attnaudit.errors import AuditError
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.training import Score, train
-from attnaudit.models.training_state import UNFINISHED, Unfinished
+from attnaudit.models.training_job import TrainingData, TrainingJob
+from attnaudit.models.training_state import STATE_FILE, TrainingStateFile
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
 from attnaudit.research.reproduction.corpora import Prepared
-from attnaudit.research.reproduction.model_plans import Given, Plan, variant
+from attnaudit.research.reproduction.model_plans import Plan, TrainingInputs, variant
+from attnaudit.research.study.report_files import not_writable
 
 RECORD = "plan.json"
 
 
 class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """plan.json: a finished model. key: of the plan, the data and, where it has one, the model it is made from.
-    seconds: wall clock of training, with the epochs of a run that was stopped; cpu_seconds: of the process. started:
-    how many of its words had a word vector."""
+    """plan.json: the record of a finished model.
+
+    Attributes:
+        key: hash of the plan and the data.
+        folder: name of the checkpoint folder.
+        plan: the plan.
+        dev: score on dev.
+        test: score on the test part.
+        chosen: the epoch that was chosen on dev.
+        seconds: wall-clock seconds of training, those of stopped runs included.
+        cpu_seconds: CPU seconds of the process.
+        started: number of words of the training texts that had a word vector; None without word vectors.
+    """
 
     key: str
     folder: str
@@ -39,6 +51,14 @@ class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model to train.
+
+    Attributes:
+        plan: the plan.
+        data: the prepared corpus.
+        models: folder of all checkpoints.
+    """
+
     plan: Plan
     data: Prepared
     models: str
@@ -52,10 +72,17 @@ def train_all(
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
-    """(plan -> its finished model, plan -> why there is none). Models that others are made from come first.
+    """Train models, and first those that they are made from.
 
-    models: the folder of checkpoints. progress: called with (done, total, folder). Raises ModelError when nothing can
-    be written there.
+    Args:
+        plans: the plans.
+        prepared: name of a corpus -> its prepared parts.
+        models: folder of the checkpoints.
+        jobs: number of processes.
+        progress: called with (models done, models in all, checkpoint folder).
+
+    Returns:
+        (plan -> its finished model, plan -> why it could not be trained)
     """
     waves = _waves(plans)
     total = sum(map(len, waves))
@@ -75,7 +102,7 @@ def train_all(
 
 
 def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """The plans and all that they are made from, each in a wave after that of its base."""
+    """The plans and all plans that they are made from, each in a later group than its base."""
     depths: dict[Plan, int] = {}
 
     def depth(plan: Plan) -> int:
@@ -91,10 +118,10 @@ def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
 
 
 def train_one(task: Task) -> TrainedPlan | str:
-    """The finished model, trained now or before; or why there is none."""
-    kept = finished(task)
-    if kept is not None:
-        return kept
+    """Return the finished model, trained now or earlier, or the reason why there is none."""
+    earlier = finished(task)
+    if earlier is not None:
+        return earlier
     try:
         return _train(task)
     except AuditError as error:
@@ -102,14 +129,14 @@ def train_one(task: Task) -> TrainedPlan | str:
 
 
 def finished(task: Task) -> TrainedPlan | None:
-    """The record of a model that is whole and made from this plan and this data, else None."""
+    """The record of a complete model that was made from this plan and this data; None where there is none."""
     folder = Path(task.models) / task.plan.folder
     try:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    whole = all((folder / name).is_file() for name in (checkpoint_folder.CARD, checkpoint_folder.WEIGHTS))
-    return record if whole and record.key == _key(task) else None
+    complete = all((folder / name).is_file() for name in (checkpoint_folder.CARD, checkpoint_folder.WEIGHTS))
+    return record if complete and record.key == _key(task) else None
 
 
 def _key(task: Task) -> str:
@@ -118,51 +145,46 @@ def _key(task: Task) -> str:
 
 def _train(task: Task) -> TrainedPlan:
     plan, folder = task.plan, Path(task.models) / task.plan.folder
-    unfinished = Unfinished(path=folder / UNFINISHED, key=_key(task))
+    state_file = TrainingStateFile(path=folder / STATE_FILE, key=_key(task))
     plan.check()
-    made = variant(plan.variant)
+    chosen = variant(plan.variant)
     base, vocabulary = None, None
     if plan.base is not None:
         base, vocabulary, _ = checkpoint_folder.load_model(Path(task.models) / plan.base.folder)
         base.requires_grad_(False)
-    training, dev, test = (load(task.data.path(part)) for part in ("train", "dev", "test"))
-    if made.train is None:
-        trained = train(
-            training,
-            dev,
-            test=test,
-            architecture=plan.architecture,
-            settings=plan.settings,
-            unfinished=unfinished,
-        )
-    else:
-        given = Given(training=training, dev=dev, test=test, base=base, vocabulary=vocabulary, unfinished=unfinished)
-        trained = made.train(plan, given)
+    job = TrainingJob(
+        data=TrainingData(**{part: load(task.data.path(part)) for part in ("train", "dev", "test")}),
+        architecture=plan.architecture,
+        settings=plan.settings,
+        vocabulary=vocabulary,
+        state_file=state_file,
+    )
+    trained = train(job) if chosen.train is None else chosen.train(plan, TrainingInputs(job=job, base=base))
     assert trained.test is not None
     checkpoint_folder.save(
         folder,
         trained.model,
         trained.vocabulary,
         trained.classes,
-        description=f"{plan.corpus}: {made.words}",
+        description=f"{plan.corpus}: {chosen.description}",
         training={"plan": msgspec.to_builtins(plan), "data": task.data.rows, "data_sha256": task.data.sha256},
     )
-    seconds, cpu_seconds = unfinished.spent
+    seconds, cpu_seconds = state_file.seconds
     record = TrainedPlan(
         key=_key(task),
         folder=plan.folder,
         plan=plan,
         dev=trained.dev,
         test=trained.test,
-        chosen=trained.chosen,
+        chosen=trained.chosen_epoch,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
-        started=trained.started,
+        started=trained.words_with_vectors,
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / RECORD, msgspec.json.encode(record))
     except OSError as error:
-        raise ModelError(f"{folder}: cannot be written ({error.strerror}). Give --out a folder that can be.") from error
-    unfinished.forget()
+        raise not_writable(folder, error) from error
+    state_file.delete()
     return record

@@ -93,10 +93,10 @@ def check_figures(
         compared_with = Gate(check=check, question=candidate.question, direction=direction, threshold=value)
     question = gate.question if gate else candidate.question
     judged = [model for model in models if check in model.records]
-    asked = in_question(judged, question)
+    relevant = in_question(judged, question)
     detector = _check_detector(candidate, compared_with)
-    tuning_figures = _figures(half_of(asked, "tuning"), detector, seed=seed)
-    held_out = _figures(half_of(asked, "held_out"), detector, seed=seed)
+    tuning_figures = _figures(half_of(relevant, "tuning"), detector, seed=seed)
+    held_out = _figures(half_of(relevant, "held_out"), detector, seed=seed)
     published = held_out or tuning_figures
     published_area = published.area if published else None
     return CheckFigures(

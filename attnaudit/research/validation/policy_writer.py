@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnaudit.checks.policy import to_table
-from attnaudit.research.reproduction.reproduction_records import Remedy as ReproducedRemedy
+from attnaudit.research.reproduction.remedies_file import Remedy as ReproducedRemedy
 from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.scoring import Gate

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from attnaudit import __version__
-from attnaudit.errors import ReportError
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.reproduction.reproduction_records import Remedy
+from attnaudit.research.reproduction.remedies_file import Remedy, first_of_each_option, read_remedies
 from attnaudit.research.validation.audit_population import audit_population
 from attnaudit.research.validation.candidate_policy import CandidatePolicy, read_policy
 from attnaudit.research.validation.candidates import Candidate, candidates
@@ -49,7 +48,7 @@ class ValidationOptions:
         quick: Whether to measure fewer instances and leave costly checks out.
         jobs: How many processes share the work, with one thread each.
         device: Where torch computes.
-        remedies: JSON reports of `attnaudit reproduce`, whose remedies the chosen policy lists as well.
+        remedies: Files with remedies, as `attnaudit reproduce` writes them, that the chosen policy lists as well.
     """
 
     population: Path
@@ -191,24 +190,12 @@ def _is_gated(candidate: Candidate, given: CandidatePolicy | None) -> bool:
     return given is not None and any(gate.check == candidate.check.id for gate in given.gates)
 
 
-def _reproduced(reports: Sequence[Path]) -> list[Remedy]:
-    """Return the remedies of these reports; of several on the same option, the first.
+def _reproduced(files: Sequence[Path]) -> list[Remedy]:
+    """Return the remedies of these files; of several for the same option, the first.
 
-    Raises ReportError for a file that is missing or is not the report of a reproduction.
+    Raises ReportError for a file that is missing or holds something else.
     """
-    from attnaudit.research.reproduction.reproduction_pages import read_if_there
-
-    remedies: list[Remedy] = []
-    for path in reports:
-        report = read_if_there(path)
-        if report is None:
-            raise ReportError(
-                f"{path}: not found. Expected the JSON report of a reproduction, such as papers/tutek-snajder.json "
-                "below --out of `attnaudit reproduce tutek-snajder`."
-            )
-        known = {(remedy.question, remedy.option) for remedy in remedies}
-        remedies += [remedy for remedy in report.remedies if (remedy.question, remedy.option) not in known]
-    return remedies
+    return first_of_each_option([remedy for path in files for remedy in read_remedies(path)])
 
 
 def _chosen_policy_text(

@@ -1,4 +1,4 @@
-"""The simulation of coverage: its true values are true, and its stored table is that of its stored numbers."""
+"""The coverage simulation: its true values are right, and the stored page is made from the stored numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_true_mean_and_median_of_a_shape_are_those_of_a_large_sample(name: s
     assert (drawn <= KNOWN[name].median()).mean() >= 0.497
 
 
-def test_rows_of_one_source_are_alike_and_keep_their_shape() -> None:
+def test_rows_of_one_source_are_correlated_and_keep_their_distribution() -> None:
     random = np.random.default_rng(1)
     _, members = coverage.clustered(40_000, random)
     u = coverage.uniform_of(members, random, 0.5)
@@ -30,7 +30,7 @@ def test_rows_of_one_source_are_alike_and_keep_their_shape() -> None:
     assert np.corrcoef(u[1:][same], u[:-1][same])[0, 1] == pytest.approx(0.48, abs=0.04)
 
 
-def test_the_true_fall_of_f1_is_that_of_a_large_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_true_drop_in_f1_is_that_of_a_large_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     monkeypatch.setattr(F1Drop, "interval", lambda self, groups, **_: found.append(self.value(groups)[2]))
     for scenario in coverage.scenarios():
@@ -55,7 +55,7 @@ def test_counts_of_a_small_run_add_up() -> None:
     assert "mean | tau of leave-one-out" in coverage.table([row], "0.95")
 
 
-def test_what_is_needed_decides_four_samples_of_five() -> None:
+def test_the_needed_number_decides_four_samples_of_five() -> None:
     row = planning.run("tau of leave-one-out", 100, 2.0, 40)
     drawn = planning.population("tau of leave-one-out")
     grid = drawn.at((np.arange(100_000) + 0.5) / 100_000)
@@ -65,7 +65,7 @@ def test_what_is_needed_decides_four_samples_of_five() -> None:
     assert row["inconclusive"] >= row["with a figure"] >= row["tried"] >= row["decided rightly"]
 
 
-def test_the_stored_page_is_that_of_the_stored_numbers() -> None:
+def test_the_stored_page_is_made_from_the_stored_numbers() -> None:
     stored = json.loads((coverage.HERE / "coverage.json").read_text(encoding="utf-8"))
     page = coverage.page(stored["rows"], stored["planning"])
     assert (coverage.HERE / "coverage.md").read_text(encoding="utf-8") == page

@@ -1,4 +1,4 @@
-"""Stored outputs of Jain & Wallace's published code, reproduced on the same weights."""
+"""attnaudit reproduces stored outputs of Jain & Wallace's published code on the same weights."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FOLDER, DATA = ORACLE / "sst_bilstm_additive", ORACLE / "data" / "sst.json"
 
 pytestmark = pytest.mark.skipif(
     not (FOLDER / "outputs.npz").is_file(),
-    reason="the stored outputs are not here; name their folder in ATTNAUDIT_ORACLE",
+    reason="the stored outputs are missing; set ATTNAUDIT_ORACLE to their folder",
 )
 
 
 def test_every_quantity_agrees_with_the_published_code() -> None:
-    lines, found = oracle_comparison.compare(FOLDER, DATA)
+    lines, measurements = oracle_comparison.compare(FOLDER, DATA)
     assert [line for line in lines if not line.agrees] == []
     assert len(lines) == 13
-    assert found.scalar("adversarial.0.01.jsd").mean() == pytest.approx(0.6279, abs=1e-3)
-    assert found.scalar("adversarial.0.05.jsd").mean() == pytest.approx(0.6546, abs=1e-3)
+    assert measurements.scalar("adversarial.0.01.jsd").mean() == pytest.approx(0.6279, abs=1e-3)
+    assert measurements.scalar("adversarial.0.05.jsd").mean() == pytest.approx(0.6546, abs=1e-3)
 
 
 def test_a_disagreement_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The speed benchmark on a few tiny instances: both sides give the same numbers. Nothing is asserted of times."""
+"""The speed benchmark on a few tiny instances: both sides give the same numbers. No time is asserted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from benchmarks.speed import pooled, ranks, subjects, timing, writing
 from benchmarks.speed.timing import Clock, Comparison, DisagreementError, compare
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An untrained model, narrow, in place of the trained one."""
+    """Replace the trained model by a narrow untrained one."""
     torch.manual_seed(0)
     vocabulary = Vocabulary.build(one.text for one in subjects.short_texts(50).instances)
     architecture = Architecture(embedding_size=12, hidden_size=8, attention_size=8)
@@ -90,7 +91,7 @@ def test_a_clock_counts_nested_calls_once() -> None:
     assert 0 < clock.seconds <= timing.time.process_time() - started
 
 
-def test_the_page_says_what_is_met_and_what_is_short(tmp_path: Path) -> None:
+def test_the_page_says_which_targets_are_met(tmp_path: Path) -> None:
     timed = timing.Timed(
         name="gradient, n≈20", rival="a loop", instances=2, repeats=1, ours_ms=1.0, theirs_ms=3.0, ratio=3.0, low=2.5,
         high=3.5, difference=1e-7, tolerance=1e-5, our_passes={"forward": 1, "forward_rows": 2}, target=10.0,
@@ -112,8 +113,8 @@ def test_the_page_says_what_is_met_and_what_is_short(tmp_path: Path) -> None:
     assert page.startswith("before\n")
     assert page.endswith("after\n")
     assert "old" not in page
-    assert "| gradient, n≈20: next to a loop | ≥10× | 3×, 1 ms | **short** |" in page
-    assert "| forward pass, n≈20: next to a loop | ≥2× | 3×, 1 ms | met |" in page
+    assert "| gradient, n≈20: compared with a loop | ≥10× | 3×, 1 ms | **not met** |" in page
+    assert "| forward pass, n≈20: compared with a loop | ≥2× | 3×, 1 ms | met |" in page
     assert "1 f (2 rows)" in page
     assert json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))["comparisons"][0]["met"] is False
 
@@ -123,7 +124,7 @@ def test_the_committed_page_is_that_of_the_committed_figures() -> None:
     assert writing.page(found) in writing.PAGE.read_text(encoding="utf-8")
 
 
-def test_the_command_says_its_options() -> None:
+def test_the_command_lists_its_options() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.speed", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -143,18 +143,18 @@ class ReplaysOneAlternative(SmallTransformer):
 
 
 class TransformsByOneHead(SmallTransformer):
-    def transformed(self, trace: Trace, site: Site) -> Tensor:
-        found = super().transformed(trace, site)
+    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
+        found = super().value_vectors(trace, site)
         return found.flip(1)
 
 
 class TransformsNothing(SmallTransformer):
-    def transformed(self, trace: Trace, site: Site) -> Tensor:
+    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
         return trace.hidden[site.key]
 
 
 class ShipsAnotherModel(SmallTransformer):
-    def shipped(self, inputs: Inputs) -> str:
+    def compare_with_original(self, inputs: Inputs) -> str:
         raise AdapterError("The logits under sdpa are 0.3 away, expected at most 1e-4. Update transformers.")
 
 

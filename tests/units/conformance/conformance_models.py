@@ -90,7 +90,7 @@ class SmallTransformer:
             **{
                 "classes": ("negative", "positive"),
                 "replays": True,
-                "value_norms": True,
+                "value_vectors": True,
                 "mask": True,
                 "query": cross,
                 "max_tokens": LONGEST,
@@ -258,14 +258,14 @@ class SmallTransformer:
             self.attend(n, streams, inputs, self.later(put, trace, times), Parts({}, {}, {}, {}))
         return self.decide(streams, inputs).unflatten(0, (-1, times))
 
-    def replay_width(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
+    def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
         return inputs.mask[TEXT].shape[1]
 
     def later(self, put: Intervention | None, trace: Trace, times: int) -> Intervention | None:
         """What replay puts at a site from its own on."""
         return put
 
-    def transformed(self, trace: Trace, site: Site) -> Tensor:
+    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
         block = self.model.blocks[[one.key for one in self.sites()].index(site.key)]
         parts = block.output.weight.unflatten(1, (HEADS, -1))
         return torch.einsum("bhkd,mhd->bhkm", heads(block.value(trace.hidden[site.key])), parts)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters import Inputs, Trace
 from attnaudit.adapters.padding import delete_positions, keep_positions
-from attnaudit.adapters.protocol import TEXT, ModelAdapter, Ships
+from attnaudit.adapters.protocol import TEXT, ConvertedModelAdapter, ModelAdapter
 from attnaudit.conformance import CHECKS, BrokenContractError, Case, Subject, full, quick
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -136,7 +136,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (said(reading="cls@layer=0,heads=2"), "heads 0 to 1"),
         (said(reading="cls@layer=*"), "Name one layer"),
         (said(reading="cls@layer=0,stack=cross"), "names 'cross'; the model has 'encoder'"),
-        (said(reading="norms@layer=0", value_norms=False), "Declare value_norms"),
+        (said(reading="norms@layer=0", value_vectors=False), "Declare value_vectors"),
         (said(cross=True, reading="cls@layer=0"), "Add stack="),
     ],
     "special_tokens": [(shown.TagsNoSpecialTokens, r"begins with '\[start\]'.*Flag what the tokeniser")],
@@ -244,11 +244,11 @@ def test_the_quick_form_refuses_it_too(name: str) -> None:
 
 def test_an_adapter_may_say_how_its_shipped_kernel_compares() -> None:
     class Agrees(SmallTransformer):
-        def shipped(self, inputs: Inputs) -> str:
+        def compare_with_original(self, inputs: Inputs) -> str:
             return "sdpa gives the same logits within 2e-7"
 
-    assert isinstance(Agrees(), Ships)
-    assert not isinstance(SmallTransformer(), Ships)
+    assert isinstance(Agrees(), ConvertedModelAdapter)
+    assert not isinstance(SmallTransformer(), ConvertedModelAdapter)
     results = quick(Agrees(), PLAIN)
     assert results[-1].check == "shipped"
     assert results[-1].detail == "sdpa gives the same logits within 2e-7"

@@ -1,4 +1,4 @@
-"""Files of the user's own: what is read, and what each unusable file is told."""
+"""Reading data files: what is read, and the error for each kind of unusable file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
-every_suffix = pytest.mark.parametrize("suffix", list(WRITERS))
+with_every_suffix = pytest.mark.parametrize("suffix", list(WRITERS))
 
 
 def cells(path: Path) -> list[dict[str, Any]]:
@@ -53,19 +53,19 @@ def cells(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def refused(path: Path, *words: str) -> str:
-    """The message of the error; it names the file and holds all `words`."""
+def refused(path: Path, *fragments: str) -> str:
+    """Return the message of the error, which names the file and contains all `fragments`."""
     with pytest.raises(DataError) as caught:
         load(path)
     message = str(caught.value)
     assert str(path) in message
-    for word in words:
-        assert word in message
+    for fragment in fragments:
+        assert fragment in message
     return message
 
 
-@every_suffix
-def test_all_columns_come_back(tmp_path: Path, suffix: str) -> None:
+@with_every_suffix
+def test_all_columns_are_read(tmp_path: Path, suffix: str) -> None:
     path = WRITERS[suffix](tmp_path / f"reviews{suffix}", ROWS)
     assert cells(path) == ROWS
     dataset = load(str(path))
@@ -74,8 +74,8 @@ def test_all_columns_come_back(tmp_path: Path, suffix: str) -> None:
 
 
 words = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12).filter(str.strip)
-# A label that reads as a fraction is a number in CSV, where every cell is text.
-names = words.filter(lambda one: not re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", one.strip()))
+# In CSV, where every cell is text, a label that looks like a fraction, NaN or infinity is refused as a number.
+names = words.filter(lambda one: not re.fullmatch(r"(?i)[+-]?[\d.]+(e[+-]?\d+)?|nan|-?inf", one.strip()))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -101,19 +101,19 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str, rows: list[dict[st
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
-def test_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path, suffix: str) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path: Path, suffix: str) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", ROWS)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert cells(path) == ROWS
 
 
-def test_windows_line_ends_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
+def test_blank_lines_are_not_rows_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"text": "one"}\r\n\r\n{"text": "two"}\r\n')
     assert [(one.text, one.where) for one in load(path).instances] == [("one", f"{path}:1"), ("two", f"{path}:3")]
 
 
-def test_row_of_a_csv_is_the_line_it_starts_on(tmp_path: Path) -> None:
+def test_the_row_number_in_csv_is_the_line_that_the_row_starts_on(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('text,label\n"two\nlines",a\n\nlast,b\n')
     assert [one.where for one in load(path).instances] == [f"{path}:2", f"{path}:5"]
@@ -130,7 +130,7 @@ def test_suffix_in_capitals(tmp_path: Path) -> None:
     assert load(write_csv(tmp_path / "ROWS.CSV", [{"text": "one"}])).name == "ROWS"
 
 
-def test_ignored_columns_are_said(tmp_path: Path) -> None:
+def test_the_description_lists_ignored_columns(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "rows.csv", [{"text": "one", "stars": "4"}])
     assert "Ignored columns: 'stars'" in load(path).description
 
@@ -144,13 +144,13 @@ def test_parquet_columns_do_not_come_from_folder_names(tmp_path: Path) -> None:
 def test_parquet_dictionary_and_large_strings(tmp_path: Path) -> None:
     table = pa.table({"text": pa.array(["one", "two"], pa.large_string()), "label": pa.array(["a", "b"])})
     pq.write_table(table.set_column(1, "label", table["label"].dictionary_encode()), tmp_path / "rows.parquet")
-    assert [one.label for one in load(tmp_path / "rows.parquet").instances] == ["a", "b"]
+    assert [instance.label for instance in load(tmp_path / "rows.parquet").instances] == ["a", "b"]
 
 
-# --- the file itself
+# --- The file
 
 
-def test_missing_file_names_its_neighbour(tmp_path: Path) -> None:
+def test_a_missing_file_names_the_nearest_file(tmp_path: Path) -> None:
     write_csv(tmp_path / "reviews.csv", [{"text": "one"}])
     refused(tmp_path / "review.csv", "no such file", "Did you mean 'reviews.csv'?")
 
@@ -169,7 +169,7 @@ def test_unknown_suffix(tmp_path: Path) -> None:
     refused(path, "'.tsv'", ".jsonl, .csv, .parquet")
 
 
-@every_suffix
+@with_every_suffix
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
 def test_empty_file(tmp_path: Path, suffix: str, content: bytes) -> None:
     path = tmp_path / f"rows{suffix}"
@@ -197,23 +197,23 @@ def test_bytes_that_are_not_utf8(tmp_path: Path, suffix: str, content: bytes, ma
     refused(path, f"{path}:3:", "0xe9", f"offset {offset} ", "save it as UTF-8")
 
 
-def test_utf16_is_named(tmp_path: Path) -> None:
+def test_utf16_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text\none\n", encoding="utf-16")
     refused(path, "UTF-16", "Save it as UTF-8")
 
 
-# --- columns
+# --- Columns
 
 
-@every_suffix
+@with_every_suffix
 def test_missing_text_column_names_the_nearest(tmp_path: Path, suffix: str) -> None:
     refused(WRITERS[suffix](tmp_path / f"a{suffix}", [{"texts": "one", "label": "x"}]), "Rename 'texts' to 'text'")
     refused(WRITERS[suffix](tmp_path / f"b{suffix}", [{"Review": "one", "label": "x"}]), "Rename 'Review' to 'text'")
     refused(WRITERS[suffix](tmp_path / f"c{suffix}", [{"zzz": "one"}]), "'text' is missing", "found 'zzz'")
 
 
-@every_suffix
+@with_every_suffix
 def test_a_column_nearly_called_label_is_not_silently_ignored(tmp_path: Path, suffix: str) -> None:
     for name in ("Label", "labels"):
         path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", name: "x"}])
@@ -245,10 +245,10 @@ def test_duplicate_columns(tmp_path: Path) -> None:
     refused(table, "duplicate columns 'text'")
 
 
-# --- rows
+# --- Rows
 
 
-@every_suffix
+@with_every_suffix
 @pytest.mark.parametrize("text", ["", "  \t"])
 def test_blank_text(tmp_path: Path, suffix: str, text: str) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "id": 1}, {"text": text, "id": 2}])
@@ -271,21 +271,21 @@ def test_half_a_surrogate_pair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
-        ("{'text': 'one'}", "not JSON"),
-        ('{"text": "one"', "not JSON"),
+        ("{'text': 'one'}", "not valid JSON"),
+        ('{"text": "one"', "not valid JSON"),
         ('["text", "one"]', "found a JSON list"),
         ('"text"', "found a JSON str"),
         ('{"text": "a"} {"text": "b"}', "Extra data"),
-        ("[" * 100_000, "this JSON cannot be read|not JSON"),
+        ("[" * 100_000, "this JSON cannot be read|not valid JSON"),
         ('{"text": "a", "label": ' + "9" * 5000 + "}", "this JSON cannot be read"),
     ],
 )
-def test_lines_that_are_no_json_object(tmp_path: Path, line: str, says: str) -> None:
+def test_lines_that_are_not_json_objects(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "good"}\n' + line + "\n")
-    assert re.search(says, refused(path, f"{path}:2:", "Expected one JSON object a line"))
+    assert re.search(message, refused(path, f"{path}:2:", "Expected one JSON object per line"))
 
 
 def test_json_array_over_many_lines(tmp_path: Path) -> None:
@@ -294,20 +294,20 @@ def test_json_array_over_many_lines(tmp_path: Path) -> None:
     refused(path, f"{path}:1:", "looks like one JSON array")
 
 
-@pytest.mark.parametrize(("line", "found"), [("a,b,c", 3), ("a", 1)])
-def test_ragged_csv_row(tmp_path: Path, line: str, found: int) -> None:
+@pytest.mark.parametrize(("line", "fields"), [("a,b,c", 3), ("a", 1)])
+def test_ragged_csv_row(tmp_path: Path, line: str, fields: int) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"text,label\none,x\n{line}\n")
-    refused(path, f"{path}:3:", f"found {found} fields, expected 2", "double quotes")
+    refused(path, f"{path}:3:", f"found {fields} fields, expected 2", "double quotes")
 
 
 def test_quote_that_never_closes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('text,label\none,x\n"two,y\nthree,z\n')
-    refused(path, f"{path}:3:", "not CSV")
+    refused(path, f"{path}:3:", "not valid CSV")
 
 
-@every_suffix
+@with_every_suffix
 def test_duplicate_ids_name_both_rows(tmp_path: Path, suffix: str) -> None:
     rows = [{"text": "one", "id": "7"}, {"text": "two", "id": "8"}, {"text": "three", "id": "7"}]
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", rows)
@@ -315,7 +315,7 @@ def test_duplicate_ids_name_both_rows(tmp_path: Path, suffix: str) -> None:
     refused(path, f"{path}:{first + 2}:", "column 'id'", "'7'", f"in {path}:{first}.")
 
 
-@every_suffix
+@with_every_suffix
 def test_row_without_its_id(tmp_path: Path, suffix: str) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "id": "7"}, {"text": "two", "id": None}])
     refused(path, "column 'id'", "Give every row an id")
@@ -339,7 +339,7 @@ def test_several_labels_are_refused(tmp_path: Path, suffix: str, label: object) 
     refused(path, f"{path}:1:", "column 'label'", "Several labels for one text are not supported")
 
 
-@every_suffix
+@with_every_suffix
 @pytest.mark.parametrize("label", [0.5, 1.0, -2e-3])
 def test_fractions_as_labels_are_refused(tmp_path: Path, suffix: str, label: float) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "label": label}])
@@ -351,17 +351,17 @@ def test_label_true_is_refused(tmp_path: Path) -> None:
     refused(path, f"{path}:1:", "column 'label'", "true or false")
 
 
-@every_suffix
+@with_every_suffix
 def test_integer_labels_are_kept_as_text_and_sorted_as_numbers(tmp_path: Path, suffix: str) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "a", "label": 10}, {"text": "b", "label": 2}])
-    assert [one.label for one in load(path).instances] == ["10", "2"]
+    assert [instance.label for instance in load(path).instances] == ["10", "2"]
     assert load(path).classes == ("2", "10")
 
 
-@every_suffix
-def test_labelled_and_unlabelled_rows_mix(tmp_path: Path, suffix: str) -> None:
+@with_every_suffix
+def test_labelled_and_unlabelled_rows_can_be_mixed(tmp_path: Path, suffix: str) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "a", "label": "x"}, {"text": "b", "label": None}])
-    assert [one.label for one in load(path).instances] == ["x", None]
+    assert [instance.label for instance in load(path).instances] == ["x", None]
 
 
 # --- Parquet
@@ -391,7 +391,7 @@ def test_parquet_bytes_are_not_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["nan", "NaN", "inf"])
-def test_a_csv_label_that_stands_for_no_number_is_no_class(tmp_path: Path, label: str) -> None:
+def test_nan_and_infinity_are_not_classes_in_csv(tmp_path: Path, label: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"text,label\none,{label}\n", encoding="utf-8")
     with pytest.raises(DataError, match=rf"rows\.csv:2: column 'label': found the number {label}"):
@@ -404,8 +404,8 @@ def test_integer_labels_of_thousands_of_digits(tmp_path: Path) -> None:
     assert load(path).classes == ("3", "9" * 5000)
 
 
-def test_a_parquet_cell_that_has_no_python_value_is_named(tmp_path: Path) -> None:
+def test_a_parquet_cell_that_python_cannot_represent_is_refused(tmp_path: Path) -> None:
     days = pa.array([1, 2**30], type=pa.int32()).cast(pa.date32())
     pq.write_table(pa.table({"text": ["one", "two"], "label": days}), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match=r"rows\.parquet:2: column 'label' holds date32.*Expected text"):
+    with pytest.raises(DataError, match=r"rows\.parquet:2: column 'label' contains a date32.*Expected text"):
         load(tmp_path / "rows.parquet")

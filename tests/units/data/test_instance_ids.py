@@ -1,4 +1,4 @@
-"""Ids derived from content: unique, readable, and the same whatever the order of the rows."""
+"""Ids that are derived from the content are unique, readable, and independent of the order of the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_id_begins_with_the_first_words(tmp_path: Path) -> None:
     assert len(identifier) == len("a-fine-subtle-") + 12
 
 
-def test_equal_rows_are_counted(tmp_path: Path) -> None:
+def test_equal_rows_are_numbered(tmp_path: Path) -> None:
     rows = [{"text": "one"}, {"text": "two"}, {"text": "one"}, {"text": "one"}]
     ids = [one.id for one in load(write(tmp_path / "rows.jsonl", rows)).instances]
     assert ids[2] == f"{ids[0]}#2"
@@ -39,13 +39,13 @@ def test_equal_rows_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["label", "query", "source"])
-def test_every_column_counts(tmp_path: Path, column: str) -> None:
+def test_the_id_depends_on_every_column(tmp_path: Path, column: str) -> None:
     rows = [{"text": "one"}, {"text": "one", column: "x"}, {"text": "one", column: "y"}]
     ids = [one.id for one in load(write(tmp_path / "rows.jsonl", rows)).instances]
     assert len({identifier.partition("#")[0] for identifier in ids}) == 3
 
 
-def test_same_value_in_another_column_is_another_id(tmp_path: Path) -> None:
+def test_the_same_value_in_another_column_gives_another_id(tmp_path: Path) -> None:
     rows = [{"text": "one", "label": "x"}, {"text": "one", "query": "x"}]
     ids = [one.id for one in load(write(tmp_path / "rows.jsonl", rows)).instances]
     assert ids[0].partition("#")[0] != ids[1].partition("#")[0]

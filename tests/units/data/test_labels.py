@@ -1,4 +1,4 @@
-"""Labels against a model's classes."""
+"""Comparing labels with a model's classes."""
 
 from __future__ import annotations
 
@@ -36,39 +36,41 @@ def test_indices(labels: tuple[str | None, ...], classes: tuple[str, ...], indic
 
 
 @pytest.mark.parametrize(
-    ("label", "classes", "says"),
+    ("label", "classes", "message"),
     [
         ("postive", ("negative", "positive"), "Did you mean 'positive'?"),
         ("Positive", ("negative", "positive"), "Did you mean 'positive'?"),
         ("2", ("negative", "positive"), r"\(0 'negative', 1 'positive'\)"),
-        ("-1", ("negative", "positive"), "leave it empty when the row is unlabelled"),
+        ("-1", ("negative", "positive"), "leave it empty if the row is unlabelled"),
         ("01", ("negative", "positive"), "none of the model's classes"),
         ("0", ("1", "2"), r"\(0 '1', 1 '2'\)"),
     ],
 )
-def test_unknown_label_names_row_and_classes(label: str, classes: tuple[str, ...], says: str) -> None:
-    with pytest.raises(DataError, match=says) as caught:
+def test_unknown_label_names_row_and_classes(label: str, classes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
         label_indices(dataset(classes[0], label), classes)
     assert f"rows.csv:3: column 'label': '{label}'" in str(caught.value)
 
 
-def test_one_class_is_refused_with_the_mend() -> None:
-    with pytest.raises(DataError, match=r"rows\.csv.*every label is 'x'.*rows of another class, or drop the labels"):
+def test_a_single_class_is_refused() -> None:
+    with pytest.raises(
+        DataError, match=r"rows\.csv.*every label is 'x'.*Add rows of another class, or remove the labels"
+    ):
         require_two_classes(dataset("x", "x", None))
 
 
 @pytest.mark.parametrize("labels", [("x", "y"), ("x", "y", None), (None, None)])
-def test_two_classes_or_no_label_pass(labels: tuple[str | None, ...]) -> None:
+def test_two_classes_or_no_label_are_accepted(labels: tuple[str | None, ...]) -> None:
     assert require_two_classes(dataset(*labels)) is None
 
 
-def test_sample_with_one_class_of_two_passes() -> None:
-    drawn = sample(dataset("x", "y"), 1, 0)
-    assert len({one.label for one in drawn.instances}) == 1
-    assert require_two_classes(drawn) is None
+def test_a_sample_with_one_of_two_classes_is_accepted() -> None:
+    subset = sample(dataset("x", "y"), 1, 0)
+    assert len({one.label for one in subset.instances}) == 1
+    assert require_two_classes(subset) is None
 
 
-def test_training_needs_every_label() -> None:
+def test_training_needs_a_label_in_every_row() -> None:
     with pytest.raises(DataError, match=r"rows\.csv:4: column 'label' is empty\. Training"):
         require_two_classes(dataset("x", "y", None), labelled=True)
     with pytest.raises(DataError, match="every label is 'x'"):

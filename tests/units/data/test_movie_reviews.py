@@ -1,4 +1,4 @@
-"""The embedded data set, and the script that made it."""
+"""The embedded data set, and the script that derives it."""
 
 from __future__ import annotations
 
@@ -73,27 +73,27 @@ def test_unknown_part() -> None:
         movie_reviews.split("tests")  # type: ignore[arg-type]
 
 
-def test_notice_travels_with_the_data() -> None:
+def test_the_licence_is_packaged_with_the_data() -> None:
     notice = (Path(movie_reviews.__file__).parent / "LICENSE-vaderSentiment.txt").read_text(encoding="utf-8")
     assert "The MIT License" in notice
     assert "Copyright (c) 2016 C.J. Hutto" in notice
 
 
-def test_packaged_rows_are_those_the_script_made() -> None:
-    packed = (Path(movie_reviews.__file__).parent / "sentences.csv.gz").read_bytes()
-    assert len(packed) < 600_000
+def test_the_packaged_rows_have_the_hash_that_the_script_prints() -> None:
+    compressed = (Path(movie_reviews.__file__).parent / "sentences.csv.gz").read_bytes()
+    assert len(compressed) < 600_000
     assert (
-        hashlib.sha256(gzip.decompress(packed)).hexdigest()
+        hashlib.sha256(gzip.decompress(compressed)).hexdigest()
         == "cef2f0b2dafe9cdd4748d771f0622c4f76bec42c9a335bf936cf35526c47a7bd"
     )
 
 
-def test_rows_against_another_copy_of_the_ratings() -> None:
+def test_the_rows_agree_with_another_copy_of_the_ratings() -> None:
     path = DATA_ROOT / "vader" / "vader_groundtruth.parquet"
     if not path.is_file():
         pytest.skip("needs vader/vader_groundtruth.parquet under ATTNAUDIT_DATA_ROOT")
     table = [row for row in pq.read_table(path).to_pylist() if row["source"] == "movie" and abs(row["mean"]) >= 0.5]
-    texts = {row["text"]: f"movie-{row['id']}" for row in reversed(table)}  # the first of equal texts stays
+    texts = {row["text"]: f"movie-{row['id']}" for row in reversed(table)}  # the first of several equal texts wins
     expected = {
         f"movie-{row['id']}": (row["text"], "positive" if row["mean"] > 0 else "negative")
         for row in table
@@ -118,7 +118,7 @@ def pack(members: dict[str, bytes]) -> bytes:
 
 @pytest.fixture
 def sdist(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source package of the real layout with five rows."""
+    """A source package with the layout of the real one and five rows."""
     inner = pack({script.RATINGS: RATINGS.encode()})
     path = tmp_path / "vaderSentiment.tar.gz"
     path.write_bytes(pack({script.NOTICE: b"The MIT License\r\n", script.INNER_ARCHIVE: inner}))
@@ -127,11 +127,11 @@ def sdist(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_script_keeps_clear_ratings_and_the_first_of_equal_texts(script: ModuleType) -> None:
-    kept = [(one.id, one.label, one.text) for one in script.derive(RATINGS)]
-    assert kept == [("1", "positive", "Fine, “really”."), ("3", "negative", "Awful."), ("5", "positive", "Good.")]
+    sentences = [(one.id, one.label, one.text) for one in script.derive(RATINGS)]
+    assert sentences == [("1", "positive", "Fine, “really”."), ("3", "negative", "Awful."), ("5", "positive", "Good.")]
 
 
-def test_script_writes_the_same_bytes_again(script: ModuleType, sdist: Path, tmp_path: Path) -> None:
+def test_script_is_reproducible(script: ModuleType, sdist: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert script.main(["--sdist", str(sdist), "--out", str(tmp_path / name)]) == 0
     first, second = ((tmp_path / name / "sentences.csv.gz").read_bytes() for name in ("a", "b"))
@@ -139,7 +139,7 @@ def test_script_writes_the_same_bytes_again(script: ModuleType, sdist: Path, tmp
     assert (tmp_path / "a" / "LICENSE-vaderSentiment.txt").read_bytes() == b"The MIT License\n"
 
 
-def test_script_checks_what_is_packaged(script: ModuleType, sdist: Path, tmp_path: Path) -> None:
+def test_script_checks_the_packaged_rows(script: ModuleType, sdist: Path, tmp_path: Path) -> None:
     arguments = ["--sdist", str(sdist), "--out", str(tmp_path / "a")]
     assert script.main([*arguments, "--check"]) == 1
     script.main(arguments)

@@ -1,4 +1,4 @@
-"""Samples: seeded, nested, and independent of the order of the rows."""
+"""Samples are seeded, nested, and independent of the order of the rows."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ def test_smaller_sample_is_part_of_a_larger_one(names: list[str], size: int, see
 
 
 def test_seed_decides_and_is_recorded() -> None:
-    whole = dataset([str(n) for n in range(200)])
-    chosen = sample(whole, 50, 3)
-    assert ids(chosen) == ids(sample(whole, 50, 3))
-    assert set(ids(chosen)) != set(ids(sample(whole, 50, 4)))
+    full = dataset([str(n) for n in range(200)])
+    chosen = sample(full, 50, 3)
+    assert ids(chosen) == ids(sample(full, 50, 3))
+    assert set(ids(chosen)) != set(ids(sample(full, 50, 4)))
     assert (chosen.sample_seed, chosen.rows, chosen.classes) == (3, 200, ("x", "y"))
-    assert chosen.sha256() != whole.sha256()
+    assert chosen.sha256() != full.sha256()
 
 
-def test_every_instance_is_as_likely() -> None:
-    whole = dataset([str(n) for n in range(20)])
-    counts = Counter(one for seed in range(2000) for one in ids(sample(whole, 5, seed)))
-    # 2000 draws at p = 1/4: standard deviation 19.4; five of them either way.
+def test_every_instance_is_equally_likely() -> None:
+    full = dataset([str(n) for n in range(20)])
+    counts = Counter(one for seed in range(2000) for one in ids(sample(full, 5, seed)))
+    # 2000 samples at p = 1/4 have a standard deviation of 19.4; the bounds are five standard deviations from 500.
     assert all(403 <= counts[str(n)] <= 597 for n in range(20))
 
 
-def test_small_enough_data_come_back_as_they_are() -> None:
-    whole = dataset(["b", "a"])
-    assert sample(whole, 2, 0) is whole
-    assert whole.sample_seed is None
+def test_data_that_are_small_enough_are_returned_unchanged() -> None:
+    full = dataset(["b", "a"])
+    assert sample(full, 2, 0) is full
+    assert full.sample_seed is None
 
 
-def test_rows_are_counted_where_the_data_set_did_not() -> None:
+def test_rows_are_counted_if_the_data_set_does_not_state_them() -> None:
     assert sample(dataclasses.replace(dataset(["a", "b"]), rows=-1), 1, 0).rows == 2
 
 
 @pytest.mark.parametrize("size", [0, -3])
-def test_impossible_size(size: int) -> None:
+def test_an_impossible_size_is_refused(size: int) -> None:
     with pytest.raises(DataError, match=f"{size} instances is not possible. Expected at least 1"):
         sample(dataset(["a"]), size, 0)

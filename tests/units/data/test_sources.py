@@ -1,4 +1,4 @@
-"""Registered data sets, and names that mean nothing."""
+"""Loading registered data sets, and errors for unknown names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnaudit.registry import Registry
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
-    """An empty registry in place of the real one."""
+    """An empty registry that replaces the real one."""
     empty: Registry[Any] = Registry("data set", "attnaudit.no_such_group")
     monkeypatch.setattr(sources, "datasets", empty)
     return empty
@@ -69,11 +69,11 @@ def test_data_set_itself(registry: Registry[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("produced", "says"),
+    ("produced", "message"),
     [
         ([], "mine: there are no rows"),
-        (None, "gave NoneType. Expected a Dataset"),
-        ("text", "gave str|mine:1: found 't'"),
+        (None, "returned NoneType. Expected a Dataset"),
+        ("text", "returned str|mine:1: found 't'"),
         ([("one", "x")], r"mine:1: found \('one', 'x'\)"),
         ([{"text": "one"}, {1: "x"}], r"mine:2: found \{1: 'x'\}"),
         ([{"text": "one"}, {"txt": "x"}], "mine:2: column 'text' is missing.*Rename 'txt'"),
@@ -83,9 +83,9 @@ def test_data_set_itself(registry: Registry[Any]) -> None:
         ([Instance(id="", text="one")], "column 'id': found no value"),
     ],
 )
-def test_unusable_product(registry: Registry[Any], produced: object, says: str) -> None:
+def test_unusable_return_values_are_refused(registry: Registry[Any], produced: object, message: str) -> None:
     registry.register("mine")(lambda: produced)
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=message):
         load("mine")
 
 
@@ -99,7 +99,7 @@ def test_function_that_fails(registry: Registry[Any]) -> None:
         load("mine")
 
 
-def test_error_of_the_function_for_the_user_is_kept(registry: Registry[Any]) -> None:
+def test_an_audit_error_of_the_function_is_passed_on(registry: Registry[Any]) -> None:
     @registry.register("mine")
     def broken() -> Dataset:
         raise AuditError("Set the folder of the corpus.")
@@ -137,30 +137,30 @@ def test_importing_and_reading_text_files_needs_neither_torch_nor_arrow(tmp_path
     assert done.stdout.strip() == "[]"
 
 
-def test_text_of_numpy_becomes_plain_text(registry: Registry[Any]) -> None:
+def test_numpy_text_becomes_plain_text(registry: Registry[Any]) -> None:
     texts, labels = np.array(["one", "two"]), np.array(["x", "y"])
     registry.register("mine")(lambda: [{"text": t, "label": y} for t, y in zip(texts, labels, strict=True)])
-    found = load("mine")
-    assert {type(part) for one in found.instances for part in (one.text, one.label)} == {str}
-    assert {type(name) for name in found.classes} == {str}
+    dataset = load("mine")
+    assert {type(part) for one in dataset.instances for part in (one.text, one.label)} == {str}
+    assert {type(name) for name in dataset.classes} == {str}
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"description": None}, "its description is None"),
         ({"source": 5}, "its source is 5"),
-        ({"classes": (0, 1)}, "its class 0 is no text"),
+        ({"classes": (0, 1)}, "its class 0 is not text"),
         ({"instances": ({"text": "a"},)}, "among its instances. Expected Instance"),
     ],
 )
-def test_fields_of_other_types_are_refused(registry: Registry[Any], changes: dict[str, Any], says: str) -> None:
+def test_fields_of_the_wrong_type_are_refused(registry: Registry[Any], changes: dict[str, Any], message: str) -> None:
     given = Dataset(name="x", source="s", description="", instances=(Instance(id="a", text="one"),))
     registry.register("mine")(dataclasses.replace(given, **changes))
-    with pytest.raises(DataError, match=f"data set 'mine': .*{says}"):
+    with pytest.raises(DataError, match=f"data set 'mine': .*{message}"):
         load("mine")
 
 
-def test_a_path_that_cannot_be_looked_for() -> None:
+def test_a_path_that_is_too_long_is_refused() -> None:
     with pytest.raises(AuditError, match=r"--data x+\.\.\.: cannot be accessed \(File name too long\)"):
         load("x" * 300)

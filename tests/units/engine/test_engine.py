@@ -1,4 +1,4 @@
-"""The engine: same numbers for any batch size and order, each pass once, clear refusals, back-off on lack of memory."""
+"""The engine: numbers independent of batches and order, shared passes, clear errors, and recovery from low memory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def assert_same(a: Measurements, b: Measurements, *, but: Sequence[str] = ()) ->
             np.testing.assert_allclose(x, y, atol=2e-5, err_msg=name)
 
 
-#: A tie broken by rounding moves τ by a whole step, and the exact p-value with it.
+#: Columns of ranks: a tie that rounding breaks changes τ by a whole step, and with it the exact p-value.
 RANKS = (".tau", ".p_value", ".floor", ".ceiling", ".near_ties")
 
 
@@ -96,7 +96,7 @@ def test_numbers_do_not_depend_on_what_else_is_measured() -> None:
 
 
 class Counting(PooledAttentionAdapter):
-    """Counts what it is asked for."""
+    """Counts its passes and their rows."""
 
     def __init__(self, **made: Any) -> None:
         super().__init__(**made)
@@ -110,7 +110,7 @@ class Counting(PooledAttentionAdapter):
         return super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
 
 
-def test_no_pass_is_run_twice_for_several_checks() -> None:
+def test_several_checks_share_their_passes() -> None:
     model = Counting(**parts())
     _, record = measure(model, dataset(), EVERYTHING, model="lstm", seed=0, batch_tokens=20)
     words = [len(t.split()) for t in TEXTS]
@@ -124,20 +124,20 @@ def test_no_pass_is_run_twice_for_several_checks() -> None:
     assert record.passes["backward"] < 2 * batches + sum(words)
 
 
-def test_a_need_named_twice_costs_nothing_more() -> None:
+def test_a_need_named_twice_is_measured_once() -> None:
     once, twice = Counting(**parts()), Counting(**parts())
     measure(once, dataset(), ["agreement.leave_one_out.inputs"], model="lstm", seed=0)
     measure(twice, dataset(), ["agreement.leave_one_out.inputs"] * 2 + ["leave_one_out.inputs"], model="lstm", seed=0)
     assert once.rows == twice.rows
 
 
-def test_no_gradient_is_taken_when_none_is_needed() -> None:
+def test_no_gradient_is_computed_when_none_is_needed() -> None:
     _, record = measure(adapter(), dataset(), ["permutation", "uniform"], model="lstm", seed=0)
     assert "backward" not in record.passes
 
 
 class Cramped(PooledAttentionAdapter):
-    """Has memory for `most` rows."""
+    """An adapter that runs out of memory for more than `most` rows."""
 
     most = 2
 
@@ -147,7 +147,7 @@ class Cramped(PooledAttentionAdapter):
         return super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
 
 
-def test_a_lack_of_memory_halves_the_batch_and_changes_no_number() -> None:
+def test_running_out_of_memory_halves_the_batch_and_changes_no_number() -> None:
     cramped, record = measure(Cramped(**parts()), dataset(), EVERYTHING, model="lstm", seed=3)
     assert record.batch_size <= 2
     assert_same(measured(adapter()), cramped, but=RANKS)
@@ -187,23 +187,23 @@ def test_a_row_that_makes_the_model_raise_is_named(part: str) -> None:
         measured(model)
 
 
-def test_what_was_measured_cannot_be_changed() -> None:
-    found = measured(adapter())
-    for array in (found.scalar("attention.max"), found.vector("attention")[0], found.predicted):
+def test_measurements_are_read_only() -> None:
+    measurements = measured(adapter())
+    for array in (measurements.scalar("attention.max"), measurements.vector("attention")[0], measurements.predicted):
         with pytest.raises(ValueError, match="read-only"):
             array[:] = 0
 
 
 def test_progress_ends_at_the_number_of_instances() -> None:
     seen: list[tuple[int, int, str]] = []
-    measured(adapter(), batch_tokens=20, progress=lambda *told: seen.append(told))
+    measured(adapter(), batch_tokens=20, progress=lambda *report: seen.append(report))
     done = [count for count, total, doing in seen if doing == "measuring lstm on films" and total == len(TEXTS)]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, len(TEXTS))
 
 
-@pytest.mark.parametrize("reach", [{}, {"reach": 0}], ids=["encoded anew", "resumed"])
-def test_a_long_text_is_erased_in_parts_that_say_how_far_they_are(
+@pytest.mark.parametrize("reach", [{}, {"reach": 0}], ids=["encoded again", "resumed"])
+def test_a_long_text_is_erased_in_chunks_that_report_progress(
     reach: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = " ".join(TEXTS).split()
@@ -214,7 +214,7 @@ def test_a_long_text_is_erased_in_parts_that_say_how_far_they_are(
     monkeypatch.setattr(batch, "LEAVE_ONE_OUT_TOKENS", 3 * len(words))
     monkeypatch.setattr(clean_pass, "PROGRESS_AFTER_SECONDS", -1.0)
     seen: list[tuple[int, int, str]] = []
-    parts_ = measured(model, long, needs, batch_tokens=len(words), progress=lambda *told: seen.append(told))
+    parts_ = measured(model, long, needs, batch_tokens=len(words), progress=lambda *report: seen.append(report))
     assert_same(whole, parts_, but=RANKS)
     erased = [(done, total) for done, total, doing in seen if doing == batch.ERASING]
     first = erased[: erased.index((len(words), len(words))) + 1]
@@ -227,21 +227,21 @@ def test_unlabelled_rows_are_minus_one_and_labels_follow_their_rows() -> None:
     rows = dataset()
     assert measured(adapter(), needs=["uniform"]).labels.tolist() == [-1] * len(TEXTS)
     backwards = replace(rows, instances=tuple(reversed(rows.instances)))
-    found = measured(adapter(), backwards, needs=["uniform"], labels=list(range(len(TEXTS))))
-    assert found.labels.tolist() == list(reversed(range(len(TEXTS))))
+    measurements = measured(adapter(), backwards, needs=["uniform"], labels=list(range(len(TEXTS))))
+    assert measurements.labels.tolist() == list(reversed(range(len(TEXTS))))
 
 
 def test_special_tokens_enter_no_statistic() -> None:
     model = adapter(tokenize=tokenize_with_ends, attend_special=True)
-    found = measured(model, needs=["agreement.leave_one_out.inputs"])
-    assert [len(v) for v in found.vector("attention")] == [len(t.split()) for t in TEXTS]
-    assert [list(t) for t in found.tokens] == [t.split() for t in TEXTS]
-    np.testing.assert_allclose([v.sum() for v in found.vector("attention")], 1)
-    assert (found.scalar("attention.special_mass") > 0).all()
+    measurements = measured(model, needs=["agreement.leave_one_out.inputs"])
+    assert [len(v) for v in measurements.vector("attention")] == [len(t.split()) for t in TEXTS]
+    assert [list(t) for t in measurements.tokens] == [t.split() for t in TEXTS]
+    np.testing.assert_allclose([v.sum() for v in measurements.vector("attention")], 1)
+    assert (measurements.scalar("attention.special_mass") > 0).all()
 
 
 class Refused:
-    """Adapters that are refused, with what the message says."""
+    """Adapters that are refused."""
 
     @staticmethod
     def nan_logits() -> PooledAttentionAdapter:
@@ -269,7 +269,7 @@ class Refused:
         (Refused.wrong_width, r"The model gives 4 logits for 2 classes \(negative, positive\)"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_by_row(model: Any, message: str) -> None:
+def test_an_invalid_output_is_refused_with_its_row(model: Any, message: str) -> None:
     with pytest.raises(AdapterError, match=message):
         measured(model())
 
@@ -286,9 +286,9 @@ def test_an_empty_data_set_is_refused() -> None:
 
 def test_a_query_for_a_model_of_single_texts_is_refused() -> None:
     rows = dataset()
-    asked = Instance(id="q", text="good", query="which?", where="pairs.csv:2")
+    with_query = Instance(id="q", text="good", query="which?", where="pairs.csv:2")
     with pytest.raises(DataError, match=r"pairs\.csv:2: the row has a query"):
-        measured(adapter(), replace(rows, instances=(asked,)))
+        measured(adapter(), replace(rows, instances=(with_query,)))
 
 
 class Declares(PooledAttentionAdapter):
@@ -308,14 +308,14 @@ class Declares(PooledAttentionAdapter):
         ({"deletion": False}, ["leave_one_out.inputs"], "leave_one_out.inputs needs token deletion"),
     ],
 )
-def test_what_a_model_cannot_do_is_said(declared: dict[str, Any], needs: list[str], message: str) -> None:
+def test_a_model_that_lacks_a_capability_is_refused(declared: dict[str, Any], needs: list[str], message: str) -> None:
     model = Declares(**parts())  # type: ignore[arg-type]
     model.declared = declared
     with pytest.raises(AdapterError, match=message):
         measured(model, needs=needs)
 
 
-def test_a_model_with_several_sites_is_refused_for_now() -> None:
+def test_a_model_with_several_sites_and_no_reading_is_refused() -> None:
     class Two(PooledAttentionAdapter):
         def sites(self) -> tuple[Site, ...]:
             return (Site(key="a", kind="self"), Site(key="b", kind="self"))
@@ -324,7 +324,7 @@ def test_a_model_with_several_sites_is_refused_for_now() -> None:
         measured(Two(**parts()))  # type: ignore[arg-type]
 
 
-def test_the_slow_route_of_an_adapter_without_fast_decoding_gives_the_same_numbers() -> None:
+def test_an_adapter_without_fast_decoding_gives_the_same_numbers() -> None:
     slow = Declares(**parts())  # type: ignore[arg-type]
     slow.declared = {"decodes": False, "linear_decoder": False}
     needs = [n for n in EVERYTHING if not n.startswith("adversarial")]
@@ -345,7 +345,7 @@ def test_the_slow_route_of_an_adapter_without_fast_decoding_gives_the_same_numbe
         ("influence.inputs", r"expected \.hidden, but got .\.inputs"),
     ],
 )
-def test_a_need_that_no_measure_answers_is_named(need: str, message: str) -> None:
+def test_an_invalid_need_is_named(need: str, message: str) -> None:
     with pytest.raises(CheckError, match=message):
         resolve([need])
 
@@ -356,10 +356,10 @@ def test_numbers_are_measured_in_full_precision_whatever_the_process_has_set() -
     torch.set_float32_matmul_precision("medium")
     try:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = measured(adapter(), needs=["permutation", "gradient.meister.inputs"])
+            measurements = measured(adapter(), needs=["permutation", "gradient.meister.inputs"])
             assert torch.is_autocast_enabled("cpu")
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
     for name in expected.scalars:
-        np.testing.assert_array_equal(found.scalars[name], expected.scalars[name], err_msg=name)
+        np.testing.assert_array_equal(measurements.scalars[name], expected.scalars[name], err_msg=name)

@@ -1,4 +1,4 @@
-"""Each measure against its definition written out plainly: one instance at a time, no padding, no sharing."""
+"""Each measure equals a plain implementation of its definition: one instance at a time, without padding or sharing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measured(model: PooledAttentionAdapter, *needs: str) -> Measurements:
 
 
 class Plain:
-    """One instance, run alone."""
+    """A plain implementation that runs one instance alone."""
 
     def __init__(self, model: PooledAttentionAdapter, one: Instance) -> None:
         self.model = model
@@ -135,8 +135,8 @@ def leave_one_out(plain: Plain, at: str) -> Row:
 def test_feature_importance(
     model: PooledAttentionAdapter, name: str, definition: Callable[[Plain, str], Row], at: str
 ) -> None:
-    found = measured(model, f"{name}.{at}").vector(f"{name}.{at}")
-    for one, row in zip(INSTANCES, found, strict=True):
+    rows = measured(model, f"{name}.{at}").vector(f"{name}.{at}")
+    for one, row in zip(INSTANCES, rows, strict=True):
         if name == "leave_one_out" and len(row) == 1:
             assert np.isnan(row).all()
             continue
@@ -146,20 +146,25 @@ def test_feature_importance(
 @pytest.mark.filterwarnings("ignore:One or more sample arguments is too small")
 def test_agreement_is_scipys_kendall_tau_of_the_columns(model: PooledAttentionAdapter) -> None:
     name = "gradient.meister.inputs"
-    found = measured(model, f"agreement.{name}")
-    pairs = zip(found.vector("attention"), found.vector(name), found.vector("leave_one_out.inputs"), strict=True)
+    measurements = measured(model, f"agreement.{name}")
+    pairs = zip(
+        measurements.vector("attention"),
+        measurements.vector(name),
+        measurements.vector("leave_one_out.inputs"),
+        strict=True,
+    )
     for i, (attention, gradient, rival) in enumerate(pairs):
         observed = kendalltau(attention, gradient)
-        np.testing.assert_allclose(found.scalar(f"agreement.{name}.tau")[i], observed.statistic, atol=1e-12)
-        np.testing.assert_allclose(found.scalar(f"agreement.{name}.p_value")[i], observed.pvalue, atol=1e-9)
+        np.testing.assert_allclose(measurements.scalar(f"agreement.{name}.tau")[i], observed.statistic, atol=1e-12)
+        np.testing.assert_allclose(measurements.scalar(f"agreement.{name}.p_value")[i], observed.pvalue, atol=1e-9)
         ceiling = np.nan if np.isnan(rival).any() else kendalltau(gradient, rival).statistic
-        np.testing.assert_allclose(found.scalar(f"agreement.{name}.ceiling")[i], ceiling, atol=1e-12)
+        np.testing.assert_allclose(measurements.scalar(f"agreement.{name}.ceiling")[i], ceiling, atol=1e-12)
 
 
-def test_the_floor_shuffles_within_the_real_tokens(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "agreement.gradient.meister.inputs")
-    floor = found.scalar("agreement.gradient.meister.inputs.floor")
-    tau = found.scalar("agreement.gradient.meister.inputs.tau")
+def test_the_floor_shuffles_the_real_tokens(model: PooledAttentionAdapter) -> None:
+    measurements = measured(model, "agreement.gradient.meister.inputs")
+    floor = measurements.scalar("agreement.gradient.meister.inputs.floor")
+    tau = measurements.scalar("agreement.gradient.meister.inputs.tau")
     defined = ~np.isnan(tau)
     assert (np.isnan(floor) == np.isnan(tau)).all()
     assert np.abs(floor[defined]).max() <= 1
@@ -167,14 +172,14 @@ def test_the_floor_shuffles_within_the_real_tokens(model: PooledAttentionAdapter
 
 
 def test_entropy_is_scipys_over_log_n(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "entropy.gradient.meister.inputs")
-    for i, row in enumerate(found.vector("gradient.meister.inputs")):
+    measurements = measured(model, "entropy.gradient.meister.inputs")
+    for i, row in enumerate(measurements.vector("gradient.meister.inputs")):
         expected = entropy(row) / np.log(len(row)) if len(row) > 1 else np.nan
-        np.testing.assert_allclose(found.scalar("entropy.gradient.meister.inputs")[i], expected, atol=1e-12)
+        np.testing.assert_allclose(measurements.scalar("entropy.gradient.meister.inputs")[i], expected, atol=1e-12)
 
 
 def test_influence_on_hidden_states(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "influence.hidden")
+    measurements = measured(model, "influence.hidden")
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         places = plain.real.nonzero()[:, 0].tolist()
@@ -185,71 +190,78 @@ def test_influence_on_hidden_states(model: PooledAttentionAdapter) -> None:
             on_own.append(slope[0, p].norm().item())
         grid = np.stack(table)
         if len(places) == 1:
-            assert np.isnan(found.scalar("influence.hidden.entropy")[i])
+            assert np.isnan(measurements.scalar("influence.hidden.entropy")[i])
             continue
         expected = np.mean([entropy(row) / np.log(len(row)) for row in grid])
-        np.testing.assert_allclose(found.scalar("influence.hidden.entropy")[i], expected, atol=1e-4)
-        np.testing.assert_allclose(found.scalar("influence.hidden.own_share")[i], np.diag(grid).mean(), atol=1e-4)
+        np.testing.assert_allclose(measurements.scalar("influence.hidden.entropy")[i], expected, atol=1e-4)
+        np.testing.assert_allclose(
+            measurements.scalar("influence.hidden.own_share")[i], np.diag(grid).mean(), atol=1e-4
+        )
         rival = np.mean([np.delete(row, p).max() for p, row in enumerate(grid)])
-        np.testing.assert_allclose(found.scalar("influence.hidden.rival_share")[i], rival, atol=1e-4)
-        co_indexed = entropy(on_own) / np.log(len(on_own))  # scipy scales its argument to one
-        np.testing.assert_allclose(found.scalar("influence.hidden.co_indexed_entropy")[i], co_indexed, atol=1e-4)
+        np.testing.assert_allclose(measurements.scalar("influence.hidden.rival_share")[i], rival, atol=1e-4)
+        co_indexed = entropy(on_own) / np.log(len(on_own))  # scipy normalises its argument
+        np.testing.assert_allclose(measurements.scalar("influence.hidden.co_indexed_entropy")[i], co_indexed, atol=1e-4)
 
 
 def test_uniform_attention(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "uniform")
+    measurements = measured(model, "uniform")
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         output = plain.with_reading(np.full(len(plain.reading), 1 / len(plain.reading)))
-        np.testing.assert_allclose(found.scalar("uniform.tvd")[i], plain.tvd(output), atol=1e-5)
-        assert found.scalar("uniform.predicted")[i] == int(output.argmax())
+        np.testing.assert_allclose(measurements.scalar("uniform.tvd")[i], plain.tvd(output), atol=1e-5)
+        assert measurements.scalar("uniform.predicted")[i] == int(output.argmax())
 
 
-def test_permutation_median_lies_where_all_orders_put_it(model: PooledAttentionAdapter) -> None:
-    """For three tokens the six orders can be listed: 100 draws must give a median near that of the six."""
+def test_the_permutation_median_is_close_to_that_of_all_orders(model: PooledAttentionAdapter) -> None:
+    """Three tokens have six orders, and the median over 100 random orders must be close to the median over the six."""
     from itertools import permutations
 
     rows = dataset(["good bad very", "dull film"])
-    found = measure(model, rows, ["permutation"], model="lstm", seed=0)[0]
+    measurements = measure(model, rows, ["permutation"], model="lstm", seed=0)[0]
     for i, one in enumerate(rows.instances):
         plain = Plain(model, one)
         moved = [plain.tvd(plain.with_reading(np.array(order))) for order in permutations(plain.reading)]
-        assert min(moved) - 1e-5 <= found.scalar("permutation.tvd")[i] <= max(moved) + 1e-5
+        assert min(moved) - 1e-5 <= measurements.scalar("permutation.tvd")[i] <= max(moved) + 1e-5
         expected = np.quantile(moved, [0.25, 0.75])
-        assert expected[0] - 1e-5 <= found.scalar("permutation.tvd")[i] <= expected[1] + 1e-5
-        assert set(found.vector("permutation.predicted")[i]) <= {0, 1, 2}
+        assert expected[0] - 1e-5 <= measurements.scalar("permutation.tvd")[i] <= expected[1] + 1e-5
+        assert set(measurements.vector("permutation.predicted")[i]) <= {0, 1, 2}
 
 
 def test_permutation_of_one_token_moves_nothing(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "permutation")
+    measurements = measured(model, "permutation")
     single = [i for i, one in enumerate(INSTANCES) if len(one.text.split()) == 1]
     assert single
-    np.testing.assert_allclose(found.scalar("permutation.tvd")[single], 0, atol=1e-6)
+    np.testing.assert_allclose(measurements.scalar("permutation.tvd")[single], 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.05])
-def test_adversarial_attention_is_feasible_and_as_far_as_it_says(model: PooledAttentionAdapter, epsilon: float) -> None:
+def test_adversarial_attention_is_feasible_and_its_divergence_is_correct(
+    model: PooledAttentionAdapter, epsilon: float
+) -> None:
     name = f"adversarial.{epsilon}"
-    found = measured(model, name)
+    measurements = measured(model, name)
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
-        attention = found.vector(f"{name}.attention")[i]
+        attention = measurements.vector(f"{name}.attention")[i]
         np.testing.assert_allclose(attention.sum(), 1, atol=1e-9)
         assert plain.tvd(plain.with_reading(attention)) <= epsilon + 1e-5
-        assert found.scalar(f"{name}.tvd")[i] <= epsilon + 1e-5
+        assert measurements.scalar(f"{name}.tvd")[i] <= epsilon + 1e-5
         if len(attention) < 2:
             columns = ("jsd", "most", "share", "upper")
-            assert all(np.isnan(found.scalar(f"{name}.{column}")[i]) for column in columns), "there is no other"
+            assert all(np.isnan(measurements.scalar(f"{name}.{column}")[i]) for column in columns), "there is no other"
             continue
         expected = jensenshannon(attention, plain.reading) ** 2
-        np.testing.assert_allclose(found.scalar(f"{name}.jsd")[i], np.nan_to_num(expected), atol=1e-6)
-        assert found.scalar(f"{name}.upper")[i] >= found.scalar(f"{name}.jsd")[i] or np.isnan(
-            found.scalar(f"{name}.upper")[i]
+        np.testing.assert_allclose(measurements.scalar(f"{name}.jsd")[i], np.nan_to_num(expected), atol=1e-6)
+        assert measurements.scalar(f"{name}.upper")[i] >= measurements.scalar(f"{name}.jsd")[i] or np.isnan(
+            measurements.scalar(f"{name}.upper")[i]
         )
-        assert np.isnan(found.scalar(f"{name}.share")[i]) or 0 <= found.scalar(f"{name}.share")[i] <= 1 + 1e-9
+        assert (
+            np.isnan(measurements.scalar(f"{name}.share")[i])
+            or 0 <= measurements.scalar(f"{name}.share")[i] <= 1 + 1e-9
+        )
 
 
-def test_the_form_of_the_adversary_is_said() -> None:
+def test_a_fact_names_the_method_of_the_adversary() -> None:
     forms = {name: measured(make(), "adversarial.0.01").facts["adversarial.method"] for name, make in KINDS.items()}
     assert forms == {
         "sigmoid": "exact",
@@ -279,25 +291,25 @@ def test_the_exact_adversary_is_never_below_the_searched_one() -> None:
     exact, searched = measured(sound, "adversarial.0.01"), measured(unknown, "adversarial.0.01")
     assert searched.facts["adversarial.method"] == "searched"
     several = exact.lengths > 1
-    ours, theirs = (found.scalar("adversarial.0.01.jsd")[several] for found in (exact, searched))
+    ours, theirs = (measurements.scalar("adversarial.0.01.jsd")[several] for measurements in (exact, searched))
     assert (ours >= theirs - 1e-6).all()
     assert theirs.mean() > 0.5 * ours.mean()
 
 
 def test_hidden_states_are_ranked_by_attention(model: PooledAttentionAdapter) -> None:
     rows = replace(dataset(), instances=tuple(i for i in dataset().instances if len(i.text.split()) > 1))
-    found = measure(model, rows, ["ranked_hidden"], model="lstm", seed=0)[0]
-    states, weights = found.table("ranked_hidden.states"), found.table("ranked_hidden.weights")
-    kept = found.table("ranked_hidden.instances").astype(int)
+    measurements = measure(model, rows, ["ranked_hidden"], model="lstm", seed=0)[0]
+    states, weights = measurements.table("ranked_hidden.states"), measurements.table("ranked_hidden.weights")
+    kept = measurements.table("ranked_hidden.instances").astype(int)
     assert states.shape[:2] == weights.shape
     for row, i in enumerate(kept):
-        plain = Plain(model, found.instances[i])
+        plain = Plain(model, measurements.instances[i])
         order = np.argsort(-plain.reading, kind="stable")[: weights.shape[1]]
         np.testing.assert_allclose(weights[row], plain.reading[order], atol=1e-6)
         np.testing.assert_allclose(states[row], plain.states[0][plain.real].detach().numpy()[order], atol=1e-5)
 
 
 @given(length=st.integers(1, 1100), seed=st.integers(0, 2**31))
-def test_permutations_are_the_orders_of_the_draws(length: int, seed: int) -> None:
+def test_ascending_equals_argsort(length: int, seed: int) -> None:
     draws = np.random.default_rng(seed).random((3, length))
     np.testing.assert_array_equal(ascending(draws), draws.argsort(axis=1))

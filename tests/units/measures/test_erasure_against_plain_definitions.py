@@ -1,5 +1,7 @@
-"""Erasure, flips, states and randomisation against their definitions written out plainly: one instance, one subset at a
-time, no padding, no sharing."""
+"""Erasure, flips, states and randomisation equal plain implementations of their definitions.
+
+The plain implementations run one instance and one subset at a time, without padding or sharing.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def decoder(*layers: nn.Module) -> nn.Sequential:
 
 
 def centred(outputs: int, **changes: object) -> PooledAttentionAdapter:
-    """A model that decides for more than one class: the decoder is large, and centred on these texts."""
+    """Return a model whose large decoder is centred on these texts, so that it predicts more than one class."""
     made = adapter(outputs, **{"mask_id": UNKNOWN, **changes})
     last = made.decoder[-1] if isinstance(made.decoder, nn.Sequential) else made.decoder
     with torch.no_grad():
@@ -76,7 +78,7 @@ def measured(model: PooledAttentionAdapter, *needs: str) -> Measurements:
 
 
 class Plain:
-    """One instance, run alone."""
+    """A plain implementation that runs one instance alone."""
 
     def __init__(self, model: PooledAttentionAdapter, one: Instance) -> None:
         self.model, self.words = model, one.text.split()
@@ -102,7 +104,7 @@ class Plain:
         return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)]) if len(logits) == 1 else logits.softmax(0)
 
     def without(self, places: Sequence[int], operator: str) -> Tensor:
-        """Class probabilities without the real tokens at these places (numbered among the real ones)."""
+        """Return the class probabilities without some real tokens, given by their numbers among the real tokens."""
         gone = {self.real[p] for p in places}
         if operator == "deletion":
             kept = [i for i in range(len(self.ids)) if i not in gone]
@@ -121,7 +123,7 @@ class Plain:
         return np.array(falls), np.array(changes)
 
     def after_removal(self, places: Sequence[int]) -> int | None:
-        """The decision with these weights set to zero and the rest renormalised; None where nothing is left."""
+        """Return the predicted class with some weights set to 0 and the rest renormalised; None if none is left."""
         left = self.weights.clone()
         left[[self.real[p] for p in places]] = 0
         return int(self.decide(left / left.sum()).argmax()) if left.sum() > 0 else None
@@ -154,18 +156,20 @@ def test_erasure_by_attention_and_by_signed_leave_one_out(
     model: PooledAttentionAdapter, name: str, operator: str
 ) -> None:
     column = f"{name}.{operator}"
-    found = measured(model, column)
+    measurements = measured(model, column)
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         if len(plain.reading) < 2:
-            assert np.isnan(found.scalar(f"{column}.attention")[i])
+            assert np.isnan(measurements.scalar(f"{column}.attention")[i])
             continue
         for order, scores in (("attention", plain.reading), ("loo", signed_leave_one_out(plain, operator))):
             falls, changes = plain.aopc(descending(scores), operator, keeps=name == "sufficiency")
-            np.testing.assert_allclose(found.vector(f"{column}.{order}.curve")[i], falls, atol=1e-4, err_msg=one.text)
-            np.testing.assert_allclose(found.scalar(f"{column}.{order}")[i], falls.mean(), atol=1e-4)
-            assert found.scalar(f"{column}.decision.{order}")[i] == pytest.approx(changes.mean())
-            assert found.vector(f"{column}.decision.{order}.curve")[i].tolist() == changes.tolist()
+            np.testing.assert_allclose(
+                measurements.vector(f"{column}.{order}.curve")[i], falls, atol=1e-4, err_msg=one.text
+            )
+            np.testing.assert_allclose(measurements.scalar(f"{column}.{order}")[i], falls.mean(), atol=1e-4)
+            assert measurements.scalar(f"{column}.decision.{order}")[i] == pytest.approx(changes.mean())
+            assert measurements.vector(f"{column}.decision.{order}.curve")[i].tolist() == changes.tolist()
 
 
 @pytest.mark.parametrize("operator", ["deletion", "mask"])
@@ -174,12 +178,12 @@ def test_random_orders_of_three_tokens_lie_among_all_six(operator: str, name: st
     model = centred(2)
     rows = replace(dataset(), instances=(Instance(id="a", text="good bad very"),))
     column = f"{name}.{operator}"
-    found = measure(model, rows, [column], model="lstm", seed=0)[0]
+    measurements = measure(model, rows, [column], model="lstm", seed=0)[0]
     plain = Plain(model, rows.instances[0])
     every = [plain.aopc(order, operator, keeps=name == "sufficiency")[0].mean() for order in permutations(range(3))]
-    assert min(abs(found.scalar(f"{column}.shuffled")[0] - value) for value in every) < 1e-5
-    assert min(every) - 1e-5 <= found.scalar(f"{column}.random")[0] <= max(every) + 1e-5
-    assert found.vector(f"{column}.random.curve")[0].shape == (len(PERCENTS),)
+    assert min(abs(measurements.scalar(f"{column}.shuffled")[0] - value) for value in every) < 1e-5
+    assert min(every) - 1e-5 <= measurements.scalar(f"{column}.random")[0] <= max(every) + 1e-5
+    assert measurements.vector(f"{column}.random.curve")[0].shape == (len(PERCENTS),)
 
 
 def test_the_shares_of_tokens_are_those_that_the_check_draws() -> None:
@@ -188,12 +192,12 @@ def test_the_shares_of_tokens_are_those_that_the_check_draws() -> None:
 
 
 def test_flips_by_attention_gradient_and_their_product(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "flip")
+    measurements = measured(model, "flip")
     flipped = 0
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         if len(plain.reading) < 2:
-            assert np.isnan(found.scalar("flip.attention")[i])
+            assert np.isnan(measurements.scalar("flip.attention")[i])
             continue
         free = plain.weights.clone().float().requires_grad_(True)
         (slope,) = torch.autograd.grad(plain.decide(free)[plain.predicted], free)
@@ -204,7 +208,7 @@ def test_flips_by_attention_gradient_and_their_product(model: PooledAttentionAda
         }
         for order, scores in orders.items():
             expected = plain.fraction(descending(scores))
-            assert found.scalar(f"flip.{order}")[i] == pytest.approx(expected), (one.text, order)
+            assert measurements.scalar(f"flip.{order}")[i] == pytest.approx(expected), (one.text, order)
             flipped += expected < 1
     assert flipped >= 3
 
@@ -217,61 +221,65 @@ def test_flips_in_random_order_lie_among_all_orders() -> None:
             Instance(id=str(i), text=" ".join(o)) for i, o in enumerate(permutations(["good", "bad", "very", "dull"]))
         ),
     )
-    found = measure(model, rows, ["flip"], model="lstm", seed=0)[0]
+    measurements = measure(model, rows, ["flip"], model="lstm", seed=0)[0]
     seen = []
     for one in rows.instances:
-        j = found.ids.index(one.id)
+        j = measurements.ids.index(one.id)
         plain = Plain(model, one)
         every = [plain.fraction(order) for order in permutations(range(4))]
-        assert found.scalar("flip.shuffled")[j] in every
-        assert min(every) <= found.scalar("flip.random")[j] <= max(every)
-        seen.append((found.scalar("flip.random")[j], np.mean(every)))
+        assert measurements.scalar("flip.shuffled")[j] in every
+        assert min(every) <= measurements.scalar("flip.random")[j] <= max(every)
+        seen.append((measurements.scalar("flip.random")[j], np.mean(every)))
     drawn, expected = np.mean(seen, axis=0)
     assert drawn == pytest.approx(expected, abs=0.05)
 
 
 def test_top_token_erasure(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "top_token")
+    measurements = measured(model, "top_token")
     some = 0.0
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         n = len(plain.reading)
         if n < 2:
-            assert np.isnan(found.scalar("top_token.attention")[i])
+            assert np.isnan(measurements.scalar("top_token.attention")[i])
             continue
         moved = np.array([plain.after_removal([p]) != plain.predicted for p in range(n)], dtype=float)
         top = int(plain.reading.argmax())
-        assert found.scalar("top_token.attention")[i] == moved[top]
-        assert found.scalar("top_token.random")[i] == pytest.approx(np.delete(moved, top).mean())
-        assert found.scalar("top_token.any")[i] == moved.max()
+        assert measurements.scalar("top_token.attention")[i] == moved[top]
+        assert measurements.scalar("top_token.random")[i] == pytest.approx(np.delete(moved, top).mean())
+        assert measurements.scalar("top_token.any")[i] == moved.max()
         some += moved.sum()
     assert some > 0
 
 
 def test_per_token_probability(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "token_probability")
+    measurements = measured(model, "token_probability")
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         alone = [
             plain.decide(torch.eye(len(plain.ids), dtype=torch.float64)[place])[plain.predicted] for place in plain.real
         ]
-        np.testing.assert_allclose(found.vectors["token_probability.alone"][i], alone, atol=1e-5)
-        np.testing.assert_allclose(found.scalar("token_probability")[i], float(sum(alone)) / len(alone), atol=1e-5)
-        np.testing.assert_allclose(found.scalar("token_probability.whole")[i], plain.p[plain.predicted], atol=1e-5)
+        np.testing.assert_allclose(measurements.vectors["token_probability.alone"][i], alone, atol=1e-5)
+        np.testing.assert_allclose(
+            measurements.scalar("token_probability")[i], float(sum(alone)) / len(alone), atol=1e-5
+        )
+        np.testing.assert_allclose(
+            measurements.scalar("token_probability.whole")[i], plain.p[plain.predicted], atol=1e-5
+        )
 
 
 def test_conicity(model: PooledAttentionAdapter) -> None:
-    found = measured(model, "conicity")
+    measurements = measured(model, "conicity")
     for i, one in enumerate(INSTANCES):
         plain = Plain(model, one)
         states = plain.states[plain.real].double().numpy()
         if len(states) < 2:
-            assert np.isnan(found.scalar("conicity")[i])
+            assert np.isnan(measurements.scalar("conicity")[i])
             continue
         mean = states.mean(0)
         cosines = [h @ mean / np.linalg.norm(h) / np.linalg.norm(mean) for h in states]
-        np.testing.assert_allclose(found.scalar("conicity")[i], np.mean(cosines), atol=1e-5)
-        assert found.scalar("conicity.orthogonal")[i] == pytest.approx(len(states) ** -0.5)
+        np.testing.assert_allclose(measurements.scalar("conicity")[i], np.mean(cosines), atol=1e-5)
+        assert measurements.scalar("conicity.orthogonal")[i] == pytest.approx(len(states) ** -0.5)
 
 
 def test_zero_states_have_no_direction() -> None:

@@ -1,4 +1,4 @@
-"""Ties, degenerate cases, sharing of passes, and that numbers of an instance depend on nothing but it."""
+"""Erasure, randomisation and quantised states: ties, degenerate cases, shared passes, and independence of the batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
 from attnaudit.measures.erasure_curves import DRAWS, counts_at, first, random_orders, ranked
 from attnaudit.measures.quantised_states import choose_words, clusters_for, quantised
-from attnaudit.measures.randomised_parameters import COPIES, drawn_again, parameters_of, redrawn
+from attnaudit.measures.randomised_parameters import COPIES, parameters_of, redrawn, redrawn_values
 from tests.small_models import TEXTS, WORDS, adapter, dataset, parts, tokenize_with_ends
 
 NEEDS = [
@@ -83,7 +83,7 @@ def test_numbers_of_an_instance_do_not_depend_on_the_others() -> None:
         np.testing.assert_allclose(alone.scalars[name][0], whole.scalars[name][3], atol=2e-5, err_msg=name)
 
 
-def test_another_seed_draws_other_orders() -> None:
+def test_another_seed_draws_different_orders() -> None:
     longer = [t + " and a bright good film" for t in TEXTS]
     one = measure(adapter(), dataset(longer), ["comprehensiveness.deletion"], model="lstm", seed=3)[0]
     other = measure(adapter(), dataset(longer), ["comprehensiveness.deletion"], model="lstm", seed=4)[0]
@@ -108,18 +108,18 @@ def test_orders_begin_with_the_real_tokens_each_once(lengths: list[int], seed: i
 
 
 @given(st.integers(1, 300))
-def test_the_numbers_of_tokens_are_rounded_up_and_leave_some(n: int) -> None:
+def test_token_counts_are_rounded_up_and_never_take_every_token(n: int) -> None:
     counts = counts_at(torch.tensor([n]))[0].tolist()
     assert counts == [max(1, -(-n * p // 100)) for p in (1, 5, 10, 20, 50)]
     assert n == 1 or max(counts) < n
 
 
-def test_the_first_of_an_order_are_marked() -> None:
+def test_first_marks_the_beginning_of_an_order() -> None:
     marked = first(torch.tensor([[2, 0, 1]]), torch.tensor([[1, 2, 3]]))
     assert marked.int().tolist() == [[[0, 0, 1], [1, 0, 1], [1, 1, 1]]]
 
 
-def test_ties_are_broken_by_the_seed_and_not_by_the_place() -> None:
+def test_ties_are_broken_at_random_and_not_by_position() -> None:
     long = [" ".join(["good"] * 8) for _ in range(40)]
     some = view(adapter(), long)
     tied = torch.zeros(some.real.shape)
@@ -151,34 +151,34 @@ class FirstTwo(torch.nn.Module):
 
 
 def test_uniform_attention_orders_nothing_and_is_undefined() -> None:
-    found = measured(adapter(attention=Uniform(), mask_id=1))
+    measurements = measured(adapter(attention=Uniform(), mask_id=1))
     for name in NEEDS[:6]:
-        for column in (c for c in found.scalars if c.startswith(name)):
-            assert np.isnan(found.scalars[column]).all(), column
-    assert not np.isnan(found.scalar("token_probability")).any()
+        for column in (c for c in measurements.scalars if c.startswith(name)):
+            assert np.isnan(measurements.scalars[column]).all(), column
+    assert not np.isnan(measurements.scalar("token_probability")).any()
 
 
 def test_attention_on_one_token_leaves_nothing_to_renormalise_but_can_be_erased() -> None:
-    found = measured(adapter(attention=OneHot(), mask_id=1))
-    assert np.isnan(found.scalar("flip.attention")).all()
-    assert np.isnan(found.scalar("top_token.attention")).all()
-    several = found.lengths > 1
-    assert not np.isnan(found.scalar("comprehensiveness.deletion.attention")[several]).any()
-    assert not np.isnan(found.scalar("sufficiency.mask.loo")[several]).any()
+    measurements = measured(adapter(attention=OneHot(), mask_id=1))
+    assert np.isnan(measurements.scalar("flip.attention")).all()
+    assert np.isnan(measurements.scalar("top_token.attention")).all()
+    several = measurements.lengths > 1
+    assert not np.isnan(measurements.scalar("comprehensiveness.deletion.attention")[several]).any()
+    assert not np.isnan(measurements.scalar("sufficiency.mask.loo")[several]).any()
 
 
-def test_a_decision_that_is_over_when_no_weight_is_left_has_never_flipped() -> None:
-    found = measured(adapter(attention=FirstTwo()), ["flip", "top_token"])
-    shares = found.scalar("flip.attention")[found.lengths > 1]
-    lengths = found.lengths[found.lengths > 1]
+def test_a_decision_that_holds_until_no_weight_is_left_never_flips() -> None:
+    measurements = measured(adapter(attention=FirstTwo()), ["flip", "top_token"])
+    shares = measurements.scalar("flip.attention")[measurements.lengths > 1]
+    lengths = measurements.lengths[measurements.lengths > 1]
     assert all(share == 1 or share == pytest.approx(1 / n) for share, n in zip(shares, lengths, strict=True))
 
 
-def test_without_a_mask_token_the_columns_are_undefined_and_it_is_said() -> None:
-    found = measured(adapter(), NEEDS[:4])
-    assert np.isnan(found.scalar("comprehensiveness.mask.attention")).all()
-    assert not np.isnan(found.scalar("comprehensiveness.deletion.attention")[found.lengths > 1]).any()
-    assert found.facts == {"erasure.mask": "not possible"}
+def test_without_a_mask_token_the_columns_are_undefined_and_a_fact_says_so() -> None:
+    measurements = measured(adapter(), NEEDS[:4])
+    assert np.isnan(measurements.scalar("comprehensiveness.mask.attention")).all()
+    assert not np.isnan(measurements.scalar("comprehensiveness.deletion.attention")[measurements.lengths > 1]).any()
+    assert measurements.facts == {"erasure.mask": "not possible"}
 
 
 class CannotDelete(PooledAttentionAdapter):
@@ -187,11 +187,11 @@ class CannotDelete(PooledAttentionAdapter):
         return replace(super().capabilities, deletion=False)
 
 
-def test_without_deletion_mask_substitution_is_measured_alone() -> None:
-    found = measured(CannotDelete(**parts(), mask_id=1), NEEDS[:4])  # type: ignore[arg-type]
-    assert np.isnan(found.scalar("sufficiency.deletion.attention")).all()
-    assert not np.isnan(found.scalar("sufficiency.mask.attention")[found.lengths > 1]).any()
-    assert found.facts == {"erasure.deletion": "not possible"}
+def test_without_deletion_only_masking_is_measured() -> None:
+    measurements = measured(CannotDelete(**parts(), mask_id=1), NEEDS[:4])  # type: ignore[arg-type]
+    assert np.isnan(measurements.scalar("sufficiency.deletion.attention")).all()
+    assert not np.isnan(measurements.scalar("sufficiency.mask.attention")[measurements.lengths > 1]).any()
+    assert measurements.facts == {"erasure.deletion": "not possible"}
 
 
 class Counting(PooledAttentionAdapter):
@@ -207,23 +207,23 @@ class Counting(PooledAttentionAdapter):
         return super().run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
 
 
-def test_equal_variants_run_once_single_ones_come_from_leave_one_out_and_the_budget_holds() -> None:
+def test_equal_variants_run_once_and_within_the_budget() -> None:
     model = Counting(**parts())
     some = view(model, ["good bad very dull", "a bright film"], budget=8)
     keep = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]]).bool()
     rows = torch.tensor([0, 0, 0, 1, 1])
-    found = some.batch.erase(rows, keep, "deletion")
-    # Two variants that differ, one of which lacks a single token and comes with all seven of leave-one-out.
+    output = some.batch.erase(rows, keep, "deletion")
+    # One variant runs by itself; those that lack a single token come from the seven leave-one-out variants.
     assert sum(model.rows) == 1 + 7
     assert some.pass_counts["forward_rows"] == 2 + 1 + 7
     assert model.widest <= 8
-    torch.testing.assert_close(found[0], found[1])
-    torch.testing.assert_close(found[2], some.batch.leave_one_out("deletion")[0, 0])
-    torch.testing.assert_close(found[3], some.batch.leave_one_out("deletion")[1, 0])
-    assert found[4].isnan().all()
+    torch.testing.assert_close(output[0], output[1])
+    torch.testing.assert_close(output[2], some.batch.leave_one_out("deletion")[0, 0])
+    torch.testing.assert_close(output[3], some.batch.leave_one_out("deletion")[1, 0])
+    assert output[4].isnan().all()
 
 
-def test_erasure_adds_no_more_than_its_subsets_to_leave_one_out() -> None:
+def test_erasure_runs_no_more_than_leave_one_out_and_its_own_subsets() -> None:
     model = Counting(**parts())
     needs = ["leave_one_out.inputs", "comprehensiveness.deletion", "sufficiency.deletion"]
     measure(model, dataset(), needs, model="lstm", seed=0)
@@ -235,7 +235,7 @@ def test_erasure_adds_no_more_than_its_subsets_to_leave_one_out() -> None:
 # -- parameter randomisation --------------------------------------------------------------------------------------
 
 
-def test_the_audited_model_is_untouched() -> None:
+def test_randomisation_restores_the_model() -> None:
     model = adapter(2)
     pointers = {name: p.data_ptr() for name, p in parameters_of(model).items()}
     before = {name: p.detach().clone() for name, p in parameters_of(model).items()}
@@ -247,7 +247,7 @@ def test_the_audited_model_is_untouched() -> None:
     assert torch.equal(model.run(model.collate(dataset().instances)).logits, logits)
 
 
-def test_the_audited_model_is_untouched_by_a_failure_too() -> None:
+def test_randomisation_restores_the_model_after_an_error() -> None:
     model = adapter(2)
     before = {name: p.detach().clone() for name, p in parameters_of(model).items()}
     values = {name: torch.zeros_like(p) for name, p in parameters_of(model).items()}
@@ -262,53 +262,51 @@ def test_the_audited_model_is_untouched_by_a_failure_too() -> None:
     assert all(torch.equal(p, before[name]) for name, p in parameters_of(model).items())
 
 
-def test_other_gradients_of_the_audit_are_those_of_the_audited_model() -> None:
+def test_randomisation_does_not_change_the_gradients_of_other_measures() -> None:
     needs = ["gradient.jain_wallace.inputs", "influence.hidden", "gradient.meister.hidden"]
-    alone, decoder_condition = measured(adapter(2), needs), measured(adapter(2), ["randomised", *needs])
+    alone, together = measured(adapter(2), needs), measured(adapter(2), ["randomised", *needs])
     for name in needs[::2]:
-        for x, y in zip(alone.vector(name), decoder_condition.vector(name), strict=True):
+        for x, y in zip(alone.vector(name), together.vector(name), strict=True):
             np.testing.assert_array_equal(x, y)
-    np.testing.assert_array_equal(
-        alone.scalar("influence.hidden.entropy"), decoder_condition.scalar("influence.hidden.entropy")
-    )
+    np.testing.assert_array_equal(alone.scalar("influence.hidden.entropy"), together.scalar("influence.hidden.entropy"))
 
 
-def test_likeness_is_that_of_models_with_the_drawn_parameters() -> None:
-    found = measured(adapter(2), ["randomised"])
+def test_randomised_columns_compare_with_models_that_have_the_redrawn_parameters() -> None:
+    measurements = measured(adapter(2), ["randomised"])
     base = measured(adapter(2), ["gradient.meister.inputs"])
     copies = []
     for copy in range(COPIES):
         other = adapter(2)
         for name, parameter in parameters_of(other).items():
-            parameter.data = drawn_again(name, parameter, seed=3, copy=copy)
+            parameter.data = redrawn_values(name, parameter, seed=3, copy=copy)
         copies.append(measured(other, ["gradient.meister.inputs"]))
-    for i, n in enumerate(found.lengths):
+    for i, n in enumerate(measurements.lengths):
         for what, column in (("attention", "attention"), ("gradient", "gradient.meister.inputs")):
             if n < 2:
-                assert np.isnan(found.scalar(f"randomised.{what}.tau")[i])
+                assert np.isnan(measurements.scalar(f"randomised.{what}.tau")[i])
                 continue
             expected = np.mean([kendalltau(base.vector(column)[i], c.vector(column)[i]).statistic for c in copies])
-            np.testing.assert_allclose(found.scalar(f"randomised.{what}.tau")[i], expected, atol=1e-9)
-            assert found.scalar(f"randomised.{what}.jsd")[i] > 0
+            np.testing.assert_allclose(measurements.scalar(f"randomised.{what}.tau")[i], expected, atol=1e-9)
+            assert measurements.scalar(f"randomised.{what}.jsd")[i] > 0
 
 
-def test_parameters_are_drawn_by_seed_copy_and_name_with_their_own_scale() -> None:
+def test_parameters_are_redrawn_by_seed_copy_and_name_at_their_own_scale() -> None:
     one = torch.full((400, 50), 3.0) + 0.5 * torch.randn((400, 50), generator=torch.Generator().manual_seed(1))
-    drawn = drawn_again("0.weight", one, seed=1, copy=0)
-    assert torch.equal(drawn, drawn_again("0.weight", one, seed=1, copy=0))
+    drawn = redrawn_values("0.weight", one, seed=1, copy=0)
+    assert torch.equal(drawn, redrawn_values("0.weight", one, seed=1, copy=0))
     for other in (("0.weight", 2, 0), ("0.weight", 1, 1), ("1.weight", 1, 0)):
-        assert not torch.equal(drawn, drawn_again(other[0], one, seed=other[1], copy=other[2]))
+        assert not torch.equal(drawn, redrawn_values(other[0], one, seed=other[1], copy=other[2]))
     assert (drawn.mean().item(), drawn.std().item()) == pytest.approx((3.0, 0.5), abs=0.02)
-    assert torch.equal(drawn_again("b", torch.full((4,), 2.0), seed=1, copy=0), torch.full((4,), 2.0))
-    assert drawn_again("b", torch.tensor([2.0]), seed=1, copy=0).abs().item() == 2.0
+    assert torch.equal(redrawn_values("b", torch.full((4,), 2.0), seed=1, copy=0), torch.full((4,), 2.0))
+    assert redrawn_values("b", torch.tensor([2.0]), seed=1, copy=0).abs().item() == 2.0
 
 
-def test_attention_that_no_parameter_moves_is_the_same_in_every_copy() -> None:
-    found = measured(adapter(attention=FirstTwo()), ["randomised"])
-    several = found.lengths > 1
-    assert found.scalar("randomised.attention.tau")[several] == pytest.approx(1)
-    assert found.scalar("randomised.attention.jsd")[several] == pytest.approx(0, abs=1e-12)
-    assert found.scalar("randomised.attention.tau.floor")[several] == pytest.approx(1)
+def test_attention_without_parameters_is_the_same_in_every_copy() -> None:
+    measurements = measured(adapter(attention=FirstTwo()), ["randomised"])
+    several = measurements.lengths > 1
+    assert measurements.scalar("randomised.attention.tau")[several] == pytest.approx(1)
+    assert measurements.scalar("randomised.attention.jsd")[several] == pytest.approx(0, abs=1e-12)
+    assert measurements.scalar("randomised.attention.tau.floor")[several] == pytest.approx(1)
 
 
 # -- information retained -----------------------------------------------------------------------------------------
@@ -335,7 +333,7 @@ def test_a_context_free_state_retains_its_embedding_and_a_constant_one_nothing()
 
 
 @pytest.mark.parametrize("words", ["frequent", "sampled"])
-def test_occurrences_are_those_of_their_instances_for_any_batch_size(words: str) -> None:
+def test_occurrences_belong_to_their_instances_for_any_batch_size(words: str) -> None:
     whole = measured(adapter(), [f"retained.{words}"], MANY)
     small = measured(adapter(), [f"retained.{words}"], MANY, batch_tokens=30)
     np.testing.assert_array_equal(whole.table(f"retained.{words}.instances"), np.repeat(np.arange(60), 12))
@@ -349,19 +347,23 @@ def test_occurrences_are_those_of_their_instances_for_any_batch_size(words: str)
 
 
 def test_too_few_occurrences_give_empty_tables() -> None:
-    found = measured(adapter(), ["retained.frequent"])
-    assert len(found.table("retained.frequent.embeddings")) == len(found.table("retained.frequent.instances")) == 0
+    measurements = measured(adapter(), ["retained.frequent"])
+    assert (
+        len(measurements.table("retained.frequent.embeddings"))
+        == len(measurements.table("retained.frequent.instances"))
+        == 0
+    )
 
 
-def test_more_occurrences_than_fit_are_drawn_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_occurrences_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnaudit.measures.quantised_states.MOST_OCCURRENCES", 300)
-    found = measured(adapter(), ["retained.frequent"], MANY)
-    instances = found.table("retained.frequent.instances")
+    measurements = measured(adapter(), ["retained.frequent"], MANY)
+    instances = measurements.table("retained.frequent.instances")
     assert len(instances) == 300
     assert len(np.unique(instances)) > 50
 
 
-def test_words_are_the_most_frequent_or_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_the_most_frequent_or_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnaudit.measures.quantised_states.MOST_WORDS", 2)
     ids = np.array([5] * 9 + [7] * 4 + [3] * 4 + [8])
     assert choose_words(ids, "frequent", seed=0).tolist() == [5, 3]
@@ -369,7 +371,7 @@ def test_words_are_the_most_frequent_or_drawn(monkeypatch: pytest.MonkeyPatch) -
     assert drawn[5] > drawn[7] > drawn[8] > 0
 
 
-def test_the_number_of_clusters_is_that_of_the_paper_at_its_size() -> None:
+def test_the_number_of_clusters_equals_the_papers_at_its_size() -> None:
     assert clusters_for(1_000_000, 1000) == 1000
     assert clusters_for(6_000, 1000) == 77
     assert clusters_for(10_000, 20) == 20
@@ -388,9 +390,11 @@ class NotDifferentiable(PooledAttentionAdapter):
 
 
 def test_without_gradients_the_other_orders_are_still_measured() -> None:
-    found = measured(NotDifferentiable(**parts()), ["flip"])  # type: ignore[arg-type]
-    assert np.isnan(found.scalar("flip.gradient")).all()
-    np.testing.assert_allclose(found.scalar("flip.attention"), measured(adapter(), ["flip"]).scalar("flip.attention"))
+    measurements = measured(NotDifferentiable(**parts()), ["flip"])  # type: ignore[arg-type]
+    assert np.isnan(measurements.scalar("flip.gradient")).all()
+    np.testing.assert_allclose(
+        measurements.scalar("flip.attention"), measured(adapter(), ["flip"]).scalar("flip.attention")
+    )
 
 
 @pytest.mark.parametrize(
@@ -406,7 +410,7 @@ def test_without_gradients_the_other_orders_are_still_measured() -> None:
         ("retained", "expected .frequent or .sampled"),
     ],
 )
-def test_a_need_that_no_measure_answers_is_named(need: str, message: str) -> None:
+def test_an_invalid_need_is_named(need: str, message: str) -> None:
     with pytest.raises(CheckError, match=message):
         resolve([need])
 
@@ -417,24 +421,24 @@ def test_an_instance_without_attention_on_real_tokens_is_undefined() -> None:
             return (torch.arange(allowed.shape[1]) == 0).float().expand(allowed.shape)
 
     model = adapter(2, tokenize=tokenize_with_ends, attend_special=True, attention=OnTheStart(), mask_id=1)
-    found = measured(model, NEEDS[:6])
-    assert np.isnan(found.scalar("comprehensiveness.deletion.attention")).all()
-    assert np.isnan(found.scalar("flip.attention")).all()
+    measurements = measured(model, NEEDS[:6])
+    assert np.isnan(measurements.scalar("comprehensiveness.deletion.attention")).all()
+    assert np.isnan(measurements.scalar("flip.attention")).all()
 
 
-def test_only_keeps_the_rows_that_are_asked_for() -> None:
-    found = measured(adapter(), ["conicity", "retained.frequent"])
-    chosen = np.arange(len(found)) % 2 == 1
-    part = found.only(chosen)
-    assert part.ids == [i for i, c in zip(found.ids, chosen, strict=True) if c]
-    np.testing.assert_array_equal(part.scalar("conicity"), found.scalar("conicity")[chosen])
+def test_only_keeps_the_chosen_rows() -> None:
+    measurements = measured(adapter(), ["conicity", "retained.frequent"])
+    chosen = np.arange(len(measurements)) % 2 == 1
+    part = measurements.only(chosen)
+    assert part.ids == [i for i, c in zip(measurements.ids, chosen, strict=True) if c]
+    np.testing.assert_array_equal(part.scalar("conicity"), measurements.scalar("conicity")[chosen])
     assert [len(v) for v in part.vector("attention")] == part.lengths.tolist()
     assert part.tables == {}
 
 
-def test_one_token_is_undefined_but_for_its_own_probability() -> None:
+def test_with_one_token_only_its_own_probability_is_defined() -> None:
     rows = replace(dataset(), instances=(Instance(id="only", text="good"),))
-    found = measure(adapter(mask_id=1), rows, NEEDS, model="lstm", seed=0)[0]
-    undefined = {name for name, column in found.scalars.items() if np.isnan(column).all()}
-    defined = {n for n in found.scalars if n.startswith(("attention.", "token_probability"))}
-    assert undefined == set(found.scalars) - defined
+    measurements = measure(adapter(mask_id=1), rows, NEEDS, model="lstm", seed=0)[0]
+    undefined = {name for name, column in measurements.scalars.items() if np.isnan(column).all()}
+    defined = {n for n in measurements.scalars if n.startswith(("attention.", "token_probability"))}
+    assert undefined == set(measurements.scalars) - defined

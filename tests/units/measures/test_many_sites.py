@@ -1,5 +1,7 @@
-"""Measures of models with layers and heads against their definitions written out plainly: one instance, one variant and
-one row at a time."""
+"""Measures of models with layers and heads equal plain implementations of their definitions.
+
+The plain implementations run one instance, one variant and one row at a time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from attnaudit.seeding import keyed_generator
 from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SOUND, SmallTransformer
 
 SEED = 3
-#: Permutations here: each is a pass of its own in the plain form.
+#: Permutations per instance; few, because the plain implementation runs each in a pass of its own.
 DRAWS = 6
 
 
@@ -33,7 +35,7 @@ def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows_of(model: SmallTransformer) -> Dataset:
     rows = tuple((INSTANCES if model.cross else PLAIN)[::2])
-    return Dataset(name="films", source="made up", description="", instances=rows)
+    return Dataset(name="films", source="synthetic", description="", instances=rows)
 
 
 def measured(model: SmallTransformer, *needs: str, **options: object) -> Measurements:
@@ -41,7 +43,7 @@ def measured(model: SmallTransformer, *needs: str, **options: object) -> Measure
 
 
 class Plain:
-    """One instance, run alone."""
+    """A plain implementation that runs one instance alone."""
 
     def __init__(self, model: SmallTransformer, one: object, layer: int, heads: list[int], query: str) -> None:
         self.model, self.one = model, one
@@ -69,7 +71,7 @@ class Plain:
         return (mean / mean.sum()).detach().numpy()
 
     def under(self, change: Callable[[Tensor, Tensor], Tensor], where: str = "reading", frozen: bool = False) -> Tensor:
-        """Class probabilities with `change(row (K,), allowed (K,))` put in place of each row of the scope."""
+        """Return the class probabilities with each row in scope replaced by `change(row (K,), allowed (K,))`."""
         clean = self.trace.attention
 
         def intervene(site: Site, live: Tensor, allowed: Tensor) -> Tensor | None:
@@ -94,7 +96,7 @@ class Plain:
         return [p for p in self.real if bool(allowed[p])]
 
     def permuted(self, draws: np.ndarray) -> Callable[[Tensor, Tensor], Tensor]:
-        """The real tokens in the order of their draws; a row that may not attend to all keeps the order of the rest."""
+        """Permute the weights of the real tokens that a row may attend to into the order of their draws."""
         order = [self.real[i] for i in draws.argsort()]
 
         def change(row: Tensor, allowed: Tensor) -> Tensor:
@@ -141,45 +143,49 @@ def case(request: pytest.FixtureRequest) -> tuple[SmallTransformer, str, list[Pl
     return model, reading, plain
 
 
-def under(found: Measurements, reading: str) -> Measurements:
-    (name,) = found.readings_of(reading)
-    return found.under(name)
+def under(measurements: Measurements, reading: str) -> Measurements:
+    (name,) = measurements.readings_of(reading)
+    return measurements.under(name)
 
 
 def named(reading: str, *needs: str) -> list[str]:
     return [f"{need}/{reading}" for need in needs]
 
 
-def test_the_reading_is_the_named_rows_over_real_tokens(case: tuple[SmallTransformer, str, list[Plain]]) -> None:
+def test_the_reading_is_the_mean_of_the_named_rows_over_real_tokens(
+    case: tuple[SmallTransformer, str, list[Plain]],
+) -> None:
     model, reading, plain = case
-    found = under(measured(model, *named(reading, "attention")), reading)
+    measurements = under(measured(model, *named(reading, "attention")), reading)
     for i, one in enumerate(plain):
-        np.testing.assert_allclose(found.vector("attention")[i], one.shown(), atol=1e-6)
+        np.testing.assert_allclose(measurements.vector("attention")[i], one.shown(), atol=1e-6)
         mean = torch.stack([one.weights()[h, q] for h in one.heads for q in one.queries]).mean(0)
-        assert found.scalar("attention.special_mass")[i] == pytest.approx(1 - mean[one.real].sum().item(), abs=1e-6)
+        assert measurements.scalar("attention.special_mass")[i] == pytest.approx(
+            1 - mean[one.real].sum().item(), abs=1e-6
+        )
 
 
 def test_permuted_uniform_and_dropped_weights(case: tuple[SmallTransformer, str, list[Plain]]) -> None:
     model, reading, plain = case
-    found = under(
+    measurements = under(
         measured(model, *named(reading, "permutation", "uniform", "leave_one_out.hidden", "top_token")), reading
     )
     for i, one in enumerate(plain):
         draws = keyed_generator(SEED, "permutation", one.one.id).random((DRAWS, len(one.real)))  # type: ignore[attr-defined]
         some = [one.tvd(one.under(one.permuted(draw))) for draw in draws]
-        assert found.scalar("permutation.tvd")[i] == pytest.approx(float(np.median(some)), abs=2e-5)
-        assert found.scalar("uniform.tvd")[i] == pytest.approx(one.tvd(one.under(one.uniform)), abs=2e-5)
+        assert measurements.scalar("permutation.tvd")[i] == pytest.approx(float(np.median(some)), abs=2e-5)
+        assert measurements.scalar("uniform.tvd")[i] == pytest.approx(one.tvd(one.under(one.uniform)), abs=2e-5)
         if len(one.real) > 1:
             dropped = [one.tvd(one.under(one.without([p]))) for p in one.real]
-            np.testing.assert_allclose(found.vector("leave_one_out.hidden.change")[i], dropped, atol=2e-5)
+            np.testing.assert_allclose(measurements.vector("leave_one_out.hidden.change")[i], dropped, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["both ways", "causal", "within a window", "with sinks", "cross"])
 @pytest.mark.parametrize("place", ["layer", "everywhere.live", "everywhere.frozen"])
-def test_whole_layers_and_stacks_keep_causal_and_window_structure(kind: str, place: str) -> None:
+def test_changed_layers_keep_causal_and_window_structure(kind: str, place: str) -> None:
     model = SOUND[kind]()
     needs = [f"permutation.{place}", f"uniform.{place}"]
-    found = measured(model, *needs)
+    measurements = measured(model, *needs)
     where, _, replacement = place.partition(".")
     layer = 2 if kind == "cross" else 1
     for i, one in enumerate(rows_of(model).instances):
@@ -187,18 +193,18 @@ def test_whole_layers_and_stacks_keep_causal_and_window_structure(kind: str, pla
         frozen = replacement == "frozen"
         draws = keyed_generator(SEED, "permutation", one.id).random((DRAWS, len(plain.real)))
         moved = [plain.tvd(plain.under(plain.permuted(d), where, frozen)) for d in draws]
-        assert found.scalar(f"permutation.{place}.tvd")[i] == pytest.approx(float(np.median(moved)), abs=2e-5)
+        assert measurements.scalar(f"permutation.{place}.tvd")[i] == pytest.approx(float(np.median(moved)), abs=2e-5)
         even = plain.tvd(plain.under(plain.uniform, where, frozen))
-        assert found.scalar(f"uniform.{place}.tvd")[i] == pytest.approx(even, abs=2e-5)
+        assert measurements.scalar(f"uniform.{place}.tvd")[i] == pytest.approx(even, abs=2e-5)
 
 
 def test_live_and_frozen_replacement_differ_in_a_deep_model() -> None:
-    found = measured(SmallTransformer(), "permutation.everywhere.live", "permutation.everywhere.frozen")
-    live, frozen = (found.scalar(f"permutation.everywhere.{kind}.tvd") for kind in ("live", "frozen"))
+    measurements = measured(SmallTransformer(), "permutation.everywhere.live", "permutation.everywhere.frozen")
+    live, frozen = (measurements.scalar(f"permutation.everywhere.{kind}.tvd") for kind in ("live", "frozen"))
     assert np.nanmax(np.abs(live - frozen)) > 1e-4
 
 
-def test_replay_gives_what_whole_passes_give() -> None:
+def test_replay_gives_the_numbers_of_whole_passes() -> None:
     needs = [*named("cls@layer=0", "permutation", "uniform", "flip", "leave_one_out.hidden"), "permutation", "flip"]
     fast, slow = measured(SmallTransformer(), *needs), measured(SmallTransformer(replays=False), *needs)
     for name in fast.scalars:
@@ -206,40 +212,42 @@ def test_replay_gives_what_whole_passes_give() -> None:
 
 
 @pytest.mark.parametrize("reading", ["cls@layer=-1", "cls@layer=0,heads=1"])
-def test_the_adversary_stays_within_its_bound_and_is_found_by_the_model(reading: str) -> None:
+def test_the_searched_adversary_is_feasible(reading: str) -> None:
     model = SmallTransformer()
-    (found,) = [under(measured(model, *named(reading, "adversarial.0.05")), reading)]
-    assert found.facts["adversarial.method"] == "searched"
-    moved, jsd = found.scalar("adversarial.0.05.tvd"), found.scalar("adversarial.0.05.jsd")
-    defined = found.lengths > 1
+    (measurements,) = [under(measured(model, *named(reading, "adversarial.0.05")), reading)]
+    assert measurements.facts["adversarial.method"] == "searched"
+    moved, jsd = measurements.scalar("adversarial.0.05.tvd"), measurements.scalar("adversarial.0.05.jsd")
+    defined = measurements.lengths > 1
     assert (moved[defined] <= 0.05 + 1e-5).all()
     assert (jsd[defined] > 0.01).mean() > 0.5
     for i in np.flatnonzero(defined):
-        own, other = found.vector("attention")[i], found.vector("adversarial.0.05.attention")[i]
+        own, other = measurements.vector("attention")[i], measurements.vector("adversarial.0.05.attention")[i]
         assert other.sum() == pytest.approx(1, abs=1e-6)
         assert jsd[i] == pytest.approx(jensenshannon(own, other) ** 2, abs=1e-6)
 
 
 def test_no_adversary_is_searched_for_a_reading_of_many_rows() -> None:
-    found = under(measured(SmallTransformer(), "adversarial.0.05/rollout@query=cls"), "rollout@query=cls")
-    assert np.isnan(found.scalar("adversarial.0.05.jsd")).all()
-    assert found.facts["adversarial.method"] == "not possible for this reading"
+    measurements = under(measured(SmallTransformer(), "adversarial.0.05/rollout@query=cls"), "rollout@query=cls")
+    assert np.isnan(measurements.scalar("adversarial.0.05.jsd")).all()
+    assert measurements.facts["adversarial.method"] == "not possible for this reading"
 
 
 def test_agreement_is_tau_of_the_reading_with_shared_gradients() -> None:
     reading = "cls@layer=0,heads=1"
-    found = measured(SmallTransformer(), *named(reading, "agreement.gradient.meister.inputs"))
-    own = under(found, reading)
-    assert "gradient.meister.inputs" in found.vectors, "measured once, under no reading"
-    for i, length in enumerate(found.lengths):
+    measurements = measured(SmallTransformer(), *named(reading, "agreement.gradient.meister.inputs"))
+    own = under(measurements, reading)
+    assert "gradient.meister.inputs" in measurements.vectors, "measured once, under no reading"
+    for i, length in enumerate(measurements.lengths):
         if length > 1:
-            expected = kendalltau(own.vector("attention")[i], found.vector("gradient.meister.inputs")[i]).statistic
+            expected = kendalltau(
+                own.vector("attention")[i], measurements.vector("gradient.meister.inputs")[i]
+            ).statistic
             assert own.scalar("agreement.gradient.meister.inputs.tau")[i] == pytest.approx(expected, abs=1e-9)
 
 
 def test_rollout_multiplies_the_layers() -> None:
     model = SmallTransformer()
-    found = under(measured(model, "attention/rollout@query=mean"), "rollout@query=mean")
+    measurements = under(measured(model, "attention/rollout@query=mean"), "rollout@query=mean")
     for i, one in enumerate(PLAIN[::2]):
         plain = Plain(model, one, 1, [0, 1], "cls")
         total = torch.eye(plain.weights().shape[-1], dtype=torch.float64)
@@ -247,12 +255,12 @@ def test_rollout_multiplies_the_layers() -> None:
             mixed = 0.5 * plain.trace.attention[site.key][0].double().mean(0) + 0.5 * torch.eye(len(total))
             total = mixed / mixed.sum(-1, keepdim=True) @ total
         row = total[plain.real].mean(0)[plain.real].detach()
-        np.testing.assert_allclose(found.vector("attention")[i], row / row.sum(), atol=1e-6)
+        np.testing.assert_allclose(measurements.vector("attention")[i], row / row.sum(), atol=1e-6)
 
 
 def test_norms_are_of_the_weighted_transformed_values() -> None:
     model = SmallTransformer()
-    found = under(measured(model, "attention/norms@query=cls,layer=0"), "norms@query=cls,layer=0")
+    measurements = under(measured(model, "attention/norms@query=cls,layer=0"), "norms@query=cls,layer=0")
     block = model.model.blocks[0]
     for i, one in enumerate(PLAIN[::2]):
         plain = Plain(model, one, 0, [0, 1], "cls")
@@ -261,13 +269,13 @@ def test_norms_are_of_the_weighted_transformed_values() -> None:
         for p in plain.real:
             mixed = torch.cat([plain.weights()[h, 0, p] * values[p, 4 * h : 4 * h + 4].double() for h in (0, 1)])
             scores.append(float((block.output.weight.double() @ mixed).norm()))
-        np.testing.assert_allclose(found.vector("attention")[i], np.array(scores) / sum(scores), atol=1e-6)
+        np.testing.assert_allclose(measurements.vector("attention")[i], np.array(scores) / sum(scores), atol=1e-6)
 
 
-def test_gradient_weighted_attention_keeps_what_speaks_for_the_class() -> None:
+def test_gradient_weighted_attention_keeps_positive_products() -> None:
     model = SmallTransformer()
     reading = "gradients@query=cls,layer=0"
-    found = under(measured(model, f"attention/{reading}"), reading)
+    measurements = under(measured(model, f"attention/{reading}"), reading)
     for i, one in enumerate(PLAIN[::2]):
         plain = Plain(model, one, 0, [0, 1], "cls")
         held: list[Tensor] = []
@@ -282,10 +290,10 @@ def test_gradient_weighted_attention_keeps_what_speaks_for_the_class() -> None:
         (slope,) = torch.autograd.grad(output, held)
         scores = (held[0] * slope)[0, :, 0].clamp_min(0).mean(0)[plain.real].detach().double()
         expected = scores / scores.sum() if scores.sum() > 0 else torch.full_like(scores, torch.nan)
-        np.testing.assert_allclose(found.vector("attention")[i], expected, atol=1e-5)
+        np.testing.assert_allclose(measurements.vector("attention")[i], expected, atol=1e-5)
 
 
-def test_words_are_read_erased_and_differentiated_whole() -> None:
+def test_words_are_read_erased_and_differentiated_as_units() -> None:
     model = SmallTransformer()
     pieces, words = (
         measured(model, "leave_one_out.inputs", "gradient.meister.inputs", unit=u) for u in ("tokens", "words")
@@ -322,31 +330,33 @@ def test_numbers_do_not_depend_on_the_batch_size(kind: str, unit: str) -> None:
     ]
     one, many = (measured(SOUND[kind](), *needs, unit=unit, batch_tokens=b) for b in (1, 4096))
     for name in one.scalars:
-        # States behind a layer norm are of almost one length, so that the gradient of their norm is mostly rounding.
+        # States after a layer norm have almost equal norms, so the gradient of their norm is mostly rounding error.
         near = 2e-3 if name.startswith("influence") else 2e-5
         if name == "influence.hidden.co_indexed_entropy":
-            near = 2e-2  # of one such gradient per state, where the others are means over states
+            near = 2e-2  # this column uses one such gradient per state; the others average over states
         np.testing.assert_allclose(one.scalars[name], many.scalars[name], atol=near, err_msg=name)
 
 
-def test_a_sweep_stands_for_every_layer_and_head() -> None:
-    found = measured(SmallTransformer(), "uniform/cls@layer=*,heads=*", "uniform/cls@layer=*")
-    assert found.readings_of("cls@layer=*,heads=*") == [f"cls@layer={n},heads={h}" for n in (0, 1) for h in (0, 1)]
-    assert found.readings_of("cls@layer=*") == ["cls@layer=0,heads=mean", ""], "the last is the model's own"
+def test_a_sweep_expands_to_every_layer_and_head() -> None:
+    measurements = measured(SmallTransformer(), "uniform/cls@layer=*,heads=*", "uniform/cls@layer=*")
+    assert measurements.readings_of("cls@layer=*,heads=*") == [
+        f"cls@layer={n},heads={h}" for n in (0, 1) for h in (0, 1)
+    ]
+    assert measurements.readings_of("cls@layer=*") == ["cls@layer=0,heads=mean", ""], "the last is the model's own"
     single = measured(SmallTransformer(), "uniform/cls@layer=0,heads=1")
     np.testing.assert_allclose(
-        found.under("cls@layer=0,heads=1").scalar("uniform.tvd"),
+        measurements.under("cls@layer=0,heads=1").scalar("uniform.tvd"),
         under(single, "cls@layer=0,heads=1").scalar("uniform.tvd"),
         atol=1e-6,
     )
 
 
 @pytest.mark.parametrize(("kind", "query"), [("both ways", "cls"), ("causal", "last"), ("cross", "mean")])
-def test_own_is_the_query_of_the_models_own_reading(kind: str, query: str) -> None:
+def test_own_means_the_query_of_the_models_own_reading(kind: str, query: str) -> None:
     stack = ",stack=cross" if kind == "cross" else ""
-    found = measured(SOUND[kind](), "uniform/own@layer=*,heads=*")
+    measurements = measured(SOUND[kind](), "uniform/own@layer=*,heads=*")
     layers = (0,) if kind == "cross" else (0, 1)
-    assert found.readings_of("own@layer=*,heads=*") == [
+    assert measurements.readings_of("own@layer=*,heads=*") == [
         f"{query}@layer={n},heads={h}{stack}" for n in layers for h in (0, 1)
     ]
 
@@ -364,12 +374,12 @@ def test_a_reading_that_the_model_lacks_is_refused(need: str, message: str) -> N
         measured(SmallTransformer(), need)
 
 
-def test_a_model_with_many_sites_must_say_what_is_shown() -> None:
+def test_a_model_with_many_sites_must_name_its_reading() -> None:
     with pytest.raises(AdapterError, match="name no reading"):
         measured(SmallTransformer(reading=""))
 
 
 @pytest.mark.parametrize("text", ["cls@layer=one", "csl@layer=0", "cls@layers=0", "cls@heads=-1", "norms@query=first"])
-def test_a_reading_that_cannot_be_meant_is_named(text: str) -> None:
+def test_an_invalid_reading_is_named(text: str) -> None:
     with pytest.raises(CheckError, match="reading"):
         measured(SmallTransformer(), f"uniform/{text}")

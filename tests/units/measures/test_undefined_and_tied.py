@@ -1,4 +1,4 @@
-"""What cannot be measured is undefined in every measure alike, and what does nothing ties with what does nothing."""
+"""Instances that cannot be measured are undefined in every measure, and tokens without effect are tied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from attnaudit import checks
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.vocabulary import Vocabulary
 from tests.small_models import adapter, dataset, tokenize_with_ends
@@ -20,7 +21,7 @@ WORDS = [f"w{i}" for i in range(200)]
 
 
 def sparse(encoder: str, projection: str, classes: int) -> tuple[ReferenceModel, Dataset]:
-    """A model in which many tokens have the weight 0 and stand alone, and texts of 20 to 60 tokens."""
+    """Return a model with context-free states in which many tokens have weight 0, and texts of 20 to 60 tokens."""
     random = np.random.default_rng(0)
     texts = [" ".join(random.choice(WORDS, size=int(random.integers(20, 60)))) for _ in range(24)]
     rows = Dataset(
@@ -42,26 +43,26 @@ def sparse(encoder: str, projection: str, classes: int) -> tuple[ReferenceModel,
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("projection", ["sparsemax", "entmax"])
 @pytest.mark.parametrize("encoder", ["average", "mlp"])
-def test_a_token_without_weight_changes_nothing_where_words_stand_alone(
+def test_a_token_without_weight_changes_nothing_if_states_are_context_free(
     encoder: str, projection: str, classes: int
 ) -> None:
     model, rows = sparse(encoder, projection, classes)
     need = "agreement.leave_one_out.inputs"
-    found, small = (measure(model, rows, [need], model="m", seed=0, batch_tokens=b)[0] for b in (None, 200))
-    none = np.concatenate(found.vector("attention")) == 0
+    measurements, small = (measure(model, rows, [need], model="m", seed=0, batch_tokens=b)[0] for b in (None, 200))
+    none = np.concatenate(measurements.vector("attention")) == 0
     assert none.mean() > 0.1
-    assert (np.concatenate(found.vector("leave_one_out.inputs.change"))[none] == 0).all()
-    np.testing.assert_allclose(found.scalar(f"{need}.tau"), small.scalar(f"{need}.tau"), atol=5e-3)
+    assert (np.concatenate(measurements.vector("leave_one_out.inputs.change"))[none] == 0).all()
+    np.testing.assert_allclose(measurements.scalar(f"{need}.tau"), small.scalar(f"{need}.tau"), atol=5e-3)
 
     model.model.double()
-    pairs = zip(found.vector("attention"), rows.instances, strict=True)
+    pairs = zip(measurements.vector("attention"), rows.instances, strict=True)
     expected = np.mean([kendalltau(attention, changes(model, one)).statistic for attention, one in pairs])
-    assert found.scalar(f"{need}.tau").mean() == pytest.approx(expected, abs=0.005)
+    assert measurements.scalar(f"{need}.tau").mean() == pytest.approx(expected, abs=0.005)
 
 
 @torch.no_grad()
 def changes(model: ReferenceModel, one: Instance) -> np.ndarray:
-    """In float64, one text without one token after another; what float64 cannot tell from nothing is nothing."""
+    """Return the change of the output without each token, in float64; changes within float64 rounding are 0."""
     encoding = model.vocabulary.encode(one.text)
     special = encoding.special or [False] * len(encoding.ids)
 
@@ -79,7 +80,7 @@ def changes(model: ReferenceModel, one: Instance) -> np.ndarray:
 
 
 class Silent(nn.Module):
-    """Attention that is all on the first, special token of texts of even length."""
+    """Attention that puts all weight on the first token, which is special, in texts of even length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,17 +93,17 @@ class Silent(nn.Module):
         return torch.where((allowed.sum(1) % 2 == 0)[:, None], first, weights)
 
 
-def test_what_shows_nothing_is_undefined_under_permuted_and_uniform_weights_alike() -> None:
+def test_instances_without_attention_on_real_tokens_are_undefined_in_every_check() -> None:
     torch.manual_seed(0)
     model = adapter(1, tokenize=tokenize_with_ends, attend_special=True, attention=Silent())
     kinds = (checks.PermutationFragility, checks.UniformFragility)
-    found = measure(model, dataset(), ["permutation", "uniform"], model="m", seed=0, labels=[0, 1] * 4)[0]
-    silent = np.array([len(tokens) % 2 == 0 for tokens in found.tokens])
+    measurements = measure(model, dataset(), ["permutation", "uniform"], model="m", seed=0, labels=[0, 1] * 4)[0]
+    silent = np.array([len(tokens) % 2 == 0 for tokens in measurements.tokens])
     assert 0 < silent.sum() < len(silent)
     for kind in kinds:
         for column in ("tvd", "f1_drop"):
-            record = kind(measure=column, severity="report").judge(found)  # type: ignore[arg-type]
-            single = (found.lengths < 2) & ~silent if column == "tvd" else np.zeros_like(silent)
+            record = kind(measure=column, severity="report").judge(measurements)  # type: ignore[arg-type]
+            single = (measurements.lengths < 2) & ~silent if column == "tvd" else np.zeros_like(silent)
             assert record.n_defined == (~silent & ~single).sum()
             counts = {"no attention on real tokens": silent.sum(), "a single token": single.sum()}
             assert record.undefined == {reason: count for reason, count in counts.items() if count}

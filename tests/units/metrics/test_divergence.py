@@ -18,11 +18,11 @@ def test_jsd_is_the_square_of_scipys_distance_on_ragged_rows_with_zeros(rows, ex
     p, mask = pad_rows([a for a, _ in rows], extra=extra)
     q, _ = pad_rows([b for _, b in rows], extra=extra, fill=float("nan"))
     expected = [jensenshannon(a, b) ** 2 for a, b in rows]
-    found = jensen_shannon(p, q, mask)
-    np.testing.assert_allclose(found.numpy(), np.nan_to_num(expected), atol=1e-9)
+    result = jensen_shannon(p, q, mask)
+    np.testing.assert_allclose(result.numpy(), np.nan_to_num(expected), atol=1e-9)
     order = torch.randperm(p.shape[1], generator=torch.Generator().manual_seed(extra))
-    torch.testing.assert_close(jensen_shannon(p[:, order], q[:, order], mask[:, order]), found, atol=1e-12, rtol=0)
-    torch.testing.assert_close(jensen_shannon(p[:1], q[:1], mask[:1]), found[:1], atol=1e-12, rtol=0)
+    torch.testing.assert_close(jensen_shannon(p[:, order], q[:, order], mask[:, order]), result, atol=1e-12, rtol=0)
+    torch.testing.assert_close(jensen_shannon(p[:1], q[:1], mask[:1]), result[:1], atol=1e-12, rtol=0)
 
 
 @given(weight_row_pairs())
@@ -48,7 +48,7 @@ def test_rows_without_tokens_or_mass_are_undefined() -> None:
     assert largest_jensen_shannon(p, mask).isnan().tolist() == [True, True, False, True]
 
 
-def test_negative_weights_and_other_shapes_are_refused() -> None:
+def test_negative_weights_and_different_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"q: expected weights of at least 0 but got -1\.0"):
         jensen_shannon(torch.ones(1, 2), torch.tensor([[2.0, -1.0]]))
     with pytest.raises(ValueError, match=r"q: expected the shape of p, \(1, 2\), but got \(1, 3\)"):
@@ -64,9 +64,9 @@ def test_total_variation_is_the_largest_difference_of_any_event(row) -> None:
     p, q = (np.array(side) / sum(side) for side in row)
     events = [[bool(e >> i & 1) for i in range(len(p))] for e in range(2 ** len(p))]
     expected = max(abs(p[event].sum() - q[event].sum()) for event in events)
-    found = total_variation(torch.from_numpy(p), torch.from_numpy(q))
-    assert found.item() == pytest.approx(expected, abs=1e-12)
-    assert torch.equal(found, total_variation(torch.from_numpy(q), torch.from_numpy(p)))
+    result = total_variation(torch.from_numpy(p), torch.from_numpy(q))
+    assert result.item() == pytest.approx(expected, abs=1e-12)
+    assert torch.equal(result, total_variation(torch.from_numpy(q), torch.from_numpy(p)))
 
 
 def test_total_variation_broadcasts_over_alternatives() -> None:
@@ -77,7 +77,7 @@ def test_total_variation_broadcasts_over_alternatives() -> None:
 
 
 @given(weight_row_pairs(), st.integers(0, 3))
-def test_the_largest_jsd_is_that_of_the_best_one_hot_and_no_row_exceeds_it(row, extra: int) -> None:
+def test_the_largest_jsd_is_reached_by_a_one_hot_and_never_exceeded(row, extra: int) -> None:
     attention, mask = pad_rows([row[0]], extra=extra)
     n = len(row[0])
     corners = jensen_shannon(torch.eye(n, dtype=torch.float64), attention[:, :n].expand(n, n))

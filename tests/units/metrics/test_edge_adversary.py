@@ -1,4 +1,4 @@
-"""Vertices and edges as adversaries, held against the exact optimum of linear decoders."""
+"""Adversaries on vertices and edges, compared with the exact optimum of linear decoders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.strategies import seeds
 
 
 def problem(seed: int, rows: int = 6, width: int = 9, scale: float = 2.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """attention, token logits, bias, mask; the second half of the rows is padded."""
+    """Return attention, token logits, bias and mask; the second half of the rows is padded."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.ones(rows, width, dtype=torch.bool)
     mask[rows // 2 :, width - 3 :] = False
@@ -32,12 +32,12 @@ def linear(logits: Tensor) -> object:
 
 
 @given(seed=seeds, tvd=st.sampled_from([0.01, 0.05, 0.2]))
-def test_no_point_beats_the_exact_optimum_and_every_point_is_what_it_says(seed: int, tvd: float) -> None:
+def test_no_candidate_beats_the_exact_optimum_and_its_distances_are_correct(seed: int, tvd: float) -> None:
     attention, logits, bias, mask = problem(seed)
     decode = linear(logits)
     output = decode(attention[:, None])[:, 0]  # type: ignore[operator]
-    found = vertices_and_edges(attention, output, decode, mask)  # type: ignore[arg-type]
-    point, feasible = found.best(tvd)
+    candidates = vertices_and_edges(attention, output, decode, mask)  # type: ignore[arg-type]
+    point, feasible = candidates.best(tvd)
     _, best = exact_adversarial_attention(attention, logits, bias, tvd, mask)
     jsd = jensen_shannon(point, attention, mask)
     assert (jsd[feasible] <= best[feasible] + 1e-9).all()
@@ -47,7 +47,7 @@ def test_no_point_beats_the_exact_optimum_and_every_point_is_what_it_says(seed: 
     assert not point[~mask].any()
 
 
-def test_it_comes_close_to_the_exact_optimum() -> None:
+def test_the_best_candidate_is_close_to_the_exact_optimum() -> None:
     shares = []
     for seed in range(20):
         attention, logits, bias, mask = problem(seed)
@@ -60,18 +60,20 @@ def test_it_comes_close_to_the_exact_optimum() -> None:
     assert len(torch.cat(shares)) > 0.9 * 20 * 6
 
 
-def test_where_all_tokens_pull_one_way_there_may_be_no_point() -> None:
+def test_there_may_be_no_candidate_if_all_tokens_move_the_output_the_same_way() -> None:
     attention = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
 
     def decode(weights: Tensor) -> Tensor:
-        p = 0.5 + 0.4 * (weights[..., 0] - 0.5).abs()  # lowest at equal weights, higher on either token
+        p = 0.5 + 0.4 * (weights[..., 0] - 0.5).abs()  # lowest at equal weights, higher if either token has more
         return torch.stack([1 - p, p], -1)
 
-    found = vertices_and_edges(attention, decode(attention[:, None])[:, 0], decode, torch.ones(1, 2, dtype=torch.bool))
-    assert not found.best(0.01)[1].any()
+    candidates = vertices_and_edges(
+        attention, decode(attention[:, None])[:, 0], decode, torch.ones(1, 2, dtype=torch.bool)
+    )
+    assert not candidates.best(0.01)[1].any()
 
 
-def test_rows_do_not_see_each_other() -> None:
+def test_rows_are_independent() -> None:
     attention, logits, _, mask = problem(3)
     decode = linear(logits)
     output = decode(attention[:, None])[:, 0]  # type: ignore[operator]

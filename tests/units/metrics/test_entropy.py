@@ -37,9 +37,9 @@ def test_one_token_no_token_no_mass_and_nan_are_undefined() -> None:
 def test_three_dimensional_rows_take_a_broadcast_mask() -> None:
     p = torch.rand(2, 4, 3, generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    found = normalized_entropy(p, mask[:, None])
-    assert found.shape == (2, 4)
-    torch.testing.assert_close(found[0], normalized_entropy(p[0, :, :2]))
+    result = normalized_entropy(p, mask[:, None])
+    assert result.shape == (2, 4)
+    torch.testing.assert_close(result[0], normalized_entropy(p[0, :, :2]))
 
 
 def test_a_negative_weight_is_refused() -> None:

@@ -40,7 +40,7 @@ def two_class(attention: Tensor, logits: Tensor, bias: float) -> Tensor:
 
 
 def grid(n: int, steps: int) -> Tensor:
-    """Every point of the simplex whose weights are multiples of 1/steps."""
+    """Return every point of the simplex whose weights are multiples of 1/steps."""
     bars = np.array(list(itertools.combinations(range(steps + n - 1), n - 1))).reshape(-1, n - 1)
     edges = np.concatenate([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), steps + n - 1)], 1)
     return torch.from_numpy((np.diff(edges) - 1) / steps)
@@ -64,7 +64,7 @@ def test_no_feasible_point_of_a_dense_grid_is_further_away(n: int, seed: int, tv
 
 @given(st.integers(2, 4), seeds, st.sampled_from([0.05, 0.3]))
 def test_the_grid_comes_close_to_the_optimum(n: int, seed: int, tvd: float) -> None:
-    """So that the optimum is not merely a bound: points beside the vertex reach nearly as far."""
+    """The optimum is not merely a bound: grid points near the vertex are almost as far away."""
     attention, logits, bias = instance(n, seed)
     adversary, jsd = exact_adversarial_attention(attention[None], logits[None], bias, tvd)
     shares = torch.linspace(0, 1, 400, dtype=torch.float64)[:, None]
@@ -171,7 +171,7 @@ def test_one_token_can_only_keep_its_weight() -> None:
 
 
 def test_a_slab_that_leaves_zero_to_one_is_open() -> None:
-    """p = .0067: every smaller probability is within .01, so the token with the lowest logit takes all."""
+    """At p = .0067, every smaller probability is within .01, so the token with the lowest logit may take all weight."""
     attention, logits = torch.tensor([[0.9, 0.1]]), torch.tensor([[0.0, -50.0]])
     adversary, _ = exact_adversarial_attention(attention, logits, 0.0, 0.01)
     assert adversary.tolist() == [[0.0, 1.0]]
@@ -189,7 +189,7 @@ def test_rows_without_real_tokens_or_finite_values_are_undefined() -> None:
     assert undefined_bias.isnan().all()
 
 
-def test_an_impossible_tolerance_bias_or_shape_is_refused() -> None:
+def test_an_invalid_tolerance_bias_or_shape_is_refused() -> None:
     attention = torch.tensor([[0.5, 0.5]])
     with pytest.raises(ValueError, match=r"tvd: expected a number in \[0, 1\] but got -0.1"):
         exact_adversarial_attention(attention, attention, 0.0, -0.1)
@@ -229,7 +229,7 @@ def test_with_more_classes_no_feasible_grid_point_exceeds_the_bound(
     assert bound <= largest_jensen_shannon(attention[None]).item() + 1e-12
 
 
-def test_long_rows_are_cut_into_blocks_without_changing_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splitting_long_rows_into_blocks_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     attention, logits, bias = instance(300, 5)
     whole = exact_adversarial_attention(attention[None], logits[None], bias, 0.01)
     monkeypatch.setattr("attnaudit.metrics.exact_adversary.ELEMENTS_PER_CHUNK", 1000)

@@ -14,13 +14,13 @@ from tests.strategies import seeds
 def test_equals_scikit_learn(classes: int, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     true, predicted = rng.integers(0, classes, n), rng.integers(0, classes, n)
-    found = f1(true, predicted, classes)
+    result = f1(true, predicted, classes)
     if classes > 2:
-        assert found == pytest.approx(f1_score(true, predicted, average="macro"))
+        assert result == pytest.approx(f1_score(true, predicted, average="macro"))
     elif (true == 1).any() or (predicted == 1).any():
-        assert found == pytest.approx(f1_score(true, predicted))
+        assert result == pytest.approx(f1_score(true, predicted))
     else:
-        assert np.isnan(found)
+        assert np.isnan(result)
 
 
 def test_several_sets_of_predictions_are_scored_one_by_one() -> None:
@@ -36,7 +36,7 @@ def test_nothing_to_score_is_undefined() -> None:
     assert np.isnan(f1([0, 0], [0, 0], 2))
 
 
-def test_input_that_is_not_class_indices_is_refused() -> None:
+def test_values_that_are_not_class_indices_are_refused() -> None:
     with pytest.raises(ValueError, match="predicted: expected class indices from 0 to 1 but got 2"):
         f1([0, 1], [0, 2], 2)
     with pytest.raises(ValueError, match="true: expected class indices from 0 to 1 but got -1"):

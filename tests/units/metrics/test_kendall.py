@@ -48,10 +48,10 @@ def test_p_value_equals_scipy_at_every_length_and_departure(length: int, kind: s
         "reversed": -x,
         "ties": np.floor(x / 2) + rng.integers(0, 2, length) * (length > 3) + (x == length - 1) * length,
     }[kind]
-    found = kendall(torch.from_numpy(x), torch.from_numpy(y))
+    result = kendall(torch.from_numpy(x), torch.from_numpy(y))
     expected = scipy_kendall(x, y)
-    assert found.tau.item() == pytest.approx(expected[0], abs=1e-12)
-    assert found.p_value.item() == pytest.approx(expected[1], rel=1e-9, abs=1e-300)
+    assert result.tau.item() == pytest.approx(expected[0], abs=1e-12)
+    assert result.p_value.item() == pytest.approx(expected[1], rel=1e-9, abs=1e-300)
 
 
 @given(pairs)
@@ -119,7 +119,7 @@ def test_a_wrong_shape_or_mask_is_named() -> None:
 
 
 def shieh(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> float:
-    """The formula of PROTOCOLS 6.5, pair by pair."""
+    """Return Shieh's weighted τ, computed pair by pair."""
     above = below = 0.0
     for i in range(len(x)):
         for j in range(i + 1, len(x)):
@@ -133,8 +133,8 @@ def test_weighted_tau_equals_scipy_without_ties(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y, w = rng.normal(size=n), rng.normal(size=n), rng.uniform(0.01, 1, n)
     expected = stats.weightedtau(x, y, rank=False, weigher=lambda r: w[r], additive=False).statistic
-    found = weighted_kendall_tau(*(torch.from_numpy(v) for v in (x, y, w)))
-    assert found.item() == pytest.approx(expected, abs=1e-12)
+    result = weighted_kendall_tau(*(torch.from_numpy(v) for v in (x, y, w)))
+    assert result.item() == pytest.approx(expected, abs=1e-12)
 
 
 @given(batches, st.integers(0, 1000))
@@ -145,8 +145,8 @@ def test_weighted_tau_follows_the_formula_with_ties_and_padding(rows, seed: int)
     x, mask = pad_rows(left, extra=2)
     y, _ = pad_rows(right, extra=2)
     w, _ = pad_rows(weight, fill=-5.0, extra=2)
-    found = weighted_kendall_tau(x, y, w, mask)
-    for a, b, c, value in zip(left, right, weight, found.tolist(), strict=True):
+    result = weighted_kendall_tau(x, y, w, mask)
+    for a, b, c, value in zip(left, right, weight, result.tolist(), strict=True):
         if len(set(a)) < 2 or len(set(b)) < 2:
             assert np.isnan(value)
         else:
@@ -172,8 +172,8 @@ def test_weighted_tau_is_undefined_without_a_weighted_pair_and_refuses_negative_
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=10), min_size=1, max_size=4), st.floats(0, 0.3))
 def test_near_ties_are_counted_pair_by_pair(rows: list[list[float]], tolerance: float) -> None:
     x, mask = pad_rows([np.array(row) for row in rows])
-    found = near_tied_pairs(x, mask, tolerance=tolerance).tolist()
-    for row, value in zip(rows, found, strict=True):
+    result = near_tied_pairs(x, mask, tolerance=tolerance).tolist()
+    for row, value in zip(rows, result, strict=True):
         low, high = (
             np.mean([abs(a - b) <= tolerance + slack for i, a in enumerate(row) for b in row[:i]])
             for slack in (-1e-12, 1e-12)

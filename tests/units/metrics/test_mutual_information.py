@@ -24,7 +24,7 @@ def test_equals_scikit_learn_and_is_symmetric_and_order_invariant(rows: list[tup
     assert 0 <= value <= mutual_information(a, a) + 1e-12
 
 
-def test_one_label_tells_nothing_and_no_instance_is_undefined() -> None:
+def test_one_label_has_no_information_and_no_instance_is_undefined() -> None:
     assert mutual_information([1, 1, 1], [0, 1, 2]) == 0
     assert np.isnan(mutual_information([], []))
 
@@ -39,7 +39,7 @@ def test_the_shuffle_null_agrees_with_the_expected_information_of_independent_la
     np.testing.assert_array_equal(null, shuffled_information(a, b, shuffles=200, seed=1))
 
 
-def test_sequences_of_other_lengths_are_refused() -> None:
+def test_sequences_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"b: expected the shape of a, \(2,\), but got \(3,\)"):
         mutual_information([1, 2], [1, 2, 3])
     with pytest.raises(ValueError, match=r"a: expected shape \(n,\) but got \(1, 2\)"):
@@ -49,7 +49,7 @@ def test_sequences_of_other_lengths_are_refused() -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
-def test_all_pairs_at_once_are_each_pair_alone(n: int, first: int, second: int, seed: int) -> None:
+def test_all_pairs_together_equal_each_pair_alone(n: int, first: int, second: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.integers(0, 4, (first, n)), rng.integers(0, 3, (second, n))
     alone = [[mutual_info_score(x, y) for y in b] for x in a]

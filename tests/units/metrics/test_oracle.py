@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Oracle:
-    """Stored arrays on padded rows; real tokens exclude the start and end marks, which have no attention."""
+    """The stored arrays as padded rows; the start and end marks, which have no attention, are not real tokens."""
 
     stored: dict[str, np.ndarray]
     mask: Tensor
@@ -42,7 +42,7 @@ class Oracle:
         return padded
 
     def five(self, name: str) -> Tensor:
-        """The five restarts of each instance, (B, 5, T)."""
+        """Return the five restarts of each instance, (B, 5, T)."""
         padded = torch.zeros(len(self.mask), 5, self.mask.shape[1], dtype=torch.float64)
         for i, length in enumerate(self.lengths):
             start = 5 * self.stored["offsets"][i]
@@ -63,7 +63,7 @@ def oracle() -> Oracle:
 
 @pytest.fixture(scope="module")
 def decoder(oracle: Oracle) -> tuple[Tensor, Tensor]:
-    """Token logits (B, T) and bias of the stored model, in float64 from float32 hidden states."""
+    """Return the token logits (B, T) and the bias of the stored model, in float64 from float32 hidden states."""
     weights: dict[str, Any] = torch.load(MODEL / "model.pt", weights_only=True)
     tokens = json.loads((FOLDER / "data" / "sst.json").read_text(encoding="utf-8"))["token_ids"]
     lstm = torch.nn.LSTM(300, 128, bidirectional=True, batch_first=True)
@@ -78,17 +78,17 @@ def decoder(oracle: Oracle) -> tuple[Tensor, Tensor]:
     return logits, weights["decoder.linear_1.bias"].double()
 
 
-def test_tau_of_attention_and_gradient_is_the_stored_one(oracle: Oracle) -> None:
-    found = kendall(oracle.rows("attn"), oracle.rows("grad_XxE[X]_norm"), oracle.mask)
-    np.testing.assert_allclose(found.tau.numpy(), oracle.stored["tau_attn_grad"], atol=1e-9)
-    np.testing.assert_allclose(found.p_value.numpy(), oracle.stored["p_attn_grad"], atol=1e-9)
+def test_tau_of_attention_and_gradient_equals_the_stored_value(oracle: Oracle) -> None:
+    result = kendall(oracle.rows("attn"), oracle.rows("grad_XxE[X]_norm"), oracle.mask)
+    np.testing.assert_allclose(result.tau.numpy(), oracle.stored["tau_attn_grad"], atol=1e-9)
+    np.testing.assert_allclose(result.p_value.numpy(), oracle.stored["p_attn_grad"], atol=1e-9)
 
 
-def test_jsd_of_the_stored_adversarial_attention_is_the_stored_one(oracle: Oracle) -> None:
+def test_jsd_of_the_stored_adversarial_attention_equals_the_stored_value(oracle: Oracle) -> None:
     adversarial = oracle.five("adv_attn")
     attention = oracle.rows("attn")[:, None].expand_as(adversarial)
-    found = jensen_shannon(adversarial, attention, oracle.mask[:, None])
-    np.testing.assert_allclose(found.numpy(), oracle.stored["adv_jsd"], atol=1e-6)
+    result = jensen_shannon(adversarial, attention, oracle.mask[:, None])
+    np.testing.assert_allclose(result.numpy(), oracle.stored["adv_jsd"], atol=1e-6)
 
 
 @pytest.mark.parametrize(("tvd", "mean", "searched_mean"), [(0.01, 0.6279, 0.5449), (0.05, 0.6546, 0.5459)])
@@ -125,4 +125,4 @@ def test_the_published_search_is_reproduced_from_its_own_starts(oracle: Oracle, 
     )
     expected = oracle.five("adv_attn")[chosen]
     close = (result.last.double() - expected).abs().amax(-1) < 1e-3
-    assert close.double().mean().item() >= 0.95  # long trajectories may part where rounding meets the hinge
+    assert close.double().mean().item() >= 0.95  # rounding at the hinge of the penalty may split long trajectories

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 def planted(noise: tuple[float, ...], *, n: int = 400, seed: int = 0) -> tuple[Array, Array]:
-    """Hidden states (n, k, 4) that tell of a logit (n, 1), less so with more noise."""
+    """Return hidden states (n, k, 4) that are informative about a logit (n, 1), the less the more noise they have."""
     rng = np.random.default_rng(seed)
     logit = rng.normal(size=(n, 1)) * 2
     states = np.stack([logit * np.ones(4) + level * rng.normal(size=(n, 4)) for level in noise], 1)
@@ -41,7 +41,7 @@ def test_attention_that_follows_information_ranks_it_and_the_reverse_does_not() 
     assert (reverse.weighted_tau, reverse.tau_b) == (pytest.approx(-1.0), pytest.approx(-1.0))
 
 
-def test_states_that_tell_nothing_have_a_corrected_information_near_zero() -> None:
+def test_uninformative_states_have_a_corrected_information_near_zero() -> None:
     rng = np.random.default_rng(1)
     states, logit = rng.normal(size=(400, 3, 4)), rng.normal(size=(400, 1))
     result = information_ranking(states, weights_of((0.5, 0.3, 0.2)), logit, seed=0)
@@ -66,7 +66,7 @@ def test_each_part_equals_an_independent_computation() -> None:
     assert result.tau_b == pytest.approx(stats.kendalltau(result.corrected, mean).statistic)
 
 
-def test_subsamples_take_their_information_from_the_kept_clusters() -> None:
+def test_subsamples_use_the_clusters_of_the_whole() -> None:
     states, logit = planted((0.5, 2.0, 1.0))
     result = information_ranking(states, weights_of((0.5, 0.3, 0.2)), logit, seed=3)
     part = np.random.default_rng(0).permutation(400)[:200]
@@ -87,7 +87,7 @@ def test_one_rank_or_one_output_is_undefined() -> None:
     assert np.isnan(one_output.weighted_tau)
 
 
-def test_the_wen_preset_is_undefined_where_its_rule_fails() -> None:
+def test_the_wen_preset_is_undefined_if_its_rule_fails() -> None:
     states, logit = planted((0.1, 1.0), n=150)
     result = information_ranking(states, weights_of((0.6, 0.4), 150), logit, seed=0, preset="wen")
     assert result.clusters is None
@@ -98,7 +98,7 @@ def test_the_wen_preset_is_undefined_where_its_rule_fails() -> None:
     )
 
 
-def test_the_wen_preset_takes_the_least_number_without_a_lonely_centroid() -> None:
+def test_the_wen_preset_takes_the_smallest_number_without_a_single_member_cluster() -> None:
     states = np.repeat(np.arange(60.0) ** 2, 4).reshape(240, 1, 1)
     assert wen_clusters(states, seed=0) == 50
     lonely = np.concatenate([np.repeat(np.arange(5.0), 3), [1000.0]]).reshape(16, 1, 1)
@@ -110,7 +110,7 @@ def test_the_number_of_clusters_follows_the_number_of_instances(instances: int, 
     assert default_clusters(instances) == expected
 
 
-def test_lonely_clusters_join_the_nearest_one() -> None:
+def test_clusters_with_one_member_join_the_nearest_one() -> None:
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(0, 0.1, (20, 2)), rng.normal(9, 0.1, (20, 2)), [[13.0, 13.0]]])
     labels = quantise(points, 3, seed=0)
@@ -119,7 +119,7 @@ def test_lonely_clusters_join_the_nearest_one() -> None:
     assert np.bincount(quantise(rng.normal(size=(100, 3)), 40, seed=0)).min() >= 2
 
 
-def test_points_that_are_all_alike_are_one_cluster() -> None:
+def test_equal_points_are_one_cluster() -> None:
     assert quantise(np.ones((6, 2)), 5, seed=0).tolist() == [0] * 6
 
 
@@ -148,7 +148,7 @@ def test_k_is_the_lesser_of_the_length_rule_and_the_weight_rule() -> None:
     assert choose_ranks([1, 5], np.array([[1.0, 0.0], [0.6, 0.4]]))[0] == 1
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     states, logit = planted((0.1, 1.0))
     weights = weights_of((0.6, 0.4))
     with pytest.raises(ValueError, match=r"weights: expected shape \(400, 2\) but got \(400, 3\)"):

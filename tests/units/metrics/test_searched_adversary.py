@@ -15,7 +15,7 @@ from attnaudit.metrics.searched_adversary import PRESETS
 
 
 class LinearDecoder:
-    """Two classes from token logits (B, T); counts its calls and remembers the shapes it was given."""
+    """A decoder for two classes with token logits (B, T) that records the shapes of its inputs."""
 
     def __init__(self, token_logits: Tensor) -> None:
         self.token_logits = token_logits
@@ -39,14 +39,14 @@ def batch(rows: int = 6, width: int = 9) -> tuple[Tensor, Tensor, Tensor]:
 def test_results_are_feasible_distributions_close_to_the_exact_optimum(tvd: float) -> None:
     attention, logits, mask = batch()
     decode = LinearDecoder(logits)
-    found, jsd, moved = searched_adversarial_attention(attention, decode, tvd, mask, seeds=range(6))
+    adversary, jsd, moved = searched_adversarial_attention(attention, decode, tvd, mask, seeds=range(6))
     exact = exact_adversarial_attention(attention, logits, 0.0, tvd, mask)[1]
     assert (moved <= tvd).all()
-    verified = total_variation(decode(found.float()[:, None]), decode(attention[:, None]))[:, 0]
+    verified = total_variation(decode(adversary.float()[:, None]), decode(attention[:, None]))[:, 0]
     torch.testing.assert_close(moved, verified, atol=1e-6, rtol=0)
-    torch.testing.assert_close(jsd, jensen_shannon(found, attention, mask), atol=1e-9, rtol=0)
-    torch.testing.assert_close(found.sum(-1), torch.ones(6).double(), atol=1e-6, rtol=0)
-    assert (found[~mask] == 0).all()
+    torch.testing.assert_close(jsd, jensen_shannon(adversary, attention, mask), atol=1e-9, rtol=0)
+    torch.testing.assert_close(adversary.sum(-1), torch.ones(6).double(), atol=1e-6, rtol=0)
+    assert (adversary[~mask] == 0).all()
     assert (jsd <= exact + 1e-5).all()
     assert jsd.sum() >= 0.9 * exact.sum()
 
@@ -71,7 +71,7 @@ def test_an_instance_has_the_same_result_in_any_batch_and_padding() -> None:
         assert alone.item() == pytest.approx(together[i].item(), abs=1e-4)
 
 
-def test_noise_is_keyed_by_instance_not_by_place_or_padding() -> None:
+def test_noise_is_keyed_by_instance_not_by_position_or_padding() -> None:
     mask = torch.tensor([[True, True, False, True], [True, True, True, True]])
     noise = keyed_noise([5, 6], mask, restarts=2)
     assert (noise[0, :, 2] == 0).all()
@@ -81,10 +81,10 @@ def test_noise_is_keyed_by_instance_not_by_place_or_padding() -> None:
 
 
 def test_attention_stays_where_nothing_else_is_feasible() -> None:
-    """Class probabilities are the weights themselves, so at tolerance 0 only α remains."""
+    """If the class probabilities are the weights themselves, only α is feasible at tolerance 0."""
     attention = torch.tensor([[0.6, 0.3, 0.1]])
-    found, jsd, moved = searched_adversarial_attention(attention, lambda weights: weights, 0.0, seeds=[0], steps=20)
-    torch.testing.assert_close(found, attention.double())
+    adversary, jsd, moved = searched_adversarial_attention(attention, lambda weights: weights, 0.0, seeds=[0], steps=20)
+    torch.testing.assert_close(adversary, attention.double())
     assert jsd.item() == pytest.approx(0.0, abs=1e-9)
     assert moved.item() == 0.0
 
@@ -96,10 +96,10 @@ def test_a_non_linear_decoder_of_three_classes_is_searched() -> None:
     def decode(weights: Tensor) -> Tensor:
         return torch.softmax(torch.tanh(weights @ projection) * 3, -1)
 
-    found, jsd, moved = searched_adversarial_attention(attention, decode, 0.05, seeds=[0])
+    adversary, jsd, moved = searched_adversarial_attention(attention, decode, 0.05, seeds=[0])
     assert jsd.item() > 0.05
     assert moved.item() <= 0.05
-    assert total_variation(decode(found.float()), decode(attention)).item() == pytest.approx(moved.item(), abs=1e-6)
+    assert total_variation(decode(adversary.float()), decode(attention)).item() == pytest.approx(moved.item(), abs=1e-6)
 
 
 def test_sparse_attention_has_a_start_and_gradients() -> None:
@@ -108,7 +108,7 @@ def test_sparse_attention_has_a_start_and_gradients() -> None:
     assert jsd.item() == pytest.approx(0.693, abs=0.01)
 
 
-def test_undefined_rows_are_nan_and_do_not_spoil_their_neighbours() -> None:
+def test_undefined_rows_are_nan_and_do_not_change_other_rows() -> None:
     attention, logits, mask = batch()
     _, expected, _ = searched_adversarial_attention(
         attention, LinearDecoder(logits), 0.05, mask, seeds=range(6), steps=20
@@ -116,13 +116,13 @@ def test_undefined_rows_are_nan_and_do_not_spoil_their_neighbours() -> None:
     broken_mask, broken_logits = mask.clone(), logits.clone()
     broken_mask[1] = False
     broken_logits[2] = torch.nan
-    found, jsd, moved = searched_adversarial_attention(
+    adversary, jsd, moved = searched_adversarial_attention(
         attention, LinearDecoder(broken_logits), 0.05, broken_mask, seeds=range(6), steps=20
     )
     undefined = torch.tensor([False, True, True, False, False, False])
     assert torch.equal(jsd.isnan(), undefined)
     assert torch.equal(moved.isnan(), undefined)
-    assert torch.equal(found.isnan().all(-1), undefined)
+    assert torch.equal(adversary.isnan().all(-1), undefined)
     torch.testing.assert_close(jsd[~undefined], expected[~undefined], atol=1e-4, rtol=0)
 
 
@@ -133,7 +133,7 @@ def test_the_published_settings_are_a_preset() -> None:
     assert not preset.from_attention
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     attention, logits, mask = batch()
     decode = LinearDecoder(logits)
     with pytest.raises(ValueError, match=r"tvd: expected a number in \[0, 1\] but got 2"):

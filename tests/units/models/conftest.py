@@ -1,4 +1,4 @@
-"""One thread: these models are too small to gain from more, and lose much where others use the cores too."""
+"""All tests of this folder run on one thread: their models are too small to gain from more."""
 
 from __future__ import annotations
 

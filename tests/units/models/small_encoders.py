@@ -1,4 +1,4 @@
-"""Tiny encoders with random weights, as folders that Transformers loads, and sentences that give their label away."""
+"""Tiny encoders with random weights, as folders that Transformers loads, and sentences that reveal their label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask
 
 
 def sentences(n: int, *, seed: int, names: tuple[str, ...] = ("bad", "good"), query: bool = False) -> Dataset:
-    """Filler words and one word that begins with the label."""
+    """Sentences of filler words, each with one word that starts with the label."""
     draw = random.Random(seed)
     rows = []
     for index in range(n):
@@ -36,7 +36,7 @@ def sentences(n: int, *, seed: int, names: tuple[str, ...] = ("bad", "good"), qu
 
 
 def save_tokenizer(folder: Path) -> None:
-    """A WordPiece tokenizer of the words above."""
+    """Save a WordPiece tokenizer for `WORDS`."""
     vocabulary = {word: index for index, word in enumerate([*SPECIAL.values(), *WORDS])}
     pieces = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
     pieces.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
@@ -62,7 +62,7 @@ SIZES = {
 
 
 def save_encoder(folder: Path, family: str = "Bert", **changes: object) -> Path:
-    """A folder with a random encoder of that family and the tokenizer."""
+    """Save a random encoder of this model family and the tokenizer."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{family}Config")(**SIZES | changes)
     getattr(transformers, f"{family}Model")(config).save_pretrained(folder)

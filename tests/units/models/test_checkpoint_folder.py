@@ -1,4 +1,4 @@
-"""Checkpoint folders: what is written is read back, and whatever is wrong with one is said clearly."""
+"""Checkpoint folders are read back as they were written, and each kind of damage has its own error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 
 SMALL = {"embedding_size": 6, "hidden_size": 5, "attention_size": 4}
@@ -43,7 +44,7 @@ def edit_tensors(folder: Path, change: Any) -> None:
 
 @pytest.mark.parametrize("half", [True, False])
 @pytest.mark.parametrize("parts", [{}, {"encoder": "mlp", "alignment": "dot", "projection": "sparsemax"}])
-def test_a_loaded_model_gives_the_very_same_logits(tmp_path: Path, half: bool, parts: dict[str, str]) -> None:
+def test_a_loaded_model_gives_the_same_logits(tmp_path: Path, half: bool, parts: dict[str, str]) -> None:
     model = make(tmp_path, half=half, **parts)
     stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
     assert stored["embedding.weight"].dtype is (torch.float16 if half else torch.float32)
@@ -74,21 +75,21 @@ def test_only_a_folder_with_a_card_is_recognised(tmp_path: Path) -> None:
     assert not checkpoint_folder.recognises(tmp_path / "nothing")
 
 
-def refuse(folder: Path, *said: str) -> None:
-    """Loading raises a ModelError that names the folder's file and says all of `said`."""
+def refuse(folder: Path, *fragments: str) -> None:
+    """Check that loading raises a ModelError that names the folder and contains all fragments."""
     with pytest.raises(ModelError) as caught:
         checkpoint_folder.load(folder)
-    for words in (str(folder), *said):
-        assert words in str(caught.value)
+    for fragment in (str(folder), *fragments):
+        assert fragment in str(caught.value)
 
 
 def test_a_truncated_weights_file(tmp_path: Path) -> None:
     make(tmp_path)
     path = tmp_path / "model.safetensors"
     whole = path.read_bytes()
-    for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:kept])
-        refuse(tmp_path, "model.safetensors", "not a whole safetensors file", "Copy the whole folder again")
+    for size in (0, 4, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        refuse(tmp_path, "model.safetensors", "not a complete safetensors file", "Copy the whole folder again")
 
 
 def test_a_missing_weights_file(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_vocabulary_shorter_than_the_embedding(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite(tmp_path: Path, value: float) -> None:
     make(tmp_path)
     edit_tensors(tmp_path, lambda tensors: tensors["decoder.bias"].fill_(value))
-    refuse(tmp_path, "'decoder.bias' holds NaN or infinity", "Train the model again")
+    refuse(tmp_path, "'decoder.bias' contains NaN or infinity", "Train the model again")
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"format": "attnaudit', b"\xff\xfe{", b"not json"])
@@ -145,7 +146,7 @@ def test_a_card_that_is_not_json(tmp_path: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"format": "other"}'])
-def test_json_that_is_no_card(tmp_path: Path, text: str) -> None:
+def test_json_that_is_not_a_card(tmp_path: Path, text: str) -> None:
     make(tmp_path)
     (tmp_path / "attnaudit.json").write_text(text, encoding="utf-8")
     refuse(tmp_path, "attnaudit.json", "expected 'attnaudit pooled classifier'", "attnaudit train")
@@ -165,7 +166,7 @@ def test_an_unknown_encoder_names_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"architecture": {**SMALL, "encodr": "mlp"}}, "encodr"),
         ({"architecture": {**SMALL, "hidden_size": "5"}}, "hidden_size"),
@@ -176,13 +177,13 @@ def test_an_unknown_encoder_names_the_nearest(tmp_path: Path) -> None:
         ({"vocabulary": [*RESERVED, "a", "a"]}, "'a' twice"),
     ],
 )
-def test_a_card_with_a_wrong_field(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_a_card_with_a_wrong_field(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     make(tmp_path)
     edit_card(tmp_path, **changes)
-    refuse(tmp_path, "attnaudit.json", said)
+    refuse(tmp_path, "attnaudit.json", message)
 
 
-def test_a_failed_write_leaves_the_older_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_checkpoint_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     write = Path.write_bytes

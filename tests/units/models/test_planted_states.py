@@ -1,4 +1,4 @@
-"""Planted states: contributions are what the construction says, and the models keep the adapter contract."""
+"""Planted states: contributions agree with the construction, and the models fulfil the adapter contract."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from attnaudit.conformance import quick
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.models import checkpoint_folder
+from attnaudit.models.architecture import EVIDENCE_KINDS, LABEL_POSITIONS, Architecture, Planted
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE, PlantedEncoder
-from attnaudit.models.pooled_classifier import EVIDENCE, LABEL, Architecture, Planted, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import (
     planted_contributions,
@@ -32,7 +33,7 @@ VOCABULARY = Vocabulary(["<pad>", "<unk>", "<sos>", "<eos>", *"abcdefgh"])
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(["a b c d e", "h g", "c", "f f a b", "d e z a"])]
 COMBINATIONS = [
     parts
-    for parts in itertools.product(EVIDENCE, LABEL, ("average", "bilstm"), ("softmax", "sparsemax"))
+    for parts in itertools.product(EVIDENCE_KINDS, LABEL_POSITIONS, ("average", "bilstm"), ("softmax", "sparsemax"))
     if (parts[0], parts[2]) != ("scored", "bilstm")
 ]
 
@@ -48,36 +49,36 @@ def model(evidence: str, label: str, encoder: str = "average", projection: str =
         attention_size=4,
         planted=Planted(evidence=evidence, label=label),
     )
-    made = PooledClassifier(architecture, vocabulary_size=len(VOCABULARY), classes=2)
+    classifier = PooledClassifier(architecture, vocabulary_size=len(VOCABULARY), classes=2)
     with torch.no_grad():
-        made.embedding.weight.normal_()
-        made.embedding.weight[0] = 0.0
-        made.decoder.weight.zero_()
-        made.decoder.weight[0, OWN], made.decoder.weight[0, TEXT_EVIDENCE] = 1.5, 0.7
-        made.decoder.bias.zero_()
-    silence_evidence(made)
-    return made.eval().double()
+        classifier.embedding.weight.normal_()
+        classifier.embedding.weight[0] = 0.0
+        classifier.decoder.weight.zero_()
+        classifier.decoder.weight[0, OWN], classifier.decoder.weight[0, TEXT_EVIDENCE] = 1.5, 0.7
+        classifier.decoder.bias.zero_()
+    silence_evidence(classifier)
+    return classifier.eval().double()
 
 
-def adapter(made: PooledClassifier) -> PooledAttentionAdapter:
+def adapter(classifier: PooledClassifier) -> PooledAttentionAdapter:
     return PooledAttentionAdapter(
-        embedding=made.embedding,
-        encoder=made.encoder,
-        attention=made.attention,
-        decoder=made.decoder,
+        embedding=classifier.embedding,
+        encoder=classifier.encoder,
+        attention=classifier.attention,
+        decoder=classifier.decoder,
         tokenize=VOCABULARY.encode,
         classes=("negative", "positive"),
-        modules=(made,),
+        modules=(classifier,),
     )
 
 
 @pytest.mark.parametrize("parts", COMBINATIONS, ids="-".join)
-def test_contributions_are_the_logit_and_what_removing_evidence_takes_from_it(parts: tuple[str, str, str, str]) -> None:
-    made = model(*parts)
-    wrapped = adapter(made)
+def test_contributions_sum_to_the_logit_and_equal_the_effect_of_removal(parts: tuple[str, str, str, str]) -> None:
+    classifier = model(*parts)
+    wrapped = adapter(classifier)
     inputs = wrapped.collate(INSTANCES)
-    traced = made.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
-    contributions = planted_contributions(made, VOCABULARY, traced) * traced.real
+    traced = classifier.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
+    contributions = planted_contributions(classifier, VOCABULARY, traced) * traced.real
     torch.testing.assert_close(contributions.sum(dim=1), traced.logits[:, 0])
     torch.testing.assert_close(neutral_effect(wrapped, INSTANCES), contributions)
     assert contributions[traced.real].abs().max() > 0.01
@@ -89,38 +90,38 @@ def test_planted_models_pass_the_conformance_check_of_an_audit(parts: tuple[str,
 
 
 @pytest.mark.parametrize("encoder", ["average", "mlp"])
-def test_a_context_free_classifier_without_bias_has_contributions_too(encoder: str) -> None:
+def test_a_context_free_classifier_without_bias_has_exact_contributions(encoder: str) -> None:
     torch.manual_seed(1)
-    made = PooledClassifier(
+    classifier = PooledClassifier(
         Architecture(encoder=encoder, projection="sparsemax", embedding_size=6, hidden_size=6, attention_size=4),
         vocabulary_size=len(VOCABULARY),
         classes=2,
     )
     with torch.no_grad():
-        made.embedding.weight[1:].normal_()
-    remove_biases(made)
-    made.eval().double()
-    wrapped = adapter(made)
+        classifier.embedding.weight[1:].normal_()
+    remove_biases(classifier)
+    classifier.eval().double()
+    wrapped = adapter(classifier)
     inputs = wrapped.collate(INSTANCES)
-    traced = made.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
+    traced = classifier.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
     torch.testing.assert_close(
-        neutral_effect(wrapped, INSTANCES), state_contributions(made, VOCABULARY, traced) * traced.real
+        neutral_effect(wrapped, INSTANCES), state_contributions(classifier, VOCABULARY, traced) * traced.real
     )
 
 
 @pytest.mark.parametrize(("label", "place"), [("first", 1), ("last", -2)])
 def test_one_state_carries_the_label_and_has_most_of_the_attention(label: str, place: int) -> None:
-    made = model("free", label)
+    classifier = model("free", label)
     for text in ("a b c d e", "h g", "c"):
-        inputs = adapter(made).collate([Instance(id="0", text=text)])
-        traced = made.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
+        inputs = adapter(classifier).collate([Instance(id="0", text=text)])
+        traced = classifier.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
         carried = traced.hidden[0, :, TEXT_EVIDENCE] != 0
         assert carried.nonzero().flatten().tolist() == [place % len(carried)]
         assert traced.weights[0].argmax() == place % len(carried)
         assert traced.weights[0].max() > 0.5
 
 
-def test_evidence_of_one_magnitude_is_the_sign_of_free_evidence() -> None:
+def test_unit_evidence_is_the_sign_of_free_evidence() -> None:
     free, unit = model("free", "nowhere"), model("unit", "nowhere")
     embedded = torch.randn(2, 40, 12, dtype=torch.float64)
     assert isinstance(free.encoder, PlantedEncoder)
@@ -132,50 +133,50 @@ def test_evidence_of_one_magnitude_is_the_sign_of_free_evidence() -> None:
 
 
 def test_silent_words_stay_silent_in_training() -> None:
-    made = model("free", "everywhere").float().train()
-    silence_evidence(made, own=torch.tensor([entry in "ab" for entry in VOCABULARY.entries]))
-    optimizer = torch.optim.Adam(made.parameters(), lr=0.1)
-    inputs = adapter(made).collate(INSTANCES)
+    classifier = model("free", "everywhere").float().train()
+    silence_evidence(classifier, own=torch.tensor([entry in "ab" for entry in VOCABULARY.entries]))
+    optimizer = torch.optim.Adam(classifier.parameters(), lr=0.1)
+    inputs = adapter(classifier).collate(INSTANCES)
     for _ in range(3):
-        traced = made.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
+        traced = classifier.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
         optimizer.zero_grad()
         traced.logits.sum().backward()
         optimizer.step()
-    assert isinstance(made.encoder, PlantedEncoder)
-    own = made.encoder.parts(made.embedding.weight)[1].abs().sum(dim=1)
+    assert isinstance(classifier.encoder, PlantedEncoder)
+    own = classifier.encoder.parts(classifier.embedding.weight)[1].abs().sum(dim=1)
     silent = [VOCABULARY.encode("a").ids[1], VOCABULARY.encode("b").ids[1], 0, 2, 3]
     assert own[silent].max() == 0
     assert own[VOCABULARY.encode("c").ids[1]] > 0
 
 
 def test_related_is_the_squared_mean_correlation_of_scores_and_ranks() -> None:
-    made = model("free", "everywhere")
-    inputs = adapter(made).collate(INSTANCES[:2])
-    traced = made.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
-    assert isinstance(made.encoder, PlantedEncoder)
-    evidence = made.encoder.text_evidence(traced.embedded).abs()
+    classifier = model("free", "everywhere")
+    inputs = adapter(classifier).collate(INSTANCES[:2])
+    traced = classifier.trace(inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT])
+    assert isinstance(classifier.encoder, PlantedEncoder)
+    evidence = classifier.encoder.text_evidence(traced.embedded).abs()
     correlations = []
     for row in range(2):
         real = traced.real[row]
         ranks = evidence[row][real].argsort().argsort().double()
         correlations.append(torch.corrcoef(torch.stack([traced.hidden[row, real, 0], ranks]))[0, 1])
     expected = torch.stack(correlations).mean().square()
-    torch.testing.assert_close(score_evidence_correlation(made, traced, traced.real), expected)
-    loss = uncorrelated_objective(made, traced, torch.zeros(2), torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(score_evidence_correlation(classifier, traced, traced.real), expected)
+    loss = uncorrelated_objective(classifier, traced, torch.zeros(2), torch.tensor(1.0, dtype=torch.float64))
     torch.testing.assert_close(loss, 1 + 10 * expected)
 
 
 def test_a_stored_planted_model_is_the_same_model(tmp_path: Path) -> None:
-    made = model("unit", "first", encoder="bilstm").float()
-    checkpoint_folder.save(tmp_path, made, VOCABULARY, ("negative", "positive"))
+    classifier = model("unit", "first", encoder="bilstm").float()
+    checkpoint_folder.save(tmp_path, classifier, VOCABULARY, ("negative", "positive"))
     again, _, card = checkpoint_folder.load_model(tmp_path)
-    assert card.architecture == made.architecture
-    inputs = adapter(made).collate(INSTANCES)
+    assert card.architecture == classifier.architecture
+    inputs = adapter(classifier).collate(INSTANCES)
     given = inputs.ids[TEXT], inputs.mask[TEXT], inputs.special[TEXT]
-    torch.testing.assert_close(again(*given), made(*given), atol=1e-4, rtol=0)
+    torch.testing.assert_close(again(*given), classifier(*given), atol=1e-4, rtol=0)
 
 
-def test_words_that_are_not_known_are_refused() -> None:
+def test_unknown_values_are_refused() -> None:
     with pytest.raises(ModelError, match="everywhere"):
         Architecture(planted=Planted(label="everywere")).check()
     with pytest.raises(ModelError, match="unit"):
@@ -187,16 +188,16 @@ def test_words_that_are_not_known_are_refused() -> None:
         PooledClassifier(Architecture(embedding_size=3, planted=Planted()), vocabulary_size=9, classes=2)
 
 
-def test_scores_are_a_column_so_attention_needs_no_parameters() -> None:
-    made = model("free", "nowhere")
-    assert not list(made.attention.parameters())
-    assert isinstance(made.decoder, nn.Linear)
+def test_attention_over_planted_states_has_no_parameters() -> None:
+    classifier = model("free", "nowhere")
+    assert not list(classifier.attention.parameters())
+    assert isinstance(classifier.decoder, nn.Linear)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [({"encoder": "cnn"}, "'cnn'"), ({"layers": 2}, "layers 2"), ({"form": "pair"}, "form is 'pair'")],
 )
-def test_planted_states_have_three_encoders_of_one_text(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(ModelError, match=said):
+def test_planted_states_support_three_encoders_and_one_form(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         PooledClassifier(Architecture(planted=Planted(), **changes), vocabulary_size=9, classes=2)

@@ -1,4 +1,4 @@
-"""The parts of the reference models, each alone and all combinations together."""
+"""The parts of the reference models, alone and in all combinations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from attnaudit.conformance import quick
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.models.alignments import ALIGNMENTS, Additive, ScaledDot
+from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoders import ENCODERS, BiLSTM, Joined
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.projections import PROJECTIONS, project
 from attnaudit.models.vocabulary import PAD, Vocabulary
 
@@ -33,7 +34,7 @@ def classifier(encoder: str, alignment: str, projection: str, *, classes: int = 
 
 
 def row(ids: list[int], *, left: int, right: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One padded row of START, ids, END."""
+    """A row of START, the ids and END, with padding on both sides: ids, mask and special."""
     real = [2, *ids, 3]
     padded = torch.tensor([[PAD] * left + real + [PAD] * right])
     mask = torch.tensor([[False] * left + [True] * len(real) + [False] * right])
@@ -49,7 +50,7 @@ def row(ids: list[int], *, left: int, right: int) -> tuple[torch.Tensor, torch.T
     left=st.integers(0, 3),
     extra=st.integers(0, 3),
 )
-def test_padding_on_either_side_and_batch_mates_change_no_row(
+def test_padding_and_the_rest_of_the_batch_change_no_row(
     parts: tuple[str, str, str], texts: list[list[int]], left: int, extra: int
 ) -> None:
     model = classifier(*parts)
@@ -116,12 +117,12 @@ def test_weights_sum_to_one_and_are_exactly_zero_where_not_allowed(
 ) -> None:
     allowed = torch.ones(1, len(scores), dtype=torch.bool)
     allowed[0, : min(closed, len(scores) - 1)] = False
-    asked = torch.tensor([scores], requires_grad=True)
-    weights = project(PROJECTIONS[projection](), asked, allowed)
+    raw_scores = torch.tensor([scores], requires_grad=True)
+    weights = project(PROJECTIONS[projection](), raw_scores, allowed)
     assert weights.sum().item() == pytest.approx(1, abs=1e-5)
     assert (weights >= 0).all()
     assert (weights[~allowed] == 0).all()
-    (gradient,) = torch.autograd.grad(weights.square().sum(), asked)
+    (gradient,) = torch.autograd.grad(weights.square().sum(), raw_scores)
     assert torch.isfinite(gradient).all()
     assert (gradient[~allowed] == 0).all()
 
@@ -142,7 +143,7 @@ def test_a_row_with_nothing_allowed_gets_zeros_and_a_finite_gradient(projection:
     assert torch.isfinite(gradient).all()
 
 
-def test_additive_and_scaled_dot_scores_are_those_of_their_formulas() -> None:
+def test_additive_and_scaled_dot_scores_follow_their_formulas() -> None:
     torch.manual_seed(1)
     hidden = torch.randn(2, 3, 4, dtype=torch.float64)
     additive, dot = Additive(4, 5).double(), ScaledDot(4, 5).double()
@@ -190,13 +191,13 @@ def test_states_keep_their_own_embedding(states: str, width: int) -> None:
     plain = BiLSTM(8, 4)
     joined = Joined(plain, 8, states)
     embeddings, mask = torch.randn(2, 5, 8), torch.tensor([[True] * 5, [False, True, True, False, False]])
-    hidden, kept = plain(embeddings, mask), embeddings * mask[:, :, None]
-    expected = hidden + kept if states == "residual" else torch.cat([hidden, kept], dim=-1)
+    hidden, own = plain(embeddings, mask), embeddings * mask[:, :, None]
+    expected = hidden + own if states == "residual" else torch.cat([hidden, own], dim=-1)
     assert joined.width == width
     torch.testing.assert_close(joined(embeddings, mask), expected)
 
 
-def test_residual_states_need_an_embedding_as_wide() -> None:
+def test_residual_states_need_an_embedding_of_the_same_size() -> None:
     with pytest.raises(ModelError, match="--embedding-size 16"):
         PooledClassifier(Architecture(embedding_size=8, hidden_size=8, states="residual"), vocabulary_size=5, classes=2)
     with pytest.raises(ModelError, match="residual"):

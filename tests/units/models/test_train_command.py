@@ -1,4 +1,4 @@
-"""The command `attnaudit train`: what it writes, and what it refuses before it trains."""
+"""The command `attnaudit train`: the folder that it writes, and what it refuses before it trains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit.errors import AuditError, DataError, ModelError
-from attnaudit.models import checkpoint_folder, train_command, training_state
+from attnaudit.models import checkpoint_folder, train_command, training_options, training_state
 from attnaudit.models.alignments import ALIGNMENTS
 from attnaudit.models.encoders import ENCODERS
 from attnaudit.models.projections import PROJECTIONS
@@ -25,9 +25,9 @@ SIZES = ["--embedding-size", "8", "--hidden-size", "8", "--attention-size", "4",
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="attnaudit train")
-    train_command.add_arguments(made)
-    return made
+    argument_parser = argparse.ArgumentParser(prog="attnaudit train")
+    train_command.add_arguments(argument_parser)
+    return argument_parser
 
 
 def run(*words: object) -> int:
@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     )
 
 
-def test_files_are_trained_on_and_the_folder_says_how(
+def test_a_model_is_trained_on_files_and_its_card_describes_the_training(
     files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     training, dev, test = files
@@ -81,7 +81,7 @@ def test_files_are_trained_on_and_the_folder_says_how(
     assert len(account["history"]) == 2
     assert account["test"]["n"] == 20
     again = shlex.split(account["command"])[2:]
-    assert train_command.command(parser().parse_args(again)) == account["command"]
+    assert training_options.command(parser().parse_args(again)) == account["command"]
     shown = capsys.readouterr()
     assert f"pytest audits/ --model {out}" in shown.out
     assert "test: accuracy" in shown.out
@@ -98,44 +98,47 @@ def test_the_same_command_writes_the_same_bytes(files: tuple[Path, Path, Path], 
 
 
 def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    """Run the command and interrupt it after this epoch, whose state is saved."""
+
     @contextlib.contextmanager
-    def shown() -> Iterator[ProgressCallback]:
+    def progress_bar(_title: str, *, print_notes: bool) -> Iterator[ProgressCallback]:
         def progress(_done: int, _total: int, note: str) -> None:
             if note.startswith(f"epoch {number}:"):
                 raise KeyboardInterrupt
 
         yield progress
 
-    monkeypatch.setattr(training_state, "Unfinished", functools.partial(training_state.Unfinished, every=0))
+    always_saved = functools.partial(training_state.TrainingStateFile, save_interval=0)
+    monkeypatch.setattr(training_state, "TrainingStateFile", always_saved)
     with monkeypatch.context() as patched:
-        patched.setattr(train_command, "progress_bar", lambda *_, **__: shown())
+        patched.setattr(train_command, "progress_bar", progress_bar)
         with pytest.raises(KeyboardInterrupt):
             run(*words)
 
 
-def test_a_training_that_was_stopped_goes_on_given_the_same_command(
+def test_a_stopped_training_resumes_with_the_same_command(
     files: tuple[Path, Path, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--epochs", "4"]
-    whole, out = tmp_path / "whole", tmp_path / "model"
-    run(*words, "--out", whole)
+    uninterrupted, out = tmp_path / "uninterrupted", tmp_path / "model"
+    run(*words, "--out", uninterrupted)
     stop_after_epoch(2, monkeypatch, *words, "--out", out)
-    assert [file.name for file in out.iterdir()] == ["unfinished.pt"]
-    assert "Going on" not in capsys.readouterr().out
+    assert [file.name for file in out.iterdir()] == ["training_state.pt"]
+    assert "Resuming" not in capsys.readouterr().out
     run(*words, "--out", out)
     shown = capsys.readouterr()
-    assert "Going on after epoch 2 of the training that was stopped." in shown.out
+    assert "Resuming the stopped training after epoch 2." in shown.out
     assert "epoch 1: loss" not in shown.err
     assert sorted(file.name for file in out.iterdir()) == ["attnaudit.json", "model.safetensors"]
-    assert (out / checkpoint_folder.WEIGHTS).read_bytes() == (whole / checkpoint_folder.WEIGHTS).read_bytes()
-    cards = [json.loads((one / checkpoint_folder.CARD).read_bytes())["training"] for one in (whole, out)]
+    assert (out / checkpoint_folder.WEIGHTS).read_bytes() == (uninterrupted / checkpoint_folder.WEIGHTS).read_bytes()
+    cards = [json.loads((one / checkpoint_folder.CARD).read_bytes())["training"] for one in (uninterrupted, out)]
     assert cards[0]["history"] == cards[1]["history"]
 
 
-def test_another_command_does_not_go_on_from_there(
+def test_a_stopped_training_does_not_resume_with_another_command(
     files: tuple[Path, Path, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -144,13 +147,11 @@ def test_another_command_does_not_go_on_from_there(
     words = ["--data", files[0], "--dev", files[1], "--encoder", "mlp", *SIZES, "--out", tmp_path / "model"]
     stop_after_epoch(1, monkeypatch, *words)
     run(*words, "--learning-rate", "0.01")
-    assert "Going on" not in capsys.readouterr().out
+    assert "Resuming" not in capsys.readouterr().out
     assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["attnaudit.json", "model.safetensors"]
 
 
-def test_a_folder_that_is_not_empty_is_kept_unless_told_otherwise(
-    files: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
+def test_a_folder_that_is_not_empty_is_kept_without_overwrite(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "model"
     out.mkdir()
     (out / "notes.txt").write_text("mine", encoding="utf-8")
@@ -163,7 +164,7 @@ def test_a_folder_that_is_not_empty_is_kept_unless_told_otherwise(
     assert checkpoint_folder.recognises(out)
 
 
-def test_nothing_is_left_and_nothing_is_lost_when_training_fails(
+def test_a_failed_training_leaves_no_new_file_and_keeps_the_old_ones(
     files: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     words = ["--data", files[0], "--dev", files[1], *SIZES]
@@ -178,7 +179,7 @@ def test_nothing_is_left_and_nothing_is_lost_when_training_fails(
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
-def test_an_out_that_is_a_file_or_lies_in_one_is_refused(files: tuple[Path, Path, Path]) -> None:
+def test_an_output_folder_that_is_a_file_or_inside_one_is_refused(files: tuple[Path, Path, Path]) -> None:
     with pytest.raises(ModelError, match="this is a file"):
         run("--data", files[0], "--dev", files[1], "--out", files[2])
     with pytest.raises(ModelError, match=r"--out .*(cannot be written|this is a file)"):
@@ -186,7 +187,7 @@ def test_an_out_that_is_a_file_or_lies_in_one_is_refused(files: tuple[Path, Path
 
 
 def test_a_file_without_dev_is_refused(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no --dev is given.*Give --dev FILE"):
+    with pytest.raises(DataError, match=r"--dev is missing.*Give --dev FILE"):
         run("--data", files[0], "--out", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -212,19 +213,21 @@ def test_the_help_names_every_part() -> None:
         assert name in shown
 
 
-def test_the_defaults_are_those_of_the_library() -> None:
-    from attnaudit.models.pooled_classifier import Architecture
-    from attnaudit.models.training import Settings
+def test_the_defaults_are_those_of_the_settings() -> None:
+    from attnaudit.models.architecture import Architecture
+    from attnaudit.models.training_job import Settings
 
     given = parser().parse_args(["--data", "x", "--out", "y"])
-    assert Architecture(**{name: getattr(given, name) for name in train_command._PARTS}) == Architecture()
+    assert (
+        Architecture(**{name: getattr(given, name) for name in training_options.ARCHITECTURE_OPTIONS}) == Architecture()
+    )
     assert Settings(**{name: getattr(given, name) for name in Settings.__struct_fields__}) == Settings()
 
 
 def test_showing_the_help_imports_no_torch() -> None:
     script = (
-        "import argparse, sys; from attnaudit.models import train_command as command; p = argparse.ArgumentParser(); "
-        "command.add_arguments(p); p.format_help(); print('torch' in sys.modules)"
+        "import argparse, sys; from attnaudit.models import train_command; p = argparse.ArgumentParser(); "
+        "train_command.add_arguments(p); p.format_help(); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,9 +1,10 @@
-"""Training: it learns, it is deterministic, it chooses on dev, and it refuses what it cannot train on."""
+"""Training learns, is deterministic, chooses the epoch on dev, and refuses data and settings that it cannot use."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,11 +12,13 @@ import torch
 
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset, Instance
-from attnaudit.models.encoded_rows import Rows
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.encoded_rows import EncodedRows
 from attnaudit.models.length_batches import shuffled_batches
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.regularisers import tying as tying_term
-from attnaudit.models.training import Settings, Trained, _loss, _optimizer, train
+from attnaudit.models.training import Trained, _optimizer, _weighted_sigmoid_loss, train
+from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 
 TINY = Architecture(embedding_size=16, hidden_size=16, attention_size=8)
@@ -23,7 +26,7 @@ FAST = Settings(epochs=2, batch_size=16, learning_rate=1e-2, min_count=1)
 
 
 def sentences(n: int, *, seed: int, names: tuple[str, ...] = ("bad", "good")) -> Dataset:
-    """Sentences of filler words with one word that gives the label away."""
+    """Sentences of filler words, each with one word that reveals the label."""
     draw = random.Random(seed)
     rows = []
     for index in range(n):
@@ -35,14 +38,20 @@ def sentences(n: int, *, seed: int, names: tuple[str, ...] = ("bad", "good")) ->
 
 
 TRAIN, DEV, TEST = sentences(320, seed=1), sentences(80, seed=2), sentences(80, seed=3)
+JOB = TrainingJob(data=TrainingData(train=TRAIN, dev=DEV), architecture=TINY, settings=FAST)
+
+
+def job(data: TrainingData = JOB.data, architecture: Architecture = TINY, **settings: Any) -> TrainingJob:
+    """JOB with other data or another architecture, and with changed settings."""
+    return TrainingJob(data=data, architecture=architecture, settings=msgspec.structs.replace(FAST, **settings))
 
 
 def weights(trained: Trained) -> bytes:
     return b"".join(tensor.numpy().tobytes() for tensor in trained.model.state_dict().values())
 
 
-def test_a_tiny_run_learns_and_reports_test_once() -> None:
-    trained = train(TRAIN, DEV, test=TEST, architecture=TINY, settings=FAST)
+def test_a_tiny_model_learns_and_is_evaluated_on_test() -> None:
+    trained = train(job(TrainingData(train=TRAIN, dev=DEV, test=TEST)))
     assert trained.test is not None
     assert trained.test.accuracy >= 0.95
     assert trained.test.n == 80
@@ -50,53 +59,47 @@ def test_a_tiny_run_learns_and_reports_test_once() -> None:
     assert not trained.model.training
 
 
-def test_three_classes_learn_too() -> None:
+def test_a_model_with_three_classes_learns() -> None:
     names = ("a", "b", "c")
-    trained = train(
-        sentences(330, seed=1, names=names),
-        sentences(90, seed=2, names=names),
-        architecture=msgspec.structs.replace(TINY, encoder="average", projection="sparsemax"),
-        settings=FAST,
-    )
+    data = TrainingData(train=sentences(330, seed=1, names=names), dev=sentences(90, seed=2, names=names))
+    trained = train(job(data, msgspec.structs.replace(TINY, encoder="average", projection="sparsemax")))
     assert trained.dev.accuracy >= 0.95
     assert trained.test is None
 
 
-def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
-    noisy = msgspec.structs.replace(FAST, epochs=1, dropout=0.2, word_dropout=0.2)
-    once = train(TRAIN, DEV, architecture=TINY, settings=noisy)
+def test_the_seed_decides_the_model() -> None:
+    noisy = {"epochs": 1, "dropout": 0.2, "word_dropout": 0.2}
+    first = train(job(**noisy))
     torch.rand(5)
-    again = train(TRAIN, DEV, architecture=TINY, settings=noisy)
-    other = train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(noisy, seed=1))
-    assert weights(once) == weights(again)
-    assert once.history == again.history
-    assert weights(once) != weights(other)
+    second = train(job(**noisy))
+    other = train(job(**noisy, seed=1))
+    assert weights(first) == weights(second)
+    assert first.history == second.history
+    assert weights(first) != weights(other)
 
 
-def test_the_random_state_of_the_caller_is_left_alone() -> None:
+def test_the_random_state_of_the_caller_does_not_change() -> None:
     torch.manual_seed(11)
     expected = torch.rand(3)
     torch.manual_seed(11)
-    train(sentences(32, seed=1), DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, epochs=1))
+    train(job(TrainingData(train=sentences(32, seed=1), dev=DEV), epochs=1))
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_the_chosen_epoch_is_the_first_with_the_best_dev_score_and_its_weights_are_kept() -> None:
-    trained = train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, epochs=5))
+def test_the_chosen_epoch_is_the_first_with_the_best_dev_score() -> None:
+    trained = train(job(epochs=5))
     scores = [(epoch.dev.f1 or 0.0, epoch.dev.accuracy) for epoch in trained.history]
     assert [epoch.number for epoch in trained.history] == [1, 2, 3, 4, 5]
-    assert trained.chosen == scores.index(max(scores)) + 1
-    assert trained.dev == trained.history[trained.chosen - 1].dev
+    assert trained.chosen_epoch == scores.index(max(scores)) + 1
+    assert trained.dev == trained.history[trained.chosen_epoch - 1].dev
 
 
-def test_test_data_never_moves_the_choice() -> None:
+def test_test_data_do_not_change_the_chosen_epoch() -> None:
     flipped = dataclasses.replace(
         TEST,
         instances=tuple(dataclasses.replace(i, label="bad" if i.label == "good" else "good") for i in TEST.instances),
     )
-    settings = msgspec.structs.replace(FAST, epochs=3)
-    right = train(TRAIN, DEV, test=TEST, architecture=TINY, settings=settings)
-    wrong = train(TRAIN, DEV, test=flipped, architecture=TINY, settings=settings)
+    right, wrong = (train(job(TrainingData(train=TRAIN, dev=DEV, test=test), epochs=3)) for test in (TEST, flipped))
     assert weights(right) == weights(wrong)
     assert right.test is not None
     assert wrong.test is not None
@@ -104,21 +107,21 @@ def test_test_data_never_moves_the_choice() -> None:
 
 
 def test_the_embedding_of_a_trained_model_fits_float16() -> None:
-    weight = train(TRAIN, DEV, architecture=TINY, settings=FAST).model.embedding.weight
+    weight = train(JOB).model.embedding.weight
     assert torch.equal(weight, weight.half().float())
 
 
-def test_progress_counts_every_batch_and_ends_complete() -> None:
+def test_progress_counts_every_batch() -> None:
     seen: list[tuple[int, int, str]] = []
-    train(TRAIN, DEV, architecture=TINY, settings=FAST, progress=lambda *step: seen.append(step))
+    train(dataclasses.replace(JOB, progress=lambda *step: seen.append(step)))
     assert [done for done, _, _ in seen] == [*range(1, 21), 20, *range(21, 41), 40]
     assert {total for _, total, _ in seen} == {40}
     assert seen[-1][2].startswith("epoch 2: loss ")
 
 
-def test_an_epoch_holds_every_row_once_in_batches_of_like_length() -> None:
-    trained = train(sentences(32, seed=1), DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, epochs=1))
-    rows = Rows(TRAIN, trained.vocabulary, trained.classes)
+def test_an_epoch_has_every_row_once_in_batches_of_similar_length() -> None:
+    trained = train(job(TrainingData(train=sentences(32, seed=1), dev=DEV), epochs=1))
+    rows = EncodedRows(TRAIN, trained.vocabulary, trained.classes)
     batches = list(shuffled_batches(rows.lengths, 16, torch.Generator().manual_seed(0)))
     assert sorted(row for batch in batches for row in batch) == list(range(320))
     spread = [len({len(rows.encodings[row].ids) for row in batch}) for batch in batches]
@@ -129,12 +132,12 @@ def test_an_epoch_holds_every_row_once_in_batches_of_like_length() -> None:
 def test_positives_are_weighted_by_the_negatives_per_positive() -> None:
     labels = [0, 0, 0, 1]
     logits = torch.tensor([[0.3], [-1.2]])
-    loss = _loss(labels)(logits, torch.tensor([1, 0]))
+    loss = _weighted_sigmoid_loss(labels)(logits, torch.tensor([1, 0]))
     p = torch.sigmoid(logits[:, 0])
     assert loss.item() == pytest.approx((-(3 * p[0].log()) - (1 - p[1]).log()).item() / 2, rel=1e-5)
 
 
-def test_weight_decay_spares_the_attention() -> None:
+def test_attention_has_no_weight_decay() -> None:
     model = PooledClassifier(TINY, vocabulary_size=9, classes=2)
     optimizer = _optimizer(model, Settings(weight_decay=0.25))
     spared = {id(p) for group in optimizer.param_groups if group["weight_decay"] == 0 for p in group["params"]}
@@ -145,14 +148,14 @@ def test_weight_decay_spares_the_attention() -> None:
 
 
 def with_row(data: Dataset, **changes: object) -> Dataset:
-    """`data` with its fifth row changed."""
+    """The data set with its fifth row changed."""
     rows = list(data.instances)
     rows[4] = dataclasses.replace(rows[4], **changes)
     return dataclasses.replace(data, instances=tuple(rows))
 
 
 @pytest.mark.parametrize(
-    ("training", "dev", "said"),
+    ("training", "dev", "message"),
     [
         (with_row(TRAIN, label=None), DEV, "made.jsonl:5: label None.*'bad', 'good'"),
         (TRAIN, with_row(DEV, label="great"), "made.jsonl:5: label 'great'.*'bad', 'good'"),
@@ -163,13 +166,13 @@ def with_row(data: Dataset, **changes: object) -> Dataset:
         (dataclasses.replace(TRAIN, instances=()), DEV, "0 classes"),
     ],
 )
-def test_data_that_cannot_be_trained_on_is_refused_by_row(training: Dataset, dev: Dataset, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        train(training, dev, architecture=TINY, settings=FAST)
+def test_unusable_data_are_refused_with_their_row(training: Dataset, dev: Dataset, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        train(job(TrainingData(train=training, dev=dev)))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": 0}, "batch size is 0"),
@@ -181,23 +184,22 @@ def test_data_that_cannot_be_trained_on_is_refused_by_row(training: Dataset, dev
         ({"max_words": 0}, "max words is 0"),
     ],
 )
-def test_impossible_settings_are_refused_by_name(change: dict[str, float], said: str) -> None:
-    with pytest.raises(AuditError, match=said):
-        train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, **change))
+def test_invalid_settings_are_refused_by_name(change: dict[str, float], message: str) -> None:
+    with pytest.raises(AuditError, match=message):
+        train(job(**change))
 
 
-def test_a_loss_that_is_not_finite_ends_training_with_the_mend() -> None:
+def test_a_loss_that_is_not_finite_stops_training() -> None:
     with pytest.raises(AuditError, match=r"loss is (nan|inf).*lower learning rate"):
-        train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(FAST, learning_rate=1e30))
+        train(job(learning_rate=1e30))
 
 
-def test_tying_adds_the_distance_of_states_to_embeddings_and_makes_it_small() -> None:
+def test_tying_reduces_the_distance_of_states_to_embeddings() -> None:
     architecture = msgspec.structs.replace(TINY, encoder="bilstm", embedding_size=16, hidden_size=8)
 
     def distance(tying: float) -> float:
-        settings = msgspec.structs.replace(FAST, tying=tying)
-        trained = train(TRAIN, DEV, architecture=architecture, settings=settings)
-        batch = Rows(DEV, trained.vocabulary, trained.classes).batch(range(40))
+        trained = train(job(architecture=architecture, tying=tying))
+        batch = EncodedRows(DEV, trained.vocabulary, trained.classes).batch(range(40))
         with torch.no_grad():
             traced = trained.model.trace(*batch)
         rows = [
@@ -211,14 +213,9 @@ def test_tying_adds_the_distance_of_states_to_embeddings_and_makes_it_small() ->
     assert distance(5.0) < 0.5 * distance(0.0)
 
 
-def test_tying_needs_states_as_wide_as_the_embedding() -> None:
+def test_tying_needs_states_of_the_embedding_size() -> None:
     with pytest.raises(ModelError, match="--embedding-size 32"):
-        train(
-            TRAIN,
-            DEV,
-            architecture=msgspec.structs.replace(TINY, encoder="bilstm"),
-            settings=msgspec.structs.replace(FAST, tying=1.0),
-        )
+        train(job(architecture=msgspec.structs.replace(TINY, encoder="bilstm"), tying=1.0))
     with pytest.raises(AuditError, match="tying is -1"):
         msgspec.structs.replace(FAST, tying=-1.0).check()
 
@@ -232,13 +229,9 @@ def test_prepare_sees_the_new_model_and_objective_replaces_the_loss() -> None:
             parameter.requires_grad_(False)
         model.decoder.bias.requires_grad_(True)
 
-    trained = train(
-        TRAIN,
-        DEV,
-        architecture=TINY,
-        settings=FAST,
-        prepare=prepare,
-        objective=lambda model, _traced, _targets, _loss: (model.decoder.bias - 3.0).square().sum(),
-    )
+    def objective(model: PooledClassifier, _traced: object, _targets: object, _loss: object) -> torch.Tensor:
+        return (model.decoder.bias - 3.0).square().sum()
+
+    trained = train(dataclasses.replace(JOB, prepare=prepare, objective=objective))
     assert seen == [len(trained.vocabulary)]
     assert trained.model.decoder.bias.item() > 0.1

@@ -1,8 +1,9 @@
-"""Training that was stopped goes on from its last whole epoch, and ends with the very same model."""
+"""A stopped training resumes after its last complete epoch and ends with the same model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,166 +12,158 @@ import msgspec
 import pytest
 import torch
 
-import attnaudit.models.training_state as unfinished_module
 from attnaudit.errors import ModelError
-from attnaudit.models.pooled_classifier import Architecture
-from attnaudit.models.retrainer import train_imposed, train_twin
-from attnaudit.models.training import Settings, Trained, train
-from attnaudit.models.training_state import Unfinished
-from tests.units.models.test_training import DEV, TINY, TRAIN, weights
+from attnaudit.models import training_state
+from attnaudit.models.training import train
+from attnaudit.models.training_job import Settings, TrainingJob
+from attnaudit.models.training_state import TrainingStateFile
+from attnaudit.models.training_variants import as_adversary, with_imposed_attention
+from tests.units.models.test_training import JOB, TINY, TRAIN, weights
 
 SETTINGS = Settings(epochs=4, batch_size=16, learning_rate=1e-2, min_count=1)
-Run = Callable[..., Trained]
+PLAIN = replace(JOB, settings=SETTINGS)
+BATCHES = len(TRAIN.instances) // SETTINGS.batch_size
 
 
 class StoppedError(Exception):
     pass
 
 
-def plain(**changes: Any) -> Run:
-    parts = {name: changes.pop(name) for name in list(changes) if name in Architecture.__struct_fields__}
-    settings = msgspec.structs.replace(SETTINGS, **changes)
-    return lambda **more: train(
-        TRAIN, DEV, architecture=msgspec.structs.replace(TINY, **parts), settings=settings, **more
-    )
+def plain(**settings: Any) -> TrainingJob:
+    return replace(PLAIN, settings=msgspec.structs.replace(SETTINGS, **settings))
 
 
-def twin(**changes: Any) -> Run:
-    base = train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(SETTINGS, epochs=2))
-    settings = msgspec.structs.replace(SETTINGS, epochs=1)
-    return lambda **more: train_twin(
-        base.model,
-        TRAIN,
-        DEV,
-        weight=0.05,
-        longer=4,
-        settings=settings,
-        vocabulary=base.vocabulary,
-        **changes,
-        **more,
-    )
+def regularised() -> TrainingJob:
+    return replace(plain(tying=0.1, mlm=0.5), architecture=msgspec.structs.replace(TINY, hidden_size=8))
 
 
-def imposed() -> Run:
-    base = train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(SETTINGS, epochs=2))
-    return lambda **more: train_imposed(
-        base.model, TRAIN, DEV, architecture=TINY, settings=SETTINGS, vocabulary=base.vocabulary, **more
-    )
+def adversary(*, frozen: bool = False) -> TrainingJob:
+    base = train(plain(epochs=2))
+    job = replace(plain(epochs=1), vocabulary=base.vocabulary)
+    return as_adversary(job, base.model, weight=0.05, longer=4, frozen=frozen)
 
 
-RUNS = {
+def imposed() -> TrainingJob:
+    base = train(plain(epochs=2))
+    return with_imposed_attention(replace(PLAIN, vocabulary=base.vocabulary), base.model)
+
+
+JOBS = {
     "plain": plain,
     "dropout": lambda: plain(dropout=0.3, word_dropout=0.2),
-    "regularised": lambda: plain(tying=0.1, mlm=0.5, hidden_size=8),
-    "twin": twin,
-    "frozen twin": lambda: twin(frozen=True),
+    "regularised": regularised,
+    "adversary": adversary,
+    "frozen adversary": lambda: adversary(frozen=True),
     "imposed": imposed,
 }
 
 
+def state_file(folder: Path, *, key: str = "key", save_interval: float = 0) -> TrainingStateFile:
+    return TrainingStateFile(path=folder / "training_state.pt", key=key, save_interval=save_interval)
+
+
 def stop_in_epoch(number: int) -> Callable[[int, int, str], None]:
     def progress(done: int, _total: int, _note: str) -> None:
-        if done == (number - 1) * len(TRAIN.instances) // SETTINGS.batch_size + 5:
+        if done == (number - 1) * BATCHES + 5:
             raise StoppedError
 
     return progress
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", JOBS)
 def test_a_stopped_training_ends_with_the_same_model(name: str, tmp_path: Path) -> None:
-    run = RUNS[name]()
-    whole = run()
-    unfinished = Unfinished(path=tmp_path / "unfinished.pt", key="one", every=0)
+    job = JOBS[name]()
+    uninterrupted = train(job)
+    job = replace(job, state_file=state_file(tmp_path))
     torch.manual_seed(3)
     for epoch in (2, 4):
         with pytest.raises(StoppedError):
-            run(unfinished=unfinished, progress=stop_in_epoch(epoch))
-        torch.rand(7)  # the state of the caller has no part in it
-    seen: list[int] = []
-    after = run(unfinished=unfinished, progress=lambda done, _total, _note: seen.append(done))
-    assert seen[0] == 3 * len(TRAIN.instances) // SETTINGS.batch_size + 1
-    assert weights(after) == weights(whole)
-    assert (after.history, after.chosen, after.dev) == (whole.history, whole.chosen, whole.dev)
-    again = run(unfinished=unfinished)  # killed after the last epoch, before the file was removed
-    assert weights(again) == weights(whole)
+            train(replace(job, progress=stop_in_epoch(epoch)))
+        torch.rand(7)  # the caller's random state must not matter
+    steps: list[int] = []
+    resumed = train(replace(job, progress=lambda done, _total, _note: steps.append(done)))
+    assert steps[0] == 3 * BATCHES + 1
+    assert weights(resumed) == weights(uninterrupted)
+    assert (resumed.history, resumed.chosen_epoch, resumed.dev) == (
+        uninterrupted.history,
+        uninterrupted.chosen_epoch,
+        uninterrupted.dev,
+    )
+    # A run that was killed after the last epoch, before the file was deleted, also ends with the same model.
+    assert weights(train(job)) == weights(uninterrupted)
 
 
 def test_patience_counts_the_epochs_before_the_stop(tmp_path: Path) -> None:
-    settings = msgspec.structs.replace(SETTINGS, epochs=30)
-
-    def run(**more: Any) -> Trained:
-        return train(TRAIN, DEV, architecture=TINY, settings=settings, patience=3, **more)
-
-    whole = run()
-    assert len(whole.history) == whole.chosen + 3 < 30
-    unfinished = Unfinished(path=tmp_path / "unfinished.pt", key="one", every=0)
+    job = replace(plain(epochs=30), patience=3)
+    uninterrupted = train(job)
+    assert len(uninterrupted.history) == uninterrupted.chosen_epoch + 3 < 30
+    job = replace(job, state_file=state_file(tmp_path))
     with pytest.raises(StoppedError):
-        run(unfinished=unfinished, progress=stop_in_epoch(whole.chosen + 2))
-    after = run(unfinished=unfinished)
-    assert (len(after.history), after.chosen) == (len(whole.history), whole.chosen)
+        train(replace(job, progress=stop_in_epoch(uninterrupted.chosen_epoch + 2)))
+    resumed = train(job)
+    assert (len(resumed.history), resumed.chosen_epoch) == (len(uninterrupted.history), uninterrupted.chosen_epoch)
 
 
-def test_what_another_training_left_is_not_gone_on_from(tmp_path: Path) -> None:
-    path = tmp_path / "unfinished.pt"
-    run = plain()
+def test_the_state_of_another_training_or_a_damaged_file_is_ignored(tmp_path: Path) -> None:
+    file = state_file(tmp_path)
     with pytest.raises(StoppedError):
-        run(unfinished=Unfinished(path=path, key="one", every=0), progress=stop_in_epoch(3))
-    assert Unfinished(path=path, key="one").kept() is not None
-    assert Unfinished(path=path, key="two").kept() is None
-    path.write_bytes(path.read_bytes()[:-200])
-    assert Unfinished(path=path, key="one").kept() is None
-    path.write_bytes(b"")
-    assert Unfinished(path=path, key="one").kept() is None
-    path.unlink()
-    assert Unfinished(path=path, key="one").kept() is None
+        train(replace(PLAIN, state_file=file, progress=stop_in_epoch(3)))
+    assert state_file(tmp_path).load() is not None
+    assert state_file(tmp_path, key="another key").load() is None
+    file.path.write_bytes(file.path.read_bytes()[:-200])
+    assert state_file(tmp_path).load() is None
+    file.path.write_bytes(b"")
+    assert state_file(tmp_path).load() is None
+    file.path.unlink()
+    assert state_file(tmp_path).load() is None
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    path = tmp_path / "unfinished.pt"
-    torch.save({"key": "one", "state": SETTINGS}, path)
-    assert Unfinished(path=path, key="one").kept() is None
+def test_objects_are_never_unpickled(tmp_path: Path) -> None:
+    file = state_file(tmp_path)
+    torch.save({"key": "key", "state": SETTINGS}, file.path)
+    assert file.load() is None
 
 
-def test_short_epochs_are_not_written_each(tmp_path: Path) -> None:
-    unfinished = Unfinished(path=tmp_path / "unfinished.pt", key="one", every=3600)
-    plain()(unfinished=unfinished)
-    assert not unfinished.path.exists()
+def test_short_epochs_do_not_write_the_file_each_time(tmp_path: Path) -> None:
+    file = state_file(tmp_path, save_interval=3600)
+    train(replace(PLAIN, state_file=file))
+    assert not file.path.exists()
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match=r"file/unfinished\.pt: cannot be written.*--out"):
-        plain()(unfinished=Unfinished(path=tmp_path / "file" / "unfinished.pt", key="one", every=0))
+    with pytest.raises(ModelError, match=r"file/training_state\.pt: the training state cannot be written.*--out"):
+        train(replace(PLAIN, state_file=state_file(tmp_path / "file")))
 
 
-def test_time_counts_that_of_the_runs_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_include_those_of_earlier_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Mock(perf_counter=Mock(), process_time=Mock(), monotonic=Mock(return_value=0.0))
-    monkeypatch.setattr(unfinished_module, "time", clock)
+    monkeypatch.setattr(training_state, "time", clock)
 
-    def at(wall: float, cpu: float) -> None:
+    def set_clock(wall: float, cpu: float) -> None:
         clock.perf_counter.return_value, clock.process_time.return_value = wall, cpu
 
-    at(100, 10)
-    first = Unfinished(path=tmp_path / "unfinished.pt", key="one", every=0)
-    at(160, 40)
-    first.keep({})
-    at(190, 50)  # lost with the epoch that was under way
-    assert first.spent == (90, 40)
-    at(1000, 1)
-    second = Unfinished(path=first.path, key="one", every=0)
-    assert second.kept() == {}
-    at(1007, 6)
-    assert second.spent == (67, 35)
-    second.keep({})
-    third = Unfinished(path=first.path, key="one")
-    third.kept()
-    assert third.spent == (67, 35)
+    set_clock(100, 10)
+    first = state_file(tmp_path)
+    set_clock(160, 40)
+    first.save({})
+    set_clock(190, 50)  # lost with the epoch that was not finished
+    assert first.seconds == (90, 40)
+    set_clock(1000, 1)
+    second = state_file(tmp_path)
+    assert second.load() == {}
+    set_clock(1007, 6)
+    assert second.seconds == (67, 35)
+    second.save({})
+    third = state_file(tmp_path)
+    third.load()
+    assert third.seconds == (67, 35)
 
 
-def test_forgetting(tmp_path: Path) -> None:
-    unfinished = Unfinished(path=tmp_path / "unfinished.pt", key="one", every=0)
-    plain(epochs=1)(unfinished=unfinished)
-    assert unfinished.path.exists()
-    unfinished.forget()
-    unfinished.forget()
-    assert not unfinished.path.exists()
+def test_the_file_can_be_deleted_twice(tmp_path: Path) -> None:
+    file = state_file(tmp_path)
+    train(replace(plain(epochs=1), state_file=file))
+    assert file.path.exists()
+    file.delete()
+    file.delete()
+    assert not file.path.exists()

@@ -1,4 +1,4 @@
-"""Word vectors: which files can be read, where the numbers end up, and what is refused."""
+"""Word vectors: the files that can be read, the embedding that starts from them, and the errors."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import gzip
 import json
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import train
 from attnaudit.models.vocabulary import PAD, RESERVED, Vocabulary
 from attnaudit.models.word_vectors import Vectors, start_from
 from attnaudit.retraining import Retraining
 from tests.units.models.test_train_command import files, run  # noqa: F401
-from tests.units.models.test_training import DEV, FAST, TINY, TRAIN
+from tests.units.models.test_training import TINY, job
 
 GLOVE = "the 1 2 3\n. . . 7 7 7\n. 4 5 6\nfilm -1e-1 0.5 2.25\nthe 9 9 9\n"
 
@@ -43,22 +43,22 @@ def file(folder: Path, text: str | bytes, name: str = "made.3d.txt") -> Path:
     ids=["glove", "fasttext", "glove packed", "fasttext packed", "tabs", "crlf"],
 )
 def test_the_formats_of_glove_and_fasttext_are_read(tmp_path: Path, name: str, data: bytes) -> None:
-    vectors = Vectors.of(file(tmp_path, data, name))
+    vectors = Vectors.from_file(file(tmp_path, data, name))
     assert (vectors.name, vectors.width) == ("made.3d", 3)
-    found = vectors.read(["the", ".", "film", "absent", "5"])
-    assert {word: row.tolist() for word, row in found.items()} == {
+    vector_of = vectors.read(["the", ".", "film", "absent", "5"])
+    assert {word: row.tolist() for word, row in vector_of.items()} == {
         "the": [1.0, 2.0, 3.0],
         ".": [4.0, 5.0, 6.0],
         "film": [np.float32(-0.1), 0.5, 2.25],
     }
 
 
-def test_known_words_start_from_their_vectors_and_others_at_their_scale(tmp_path: Path) -> None:
+def test_known_words_start_from_their_vectors_and_others_have_their_scale(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     words = [f"w{i}" for i in range(200)]
     rows = draw.normal(0, 3, (100, 16))
     lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words[:100], rows, strict=True))
-    vectors = Vectors.of(file(tmp_path, "".join(lines)))
+    vectors = Vectors.from_file(file(tmp_path, "".join(lines)))
     model = PooledClassifier(TINY, vocabulary_size=len(RESERVED) + 200, classes=2)
     assert start_from(vectors, model, Vocabulary([*RESERVED, *words])) == 100
     weight = model.embedding.weight.detach()
@@ -67,82 +67,77 @@ def test_known_words_start_from_their_vectors_and_others_at_their_scale(tmp_path
     assert weight[PAD].abs().max() == 0
 
 
-def test_a_model_trained_from_vectors_depends_on_them_alone_and_not_on_where_the_file_is(tmp_path: Path) -> None:
+def test_a_model_depends_on_the_vectors_and_not_on_the_path_of_their_file(tmp_path: Path) -> None:
     rows = [
         f"{name}{i} {' '.join(['1' if name == 'good' else '-1'] * 16)}\n" for name in ("good", "bad") for i in range(3)
     ]
-    here = Vectors.of(file(tmp_path, "".join(rows)))
+    first_file = Vectors.from_file(file(tmp_path, "".join(rows)))
     (tmp_path / "elsewhere").mkdir()
-    there = Vectors.of(file(tmp_path / "elsewhere", "".join(rows)))
-    settings = msgspec.structs.replace(FAST, epochs=1)
-    models = [
-        train(TRAIN, DEV, architecture=TINY, settings=msgspec.structs.replace(settings, vectors=vectors))
-        for vectors in (here, there, None)
-    ]
-    first, second, random = (one.model.embedding.weight for one in models)
+    second_file = Vectors.from_file(file(tmp_path / "elsewhere", "".join(rows)))
+    models = [train(job(epochs=1, vectors=vectors)) for vectors in (first_file, second_file, None)]
+    first, second, random = (trained.model.embedding.weight for trained in models)
     assert torch.equal(first, second)
     assert not torch.equal(first, random)
-    assert [one.started for one in models] == [6, 6, None]
+    assert [trained.words_with_vectors for trained in models] == [6, 6, None]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("", r"made\.3d\.txt: no word vectors; expected a word and its numbers"),
+        ("", r"made\.3d\.txt: no word vectors found; expected a word and its numbers"),
         ("text,label\n", "no word vectors"),
         ("a fine film\n", r"made\.3d\.txt:1: expected a word and its numbers.*\.bin"),
-        (b"2 3\nthe \x00\x81\x02\x9a \x7f\n", r":2: expected .*\.bin format must be converted"),
+        (b"2 3\nthe \x00\x81\x02\x9a \x7f\n", r":2: expected .*Convert a file in word2vec\'s \.bin format"),
         ("the 1 nan 3\n", ":1: a number is NaN or infinite"),
     ],
 )
-def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        Vectors.of(file(tmp_path, text))
+def test_a_file_without_word_vectors_is_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Vectors.from_file(file(tmp_path, text))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("the 1 2 3\nfilm 1 2\n", r":2: 2 numbers for 'film'; expected 3"),
         ("the 1 2 3\nfilm 1 2 inf\n", ":2: a number is NaN or infinite"),
         ("the 1 2 3\nfilm 1 2 x\n", ":2: expected a word and its numbers"),
     ],
 )
-def test_a_line_that_is_needed_and_cannot_be_read_is_named(tmp_path: Path, text: str, said: str) -> None:
-    vectors = Vectors.of(file(tmp_path, text))
+def test_an_unreadable_line_is_refused_if_its_word_is_needed(tmp_path: Path, text: str, message: str) -> None:
+    vectors = Vectors.from_file(file(tmp_path, text))
     assert set(vectors.read(["the"])) == {"the"}
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         vectors.read(["the", "film"])
 
 
-def test_a_missing_cut_or_changed_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_truncated_or_changed_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt: the word vectors cannot be read"):
-        Vectors.of(tmp_path / "none.txt")
+        Vectors.from_file(tmp_path / "none.txt")
     with pytest.raises(DataError, match="cannot be read"):
-        Vectors.of(tmp_path)
+        Vectors.from_file(tmp_path)
     with pytest.raises(DataError, match="cannot be read"):
-        Vectors.of(file(tmp_path, gzip.compress(GLOVE.encode())[:-9], "cut.gz")).read(["none"])
+        Vectors.from_file(file(tmp_path, gzip.compress(GLOVE.encode())[:-9], "cut.gz")).read(["none"])
     packed = gzip.compress(GLOVE.encode())
     with pytest.raises(DataError, match=r"damaged\.gz: the word vectors cannot be read"):
-        Vectors.of(file(tmp_path, packed[:12] + b"\xff\xff\xff" + packed[15:], "damaged.gz")).read(["none"])
+        Vectors.from_file(file(tmp_path, packed[:12] + b"\xff\xff\xff" + packed[15:], "damaged.gz")).read(["none"])
     path = file(tmp_path, GLOVE)
-    vectors = Vectors.of(path)
+    vectors = Vectors.from_file(path)
     path.write_text(GLOVE + "more 1 2 3\n", encoding="utf-8")
     with pytest.raises(DataError, match="no longer the file"):
         vectors.read(["the"])
 
 
-def test_vectors_of_another_width_or_language_are_refused(tmp_path: Path) -> None:
-    vectors = Vectors.of(file(tmp_path, GLOVE))
-    settings = msgspec.structs.replace(FAST, vectors=vectors)
-    with pytest.raises(ModelError, match=r"have 3 numbers, but the embedding is 16 wide\. Give the embedding size 3"):
-        train(TRAIN, DEV, architecture=TINY, settings=settings)
+def test_vectors_of_another_size_or_language_are_refused(tmp_path: Path) -> None:
+    vectors = Vectors.from_file(file(tmp_path, GLOVE))
+    with pytest.raises(ModelError, match=r"have 3 numbers, but the embedding size is 16\. Use the embedding size 3"):
+        train(job(vectors=vectors))
     narrow = Architecture(embedding_size=3, hidden_size=4, attention_size=4)
-    with pytest.raises(DataError, match="has none of the 26 words of the training texts"):
-        train(TRAIN, DEV, architecture=narrow, settings=settings)
+    with pytest.raises(DataError, match="contains none of the 26 words of the training texts"):
+        train(job(architecture=narrow, vectors=vectors))
 
 
-def test_the_train_command_takes_them_and_a_copy_is_trained_from_them(
+def test_the_train_command_and_retraining_start_from_word_vectors(
     files: tuple[Path, Path, Path],  # noqa: F811
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -162,5 +157,5 @@ def test_the_train_command_takes_them_and_a_copy_is_trained_from_them(
     path.unlink()
     with pytest.raises(AuditError, match=r"made\.3d\.txt: the word vectors cannot be read"):
         checkpoint_folder.load(out).retrain(Retraining(attention="uniform"))
-    with pytest.raises(AuditError, match="--vectors: for models that are trained from nothing"):
+    with pytest.raises(AuditError, match="--vectors: only for reference models"):
         run("--data", files[0], "--dev", files[1], "--base", "x", "--vectors", path, "--out", tmp_path / "b")

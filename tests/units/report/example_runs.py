@@ -1,4 +1,4 @@
-"""Runs to draw reports of: a realistic one, one over hostile text, and the pieces to make others."""
+"""Runs for the tests of the report: a realistic one, one with hostile text, and functions that make others."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from attnaudit.records import (
     RunRecord,
     Series,
 )
+from attnaudit.report.charts import Drawing
 
 COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
 SENTENCES = (
@@ -63,7 +64,7 @@ HOSTILE = " ".join(HOSTILE_TOKENS[:6]) + "\n\n# heading\n| a | b |"
 
 
 def check_record(**changes: Any) -> CheckRecord:
-    """A failing agreement check; any field can be given another value."""
+    """Return a failed agreement check; `changes` replace its fields."""
     values = 0.21 + 0.3 * np.random.default_rng(0).standard_normal(1981)
     counts, edges = np.histogram(np.clip(values, -1, 1), bins=24, range=(-1, 1))
     fields: dict[str, Any] = {
@@ -123,8 +124,14 @@ def histogram(centre: float, spread: float, low: float, high: float, label: str)
     return Histogram(edges=edges.tolist(), counts=counts.tolist(), label=label)
 
 
+def rects(drawing: Drawing | None, css: str) -> list[tuple[float, float]]:
+    """Return (width, height) of the rectangles with this CSS class."""
+    assert drawing is not None
+    return [(shape.width, shape.height) for shape in drawing.shapes if shape.kind == "rect" and shape.css == css]
+
+
 def seven_checks(model: str = "demo", data: str = "movie-reviews", shift: float = 0.0) -> list[CheckRecord]:
-    """One record per family, with every verdict among them."""
+    """Return one record per family of checks, with every verdict among them."""
     tokens = ["attention"]
     same = {"model": model, "data": data}
     passing = {"verdict": "pass", "blocks": False}
@@ -261,7 +268,7 @@ def seven_checks(model: str = "demo", data: str = "movie-reviews", shift: float 
 
 
 def run_record(checks: Sequence[CheckRecord], **changes: Any) -> RunRecord:
-    """A whole run around the given checks."""
+    """Return a run with these checks; `changes` replace its fields."""
     models = list(dict.fromkeys(c.model for c in checks)) or ["demo"]
     data = list(dict.fromkeys(c.data for c in checks)) or ["movie-reviews"]
     fields: dict[str, Any] = {
@@ -339,7 +346,10 @@ def run_record(checks: Sequence[CheckRecord], **changes: Any) -> RunRecord:
 def token_rows(
     case: CheckRecord, instance: str, tokens: Sequence[str], columns: Sequence[str] = COLUMNS
 ) -> list[dict[str, Any]]:
-    """The parquet rows of one instance: random distributions over its tokens; leave-one-out undefined for one token."""
+    """Return the parquet rows of one instance: a random distribution over its tokens for each column.
+
+    Leave-one-out is undefined on an instance of one token.
+    """
     generator = np.random.default_rng(len(tokens))
     rows = []
     for name in columns:
@@ -362,7 +372,7 @@ def token_rows(
 
 
 def write_run(folder: Path, run: RunRecord, rows: Sequence[dict[str, Any]]) -> Path:
-    """audit.json and measurements.parquet as an audit leaves them."""
+    """Write audit.json and measurements.parquet as an audit does."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "audit.json").write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
     text = pa.string()
@@ -374,7 +384,7 @@ def write_run(folder: Path, run: RunRecord, rows: Sequence[dict[str, Any]]) -> P
 
 
 def realistic(folder: Path, *, second_model: bool = False, **changes: Any) -> Path:
-    """The demo on the embedded data: seven checks, two of them failing or inconclusive, one undefined."""
+    """Write a run of the demo with seven checks, among them a failed, an inconclusive and an undefined one."""
     checks = seven_checks()
     if second_model:
         checks += [
@@ -390,7 +400,7 @@ def realistic(folder: Path, *, second_model: bool = False, **changes: Any) -> Pa
 
 
 def hostile(folder: Path) -> Path:
-    """Every text that a user's data, model or plugin could bring holds markup, scripts or control characters."""
+    """Write a run in which every text of data, model or plugin holds markup, scripts or control characters."""
     check = check_record(
         check=f"custom.{HOSTILE}",
         family=HOSTILE,

@@ -1,4 +1,4 @@
-"""A check under every layer and head: each cell drawn, named and shaded by its size and side."""
+"""Matrices: the place, tooltip, number and shade of every cell."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from attnaudit.report import build
 from attnaudit.report.matrices import matrix
 from tests.units.report.example_runs import check_record, run_record, token_rows, write_run
 
-TWO = Matrix(
+TWO_LAYERS = Matrix(
     row_label="layer", column_label="head", rows=["0", "1"], columns=["0", "1", "2"],
     values=[[0.5, -0.25, None], [0.0, 0.05, -0.5]],
 )  # fmt: skip
 
 
-def test_every_cell_says_where_it_is_and_what_it_holds() -> None:
-    drawing = matrix(TWO, measured="agreement")
+def test_a_cell_has_its_place_and_value_as_tooltip() -> None:
+    drawing = matrix(TWO_LAYERS, title="agreement")
     assert drawing is not None
     cells = [s for s in drawing.shapes if s.kind == "rect"]
     assert [s.text for s in cells] == [
@@ -33,11 +33,11 @@ def test_every_cell_says_where_it_is_and_what_it_holds() -> None:
         *("cell above k9", "cell below k4", "cell none"),
         *("cell above k0", "cell above k1", "cell below k9"),
     ]
-    assert drawing.label == "agreement by layer and head, from −0.500 to 0.500."
+    assert drawing.label == "agreement by layer and head, from −0.500 to 0.500"
 
 
-def test_numbers_are_written_where_they_fit() -> None:
-    few, many = matrix(TWO, measured=""), matrix(_wide(32), measured="")
+def test_cells_of_a_matrix_with_few_columns_show_their_numbers() -> None:
+    few, many = matrix(TWO_LAYERS, title=""), matrix(_wide(32), title="")
     assert few is not None
     assert many is not None
     assert [s.text for s in few.shapes if s.css == "cell-number"] == [".50", "−.25", "0", ".05", "−.50"]
@@ -45,9 +45,9 @@ def test_numbers_are_written_where_they_fit() -> None:
     assert many.width <= 420
 
 
-def test_nothing_defined_draws_nothing() -> None:
+def test_a_matrix_without_a_defined_value_is_not_drawn() -> None:
     empty = Matrix(row_label="layer", column_label="head", rows=["0"], columns=["0"], values=[[None]])
-    assert matrix(empty, measured="") is None
+    assert matrix(empty, title="") is None
 
 
 def _wide(count: int) -> Matrix:
@@ -57,10 +57,12 @@ def _wide(count: int) -> Matrix:
     )  # fmt: skip
 
 
-def test_the_report_draws_the_matrix_of_a_sweep_and_says_what_is_read(tmp_path: Path) -> None:
-    run = run_record([check_record(matrix=TWO, severity="report", requirement=None, blocks=False)])
+def test_the_report_draws_the_matrix_of_a_sweep_and_shows_the_notes_of_its_measuring(tmp_path: Path) -> None:
+    run = run_record([check_record(matrix=TWO_LAYERS, severity="report", requirement=None, blocks=False)])
     notes = ["The attention shown is the reading cls@layer=5,heads=mean."]
-    run = msgspec.structs.replace(run, measured=[msgspec.structs.replace(one, notes=notes) for one in run.measured])
+    run = msgspec.structs.replace(
+        run, measured=[msgspec.structs.replace(record, notes=notes) for record in run.measured]
+    )
     build(write_run(tmp_path, run, token_rows(run.checks[0], "a", ["good", "film"])))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "By layer and head" in page

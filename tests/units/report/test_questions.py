@@ -1,4 +1,4 @@
-"""A report says which question failed, what may help, and where the policy was never tried."""
+"""What a report says about the policy: answers to its questions, remedies, and families it was not validated on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from attnaudit.records import PolicyQuestion, PolicyRecord, RunRecord
 from attnaudit.report import build, wording
-from attnaudit.report.questions import FIRST_REMEDIES, notes, remedies, remedies_in_short
+from attnaudit.report.questions import FIRST_REMEDIES, policy_notes, remedies, remedies_in_short
 from tests.units.report.example_runs import run_record, seven_checks, write_run
 
 USED, POINTS = (
@@ -22,54 +22,71 @@ def run(*, blocks: bool, family: str = "bilstm", name: str = "default") -> RunRe
     first = msgspec.structs.replace(base, check="first", verdict="fail" if blocks else "pass", blocks=blocks)
     second = msgspec.structs.replace(base, check="second", verdict="pass", blocks=False)
     policy = PolicyRecord(file="p.toml", sha256="0", name=name, validated_on=["bilstm"], questions=[USED, POINTS])
-    made = run_record([first, second], declared_policy=policy)
-    models = [msgspec.structs.replace(one, family=family) for one in made.models]
-    return msgspec.structs.replace(made, models=models)
+    record = run_record([first, second], declared_policy=policy)
+    models = [msgspec.structs.replace(model, family=family) for model in record.models]
+    return msgspec.structs.replace(record, models=models)
 
 
-def test_the_question_that_failed_is_named_with_its_remedy() -> None:
-    assert notes(run(blocks=True)) == ["“Is attention used?” was not answered with yes (first: fail)."]
+def test_a_question_answered_with_no_has_its_reason_and_remedy() -> None:
+    assert policy_notes(run(blocks=True)) == ["“Is attention used?” No: first is 0.213, but at least 0.30 is required."]
     assert remedies(run(blocks=True)) == ["What may help: tying: .02 became .25"]
-    said = wording.outcome(run(blocks=True))
-    assert notes(run(blocks=True))[0] in said.notes
-    assert list(said.remedies) == remedies(run(blocks=True))
+    outcome = wording.outcome(run(blocks=True))
+    assert policy_notes(run(blocks=True))[0] in outcome.notes
+    assert list(outcome.remedies) == remedies(run(blocks=True))
 
 
-def test_nothing_is_said_where_all_is_well() -> None:
-    assert notes(run(blocks=False)) == []
+def test_questions_whose_gates_pass_have_no_note_and_no_remedy() -> None:
+    assert policy_notes(run(blocks=False)) == []
     assert remedies(run(blocks=False)) == []
 
 
-def test_of_many_remedies_the_first_are_shown_those_of_each_question_in_turn(tmp_path: Path) -> None:
-    one = run(blocks=True)
-    second = msgspec.structs.replace(one.checks[1], verdict="fail", blocks=True)
-    asked = [
+def test_questions_take_turns_with_their_remedies_and_the_first_are_shown(tmp_path: Path) -> None:
+    first_only = run(blocks=True)
+    second = msgspec.structs.replace(first_only.checks[1], verdict="fail", blocks=True)
+    questions = [
         msgspec.structs.replace(USED, remedies=["a", "b", "c"]),
         msgspec.structs.replace(POINTS, remedies=["d", "a"]),
     ]
-    assert one.declared_policy is not None
-    policy = msgspec.structs.replace(one.declared_policy, questions=asked)
-    both = msgspec.structs.replace(one, checks=[one.checks[0], second], declared_policy=policy)
+    assert first_only.declared_policy is not None
+    policy = msgspec.structs.replace(first_only.declared_policy, questions=questions)
+    both = msgspec.structs.replace(first_only, checks=[first_only.checks[0], second], declared_policy=policy)
     assert remedies(both) == [f"What may help: {name}" for name in "adbc"]
-    assert remedies_in_short(both) == [*remedies(both)[:FIRST_REMEDIES], "What may help: 1 more in the report"]
-    assert remedies_in_short(one) == remedies(one)
+    assert remedies_in_short(both) == [*remedies(both)[:FIRST_REMEDIES], "The report lists 1 more thing that may help."]
+    assert remedies_in_short(first_only) == remedies(first_only)
     build(write_run(tmp_path, both, []))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.index("What may help: b") < page.index("1 more thing that may help") < page.index("What may help: c")
 
 
-def test_another_family_is_not_validated() -> None:
-    (said,) = notes(run(blocks=False, family="pooled attention, gru encoder"))
-    assert "not validated for this family (pooled attention, gru encoder)" in said
-    assert said.endswith("tried against known truth on: bilstm.")
-    assert "not validated for this family (not stated)" in notes(run(blocks=False, family=""))[0]
+def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
+    (note,) = policy_notes(run(blocks=False, family="pooled attention, gru encoder"))
+    assert "not validated for this family (pooled attention, gru encoder)" in note
+    assert note.endswith("It was validated only on: bilstm.")
+    assert "not validated for this family (not stated)" in policy_notes(run(blocks=False, family=""))[0]
 
 
-def test_a_policy_without_a_name_claims_nothing() -> None:
-    assert notes(run(blocks=False, family="other", name="")) == []
-    assert notes(msgspec.structs.replace(run(blocks=True), declared_policy=None)) == []
+def test_a_policy_without_a_name_has_no_note() -> None:
+    assert policy_notes(run(blocks=False, family="other", name="")) == []
+    assert policy_notes(msgspec.structs.replace(run(blocks=True), declared_policy=None)) == []
 
 
-def test_remedies_are_said_to_be_measured_elsewhere_for_another_family() -> None:
-    said = remedies(run(blocks=True, family="transformer, bert"))
-    assert "What may help (measured on other families of models): tying: .02 became .25" in said
+def test_remedies_for_another_family_say_that_they_were_measured_elsewhere() -> None:
+    expected = "What may help (measured on other model families): tying: .02 became .25"
+    assert remedies(run(blocks=True, family="transformer, bert")) == [expected]
+
+
+def test_a_question_is_unclear_where_no_gate_failed_and_one_did_not_pass() -> None:
+    undecided = run(blocks=True)
+    gates = [msgspec.structs.replace(check, verdict="inconclusive") for check in undecided.checks]
+    undecided = msgspec.structs.replace(undecided, checks=gates)
+    assert policy_notes(undecided) == ["“Is attention used?” Unclear: first is inconclusive."]
+
+
+def test_an_answer_names_model_and_data_where_the_run_has_several() -> None:
+    two_models = run(blocks=True)
+    other = msgspec.structs.replace(two_models.checks[0], model="other", verdict="undefined", value=None)
+    two_models = msgspec.structs.replace(two_models, checks=[*two_models.checks, other])
+    assert policy_notes(two_models) == [
+        "“Is attention used?” No: first for demo on movie-reviews is 0.213, but at least 0.30 is required; "
+        "first for other on movie-reviews is undefined."
+    ]

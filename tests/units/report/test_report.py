@@ -1,4 +1,4 @@
-"""The report of a run folder: what stands in it, and what a broken folder answers."""
+"""The report of a run folder: its content, and the errors of a broken folder."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 from attnaudit.errors import ReportError
 from attnaudit.records import MissingCase, RankedInstance
 from attnaudit.report import audit_schema, build
-from attnaudit.report.heatmaps import WHOLE, WINDOW, columns_to_show, heatmap, positions
-from attnaudit.report.run_files import ShownInstance
+from attnaudit.report.heatmaps import EXCERPT_TOKENS, MOST_TOKENS, columns_to_show, heatmap, positions
+from attnaudit.report.run_files import MeasuredInstance
 from tests.units.report.example_runs import (
     HOSTILE_TOKENS,
     check_record,
@@ -42,17 +42,17 @@ def text_of(source: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
-def test_the_first_thing_said_is_the_outcome(tmp_path: Path) -> None:
-    said = text_of(page(realistic(tmp_path)))
-    assert said.index("this release is blocked") < said.index("Verdicts") < said.index("What it asks")
+def test_the_headline_comes_first(tmp_path: Path) -> None:
+    text = text_of(page(realistic(tmp_path)))
+    assert text.index("This release is blocked") < text.index("Verdicts") < text.index("Question")
 
 
 def test_every_case_has_a_row_a_section_and_its_evidence(tmp_path: Path) -> None:
     source = page(realistic(tmp_path))
-    said = text_of(source)
+    text = text_of(source)
     for check in seven_checks():
-        assert check.title in said
-        assert check.question in said
+        assert check.title in text
+        assert check.question in text
     anchors = set(re.findall(r'id="([^"]+)"', source))
     assert set(re.findall(r'href="#([^"]+)"', source)) <= anchors
     for part in (
@@ -67,18 +67,18 @@ def test_every_case_has_a_row_a_section_and_its_evidence(tmp_path: Path) -> None
         "largest error 1.2e-7",
         "1 min 11 s",
     ):
-        assert part in said
-    assert "faithful" not in said
+        assert part in text
+    assert "faithful" not in text
 
 
-def test_the_page_needs_nothing_but_itself(tmp_path: Path) -> None:
+def test_the_page_loads_nothing(tmp_path: Path) -> None:
     source = page(realistic(tmp_path))
     assert "default-src 'none'" in source
     assert "<script" not in source
     assert not re.findall(r'(?:src|href)="(?!#|data:)', source)
 
 
-def test_two_models_stand_side_by_side(tmp_path: Path) -> None:
+def test_two_models_are_compared_side_by_side(tmp_path: Path) -> None:
     source = page(realistic(tmp_path, second_model=True))
     assert "Side by side" in source
     assert source.count('class="finding') == 14
@@ -89,20 +89,20 @@ def test_two_models_stand_side_by_side(tmp_path: Path) -> None:
 
 def test_cases_without_a_verdict_come_before_the_verdicts(tmp_path: Path) -> None:
     missing = [MissingCase(test="t.py::t[x]", model="demo", data="d", check="agreement.x", reason="worker gw1 crashed")]
-    said = text_of(page(realistic(tmp_path, missing=missing)))
-    assert said.index("worker gw1 crashed") < said.index("Verdicts")
+    text = text_of(page(realistic(tmp_path, missing=missing)))
+    assert text.index("worker gw1 crashed") < text.index("Verdicts")
 
 
-def test_cases_that_share_a_reason_are_told_together(tmp_path: Path) -> None:
+def test_cases_that_share_a_reason_are_listed_together(tmp_path: Path) -> None:
     missing = [MissingCase(test=f"t[{c}]", model="demo", data="d", check=c, reason="no checkpoint") for c in "abc"]
-    said = text_of(page(write_run(tmp_path, run_record([], missing=missing, models=[]), [])))
-    assert said.count("no checkpoint") == 1
-    assert "no checkpoint a demo on d b demo on d c demo on d" in said
+    text = text_of(page(write_run(tmp_path, run_record([], missing=missing, models=[]), [])))
+    assert text.count("no checkpoint") == 1
+    assert "no checkpoint a demo on d b demo on d c demo on d" in text
 
 
 def test_a_run_without_any_check_still_has_a_report(tmp_path: Path) -> None:
-    said = text_of(page(write_run(tmp_path, run_record([], exit_status=5), [])))
-    assert "nothing was decided" in said
+    text = text_of(page(write_run(tmp_path, run_record([], exit_status=5), [])))
+    assert "nothing was decided" in text
 
 
 def test_the_file_stays_small(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_the_file_stays_small(tmp_path: Path) -> None:
     rows = [r for m in "abc" for j in range(50) for r in token_rows(check_record(model=m), f"r{j}", words[: 60 + j])]
     build(write_run(tmp_path, run_record(checks), rows))
     assert (tmp_path / "report.html").stat().st_size < 2_000_000
-    assert "named in audit.json" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "audit.json lists 48 more instances" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_no_torch_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"audit\.json: not found.*give the folder"):
+    with pytest.raises(ReportError, match=r"audit\.json: not found.*Give the folder"):
         build(tmp_path)
     (tmp_path / "latest.txt").write_text("x")
     with pytest.raises(ReportError, match=r"latest\.txt names the newest run"):
@@ -159,7 +159,7 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 2}', b'{"schema_version": "x"}']
 )
-def test_a_corrupt_audit_names_the_file_and_the_mend(tmp_path: Path, content: bytes) -> None:
+def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "audit.json").write_bytes(content)
     with pytest.raises(ReportError, match=r"audit\.json: not a valid audit record: .*Run the audit again"):
         build(tmp_path)
@@ -189,12 +189,12 @@ def test_corrupt_measurements_are_refused(tmp_path: Path) -> None:
 def test_without_measurements_the_verdicts_are_still_shown(tmp_path: Path) -> None:
     realistic(tmp_path)
     (tmp_path / "measurements.parquet").unlink()
-    said = text_of(page(tmp_path))
-    assert "measurements.parquet is not in this folder" in said
-    assert "0.199 to 0.226" in said
+    text = text_of(page(tmp_path))
+    assert "measurements.parquet is not in this folder" in text
+    assert "0.199 to 0.226" in text
 
 
-def test_dictionary_encoded_columns_are_read_alike(tmp_path: Path) -> None:
+def test_dictionary_encoded_columns_give_the_same_report(tmp_path: Path) -> None:
     first = page(realistic(tmp_path))
     path = tmp_path / "measurements.parquet"
     table = pq.read_table(path)
@@ -206,7 +206,7 @@ def test_dictionary_encoded_columns_are_read_alike(tmp_path: Path) -> None:
     assert page(tmp_path) == first
 
 
-def test_the_summary_names_the_report_as_seen_from_the_working_directory(
+def test_the_summary_names_the_report_relative_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = realistic(tmp_path / "reports" / "one")
@@ -222,7 +222,7 @@ def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
         build(tmp_path)
 
 
-def test_attention_stands_beside_gradient_leave_one_out_and_the_adversary() -> None:
+def test_a_heatmap_shows_attention_gradient_leave_one_out_and_the_adversary() -> None:
     check = check_record(token_columns=["attention"])
     measured = ["attention", "gradient.meister.inputs", "leave_one_out.hidden", "adversarial.0.05.attention", "x"]
     assert columns_to_show(check, measured) == measured[:4]
@@ -231,46 +231,49 @@ def test_attention_stands_beside_gradient_leave_one_out_and_the_adversary() -> N
     assert "gradient.meister.inputs" not in columns_to_show(named, measured)
 
 
-def test_a_line_that_cannot_be_drawn_says_why() -> None:
-    shown = ShownInstance(
+def test_a_row_that_cannot_be_drawn_says_why() -> None:
+    instance = MeasuredInstance(
         label=None,
         predicted="positive",
         tokens=["good", "film"],
         columns={"attention": [0.9, 0.1], "leave_one_out.inputs": None, "gradient.meister.inputs": [1.0]},
     )
     measured = ["attention", "leave_one_out.inputs", "gradient.meister.inputs"]
-    view = heatmap(check_record(token_columns=[]), "r0", 0.1, shown, measured, absent=False)
-    notes = {line.name: line.note for line in view.lines}
+    view = heatmap(check_record(token_columns=[]), "r0", 0.1, instance, measured, file_absent=False)
+    notes = {row.name: row.note for row in view.rows}
     assert notes == {
         "Attention": "",
-        "Gradient norm, at the inputs": "holds 1 numbers for 2 tokens",
+        "Gradient norm, at the inputs": "has 1 number for 2 tokens",
         "Leave-one-out, at the inputs": "undefined for this instance",
         "Adversarial attention": "not measured in this run",
     }
-    assert [(p.text, p.heat, p.number) for p in view.lines[0].pieces] == [("good", 1.0, "0.90"), ("film", 0.11, "0.10")]
+    assert [(cell.text, cell.heat, cell.number) for cell in view.rows[0].cells] == [
+        ("good", 1.0, "0.90"),
+        ("film", 0.11, "0.10"),
+    ]
 
 
-def test_of_a_long_text_the_heaviest_tokens_are_shown() -> None:
+def test_a_long_text_shows_the_tokens_with_the_largest_values() -> None:
     first, second = [0.0] * 2000, [0.0] * 2000
     first[1500], second[3] = 0.9, 0.8
-    kept = positions([first, second], 2000)
-    assert {1500, 3} <= set(kept)
-    assert len(kept) <= WINDOW
-    assert kept == sorted(set(kept))
-    assert positions([first[:WHOLE]], WHOLE) == list(range(WHOLE))
+    shown = positions([first, second], 2000)
+    assert {1500, 3} <= set(shown)
+    assert len(shown) <= EXCERPT_TOKENS
+    assert shown == sorted(set(shown))
+    assert positions([first[:MOST_TOKENS]], MOST_TOKENS) == list(range(MOST_TOKENS))
     assert positions([], 500)
 
 
-def test_no_token_is_lost_from_the_count_of_a_long_text(tmp_path: Path) -> None:
+def test_a_long_text_counts_the_tokens_that_it_leaves_out(tmp_path: Path) -> None:
     check = check_record(worst=[RankedInstance(instance="r0", value=0.0)])
     rows = token_rows(check, "r0", [f"w{i}" for i in range(700)])
     source = page(write_run(tmp_path, run_record([check]), rows))
-    line = re.search(r'<p class="tokens" dir="ltr">(.*?)</p>', source, flags=re.S)
-    assert line is not None
-    skipped = sum(int(n) for n in re.findall(r"… ([\d,]+) tokens?", line[1]))
-    assert skipped + len(re.findall(r"<span ", line[1])) == 700
+    row = re.search(r'<p class="tokens" dir="ltr">(.*?)</p>', source, flags=re.S)
+    assert row is not None
+    skipped = sum(int(n) for n in re.findall(r"… ([\d,]+) tokens?", row[1]))
+    assert skipped + len(re.findall(r"<span ", row[1])) == 700
 
 
-def test_records_survive_the_round_trip_that_the_report_makes() -> None:
+def test_a_record_is_the_same_after_writing_and_reading() -> None:
     run = run_record(seven_checks())
     assert msgspec.json.decode(msgspec.json.encode(run), type=type(run)) == run

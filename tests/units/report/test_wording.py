@@ -1,4 +1,4 @@
-"""The words of the report: outcomes, names of columns, and Markdown that stays text."""
+"""The words of the report: headlines, names of columns, and text that Markdown does not interpret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.units.report.example_runs import HOSTILE, check_record, run_record, s
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "words"),
     [
         ("attention", "Attention"),
         ("gradient.jain_wallace.hidden", "Gradient × input, attention held fixed, at the hidden states"),
@@ -27,61 +27,70 @@ from tests.units.report.example_runs import HOSTILE, check_record, run_record, s
         ("my.own", "my.own"),
     ],
 )
-def test_columns_have_names_that_people_read(name: str, said: str) -> None:
-    assert wording.column(name) == said
+def test_columns_are_named_in_words(name: str, words: str) -> None:
+    assert wording.column_name(name) == words
 
 
 MISSING = [MissingCase(test="t", model="demo", data="d", check="c", reason="crashed")]
 PASSED = check_record(verdict="pass", blocks=False)
-INFORMATION = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
+INFORMATIONAL = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
 
 
 @pytest.mark.parametrize(
-    ("checks", "missing", "sentence"),
+    ("checks", "missing", "headline"),
     [
-        ([check_record(), PASSED], [], "1 of 2 gated checks failed: this release is blocked."),
+        ([check_record(), PASSED], [], "1 of 2 gates failed. This release is blocked."),
         (
             seven_checks(),
             [],
-            "3 of 6 gated checks did not pass (1 failed, 1 inconclusive, 1 undefined): this release is blocked.",
+            "3 of 6 gates did not pass: 1 failed, 1 is inconclusive and 1 is undefined. This release is blocked.",
         ),
-        ([PASSED], [], "The one gated check passed."),
-        ([PASSED, PASSED], [], "All 2 gated checks passed."),
+        ([PASSED], [], "The only gate passed."),
+        ([PASSED, PASSED], [], "Both gates passed."),
+        ([PASSED, PASSED, PASSED], [], "All 3 gates passed."),
+        ([check_record()], [], "The only gate failed. This release is blocked."),
+        (
+            [PASSED, check_record(verdict="undefined")],
+            [],
+            "1 of 2 gates is undefined. This release is blocked.",
+        ),
         (
             [PASSED],
             MISSING,
-            "None of 1 gated check that ran blocks, but 1 selected case has no verdict: the audit is incomplete.",
+            "The audit is incomplete: 1 selected case has no verdict. The only gate that ran passed.",
         ),
-        ([], [], "No check has a verdict: nothing was decided."),
-        ([INFORMATION], [], "No gated check ran, so nothing was decided; 1 check measured for information."),
+        ([], [], "No check has a verdict, so nothing was decided."),
+        ([], MISSING * 2, "The audit is incomplete: 2 selected cases have no verdict. No gate ran."),
+        ([INFORMATIONAL], [], "No gate ran, so nothing was decided. 1 informational check ran."),
         (
             [PASSED, check_record(verdict="inconclusive", inconclusive="warn", blocks=False)],
             [],
-            "None of 2 gated checks blocks this release; 1 inconclusive, which by the check's own rule does not block.",
+            "No gate blocks this release: 1 passed and 1 is inconclusive, which the settings of this gate allow.",
         ),
     ],
 )
-def test_the_outcome_in_words(checks: list, missing: list, sentence: str) -> None:  # type: ignore[type-arg]
-    assert wording.outcome(run_record(checks, missing=missing)).sentence == sentence
+def test_the_headline_says_what_the_run_decided(checks: list, missing: list, headline: str) -> None:  # type: ignore[type-arg]
+    assert wording.outcome(run_record(checks, missing=missing)).headline == headline
 
 
-def test_gates_that_were_not_selected_are_no_pass() -> None:
+def test_a_run_that_did_not_select_every_gate_does_not_pass() -> None:
     of_three = [check_record(verdict="pass", blocks=False, gated=3, check=name) for name in ("one", "other")]
-    said = wording.outcome(run_record(of_three))
-    assert said.state == "inconclusive"
-    assert said.sentence == "2 of 3 gated checks ran, and passed; the others were not selected."
+    outcome = wording.outcome(run_record(of_three))
+    assert outcome.state == "inconclusive"
+    assert outcome.headline == "2 of 3 gates ran, and both passed. The other gate was not selected."
 
 
-def test_what_pytest_was_told_to_let_go_does_not_block() -> None:
+def test_an_expected_failure_does_not_block_the_release() -> None:
     failed = check_record(verdict="fail", blocks=True)
-    assert wording.outcome(run_record([failed], exit_status=1)).sentence.endswith("failed: this release is blocked.")
-    assert wording.outcome(run_record([failed], exit_status=0)).sentence.endswith(
-        "pytest was told to let that go (xfail)."
+    assert wording.outcome(run_record([failed], exit_status=1)).headline.endswith("failed. This release is blocked.")
+    assert wording.outcome(run_record([failed], exit_status=0)).headline.endswith(
+        "failed. pytest expected that (xfail), so it does not block this release."
     )
 
 
-def test_a_run_that_failed_beside_its_checks_says_so() -> None:
-    assert wording.outcome(run_record([PASSED], exit_status=1)).notes
+def test_a_run_that_failed_for_another_reason_than_a_gate_says_so() -> None:
+    note = "pytest ended with exit status 1 for a reason other than a gate. See the output of pytest."
+    assert wording.outcome(run_record([PASSED], exit_status=1)).notes == (note,)
     assert not wording.outcome(run_record([PASSED], exit_status=0)).notes
 
 
@@ -90,14 +99,14 @@ def rendered(markdown: str) -> MarkdownIt:
 
 
 @given(st.text(max_size=60) | st.text(alphabet="|`*_~[]()<>&\\#!$\n -", max_size=40))
-def test_any_text_stays_text_in_a_markdown_cell(text: str) -> None:
+def test_markdown_does_not_interpret_the_text_of_a_cell(text: str) -> None:
     tokens = rendered(f"| a | b |\n|---|---|\n| x{escape(text)}x | end |\n")
     inline = [t for t in tokens if t.type == "inline"]  # type: ignore[attr-defined]
     assert len(inline) == 4
     cell, end = inline[2:]
     assert {child.type for child in cell.children} <= {"text", "text_special"}
-    said = "".join(child.content for child in cell.children)
-    assert said.replace("\u200b", "") == f"x{plain(text)}x"
+    content = "".join(child.content for child in cell.children)
+    assert content.replace("\u200b", "") == f"x{plain(text)}x"
     assert end.content == "end"
 
 
@@ -123,12 +132,12 @@ def test_the_summary_names_models_only_where_there_are_several() -> None:
     assert "Report: reports/x/report.html" in one
     assert (
         "✗ Fail | agreement.gradient.meister.inputs | 0.213 | 0.199 to 0.226 | ≥ 0.30 | "
-        "floor 0.001, ceiling 0.610 | 2,026 | 45 | gate, blocks" in one
+        "floor 0.001, ceiling 0.610 | 2,026 | 45 | gate, blocks the release" in one
     )
 
 
 PLANNING = Planning(instances=790, low=280, high=None, power=0.8)
-AMONG = {
+AMONG_TWENTY = {
     "verdict": "inconclusive",
     "gated": 20,
     "fail_interval": Interval(low=0.19, high=0.31, confidence=0.9975, method="m"),
@@ -137,19 +146,19 @@ AMONG = {
 
 
 def test_the_summary_says_what_would_decide_an_inconclusive_case() -> None:
-    assert "About 790 instances would decide it" in summary(run_record([check_record(**AMONG)]), report="r")
+    assert "About 790 instances would decide it" in summary(run_record([check_record(**AMONG_TWENTY)]), report="r")
 
 
-def test_a_check_without_a_threshold_is_measured_in_the_summary() -> None:
-    assert "Measured" in summary(run_record([INFORMATION]), report="r")
+def test_the_summary_calls_a_check_without_a_threshold_measured() -> None:
+    assert "Measured" in summary(run_record([INFORMATIONAL]), report="r")
 
 
 def test_the_page_shows_the_interval_for_a_failure_and_the_plan(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_record([check_record(**AMONG)]), [])
+    folder = write_run(tmp_path, run_record([check_record(**AMONG_TWENTY)]), [])
     build(folder)
     html = (folder / "report.html").read_text(encoding="utf-8")
     assert "About 790 instances would decide it" in html
-    assert "0.190 to 0.310 (99.75%: one of 20 gated checks)" in html
+    assert "0.190 to 0.310 (99.75%, because the policy has 20 gates)" in html
 
 
 def test_no_address_in_a_markdown_cell_becomes_a_link() -> None:

@@ -1,4 +1,4 @@
-"""One module per paper, each with a `PAPER`; imported only when it is asked for."""
+"""The papers that can be reproduced: one module per paper, which holds its `PAPER` and is imported on use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnaudit.errors import AuditError, nearest
 if TYPE_CHECKING:
     from attnaudit.research.reproduction.paper_tables import Paper
 
-#: name -> (module of this package, what it is)
+#: name -> (module of this package, authors and title)
 PAPERS = {
     "jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation"),
     "wiegreffe-pinter": ("wiegreffe_pinter", "Wiegreffe & Pinter 2019, Attention is not not Explanation"),
@@ -21,8 +21,8 @@ PAPERS = {
 
 
 def paper(name: str) -> Paper:
-    """The paper of that name. Raises AuditError with the nearest one."""
+    """The declaration of a paper by its name. Raises AuditError with the nearest known name."""
     if name not in PAPERS:
         raise AuditError(f"Unknown paper '{name}'. {nearest(name, PAPERS)}")
-    found: Paper = import_module(f"{__name__}.{PAPERS[name][0]}").PAPER
-    return found
+    declared: Paper = import_module(f"{__name__}.{PAPERS[name][0]}").PAPER
+    return declared

@@ -1,7 +1,7 @@
-"""Jain & Wallace 2019, "Attention is not Explanation": agreement, permutation and adversarial attention.
+"""Jain & Wallace 2019, "Attention is not Explanation": agreement, permuted attention and adversarial attention.
 
-The numbers are means of the outputs that their code (AttentionExplanation) stores for BiLSTM + additive and average +
-additive; figures stand in place of numbers for permutation and adversarial attention.
+The paper's numbers are means of the outputs that their code (AttentionExplanation) stores, for BiLSTM + additive and
+average + additive. For permuted and adversarial attention the paper has figures and no numbers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from attnaudit.checks import AdversarialDivergence, Agreement, PermutationFragility
 from attnaudit.errors import ModelError
 from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import jain_wallace
-from attnaudit.research.reproduction.paper_figures import by_attention, counterfactual, shares
+from attnaudit.research.reproduction.paper_figures import class_histogram, counterfactual_text, permutation_violins
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -30,11 +31,10 @@ from attnaudit.research.reproduction.paper_tables import (
     value_of,
 )
 from attnaudit.research.reproduction.papers.jain_wallace_claims import CLAIMS, remedies
-from attnaudit.research.reproduction.reproduction_records import Figure
 
 ENCODERS = {"bilstm": "BiLSTM", "average": "average", "cnn": "CNN"}
 ALIGNMENTS = ("additive", "dot")
-#: Instances that the published search is run on: it takes 500 steps of 5 starts.
+#: Largest number of texts for the published search, which takes 500 steps from each of 5 starts.
 SEARCHED = 100
 
 GRADIENT = Agreement(importance="gradient", preset="jain_wallace", severity="report")
@@ -50,7 +50,11 @@ AVERAGE = ("average", "additive")
 #: (corpus, encoder, alignment) -> quantity -> number
 NUMBERS: dict[tuple[str, str, str], dict[str, float]] = {
     (name, *BILSTM): dict(
-        zip(("gradient", "gradient std", "leave-one-out", "leave-one-out std", "ceiling", "accuracy"), row, strict=True)
+        zip(
+            ("gradient", "gradient std", "leave-one-out", "leave-one-out std", "importance", "accuracy"),
+            row,
+            strict=True,
+        )
     )
     for name, row in {
         "sst": (0.351, 0.211, 0.291, 0.191, 0.656, 0.808),
@@ -74,27 +78,27 @@ NUMBERS: dict[tuple[str, str, str], dict[str, float]] = {
 
 
 def rows(corpora: Sequence[str], numbers: Mapping[tuple[str, str, str], Mapping[str, float]]) -> list[RowPlan]:
-    """Every corpus with every encoder and alignment."""
-    found = []
+    """One row for every corpus, encoder and alignment."""
+    plans = []
     for name in corpora:
-        for encoder, called in ENCODERS.items():
+        for encoder, encoder_title in ENCODERS.items():
             for alignment in ALIGNMENTS:
                 models, unavailable = {}, ""
                 try:
                     models = {MODEL: jain_wallace(name, encoder=encoder, alignment=alignment)}
                 except ModelError as error:
                     unavailable = str(error)
-                found.append(
+                plans.append(
                     RowPlan(
                         name=f"{name}/{encoder}/{alignment}",
-                        title=f"{corpus(name).title}, {called}, {alignment}",
+                        title=f"{corpus(name).title}, {encoder_title}, {alignment}",
                         corpus=name,
                         models=models,
                         paper=numbers.get((name, encoder, alignment), {}),
                         unavailable=unavailable,
                     )
                 )
-    return found
+    return plans
 
 
 def _with_numbers(corpora: Sequence[str]) -> list[RowPlan]:
@@ -130,7 +134,7 @@ def _agreement(check: Agreement, name: str, words: str) -> list[Quantity]:
 
 def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
     return [
-        shares(
+        class_histogram(
             row,
             models,
             f"agreement.{check.column}.tau",
@@ -146,11 +150,11 @@ def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _permutation_figures(row: RowPlan, models: Models) -> list[Figure]:
-    return [by_attention(row, models, f"{PERMUTED.column}.tvd")]
+    return [permutation_violins(row, models, f"{PERMUTED.column}.tvd")]
 
 
 def _adversarial_figures(row: RowPlan, models: Models) -> list[Figure]:
-    histogram = shares(
+    histogram = class_histogram(
         row,
         models,
         f"{EXACT[0.01].column}.jsd",
@@ -161,8 +165,8 @@ def _adversarial_figures(row: RowPlan, models: Models) -> list[Figure]:
         high=0.7,
         bins=14,
     )
-    rival = counterfactual(row, models, "0.01")
-    return [histogram] if rival is None else [rival, histogram]
+    text = counterfactual_text(row, models, "0.01")
+    return [histogram] if text is None else [text, histogram]
 
 
 def _share_above(limit: float) -> Quantity:
@@ -183,20 +187,24 @@ def _searched(epsilon: float, words: str) -> list[Quantity]:
             read=detail_of(exact.id, "mean share of the unconstrained maximum"),
         ),
         Quantity(
-            name=f"searched {words}", words=f"… as searched with the published settings, {SEARCHED} texts at most",
+            name=f"searched {words}", words=f"… found by the published search, on at most {SEARCHED} texts",
             read=value_of(published.id),
         ),
-        Quantity(name=f"excess {words}", words="… found beyond that search, the same texts", read=_excess(epsilon)),
+        Quantity(
+            name=f"excess {words}", words="… largest JSD minus that of the search, same texts", read=_excess(epsilon)
+        ),
     ]  # fmt: skip
 
 
 def _excess(epsilon: float) -> Callable[[Models], Reading]:
-    """Mean JSD of ours less that of the published search, over the texts that have both."""
-    ours, theirs = f"{EXACT[epsilon].column}.jsd", f"{AS_PUBLISHED[epsilon].column}.jsd"
+    """Read the mean largest JSD minus that of the published search, over the texts that have both."""
+    exact, published = f"{EXACT[epsilon].column}.jsd", f"{AS_PUBLISHED[epsilon].column}.jsd"
 
     def read(models: Models) -> Reading:
-        searched = models[MODEL].having(theirs).scalars
-        gaps = [a - b for a, b in zip(searched[ours], searched[theirs], strict=True) if a is not None and b is not None]
+        columns = models[MODEL].having(published).scalars
+        gaps = [
+            a - b for a, b in zip(columns[exact], columns[published], strict=True) if a is not None and b is not None
+        ]
         return (statistics.fmean(gaps) if gaps else None), len(gaps)
 
     return read
@@ -209,20 +217,20 @@ PAPER = Paper(
     corpora=("sst", "imdb", "agnews", "20news", "snli", "babi-1"),
     claims=CLAIMS,
     remedies=remedies,
-    deviations=("The epoch is chosen on dev alone.",),
+    deviations=("The epoch is chosen on dev only.",),
     tables=(
         TablePlan(
             name="agreement",
             title="Attention and feature importance",
-            source="section 4.1; the numbers are means of the outputs that its published code stores",
+            source="section 4.1 (the numbers are means of the outputs that the published code stores)",
             rows=_with_numbers,
             quantities=(
                 Quantity(name="accuracy", words="accuracy", read=accuracy),
                 *_agreement(GRADIENT, "gradient", "gradient × input (attention held constant)"),
                 *_agreement(LEAVE_ONE_OUT, "leave-one-out", "leave-one-out"),
                 Quantity(
-                    name="ceiling",
-                    words="ceiling: τ-b of the gradient with leave-one-out",
+                    name="importance",
+                    words="for comparison: τ-b between gradient and leave-one-out",
                     read=reference_of(GRADIENT.id, "ceiling"),
                 ),
             ),
@@ -232,7 +240,7 @@ PAPER = Paper(
         TablePlan(
             name="permutation",
             title="Permuted attention",
-            source="the violins of section 4.2.1, which have no numbers",
+            source="section 4.2.1, violin plots without numbers",
             rows=_without_numbers,
             quantities=(
                 Quantity(name="mean", words="median TVD over 100 permutations, mean", read=value_of(PERMUTED.id)),
@@ -260,7 +268,7 @@ PAPER = Paper(
         TablePlan(
             name="adversarial",
             title="Adversarial attention",
-            source="figure 1 and the histograms of section 4.2.2, which have no numbers",
+            source="figure 1 and section 4.2.2, histograms without numbers",
             rows=_without_numbers,
             quantities=(*_searched(0.01, ".01"), *_searched(0.05, ".05"), _share_above(0.6)),
             audits=(
@@ -269,9 +277,9 @@ PAPER = Paper(
             ),
             figures=_adversarial_figures,
             deviations=(
-                "The largest JSD is the exact optimum where the decoder is linear and the classes are two, otherwise "
-                "the best found; the paper searches by gradient.",
-                f"The search with the published settings (5 starts, 500 steps) is run on {SEARCHED} texts at most.",
+                "The largest JSD is the exact optimum where the decoder is linear and there are two classes, and the "
+                "best one found otherwise; the paper searches by gradient.",
+                f"The search with the published settings (5 starts, 500 steps) runs on at most {SEARCHED} texts.",
             ),
         ),
     ),

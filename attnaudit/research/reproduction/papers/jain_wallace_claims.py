@@ -1,4 +1,4 @@
-"""What Jain & Wallace 2019 say of their numbers."""
+"""The claims of Jain & Wallace 2019, and the remedy that follows from their models with word vectors."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ from statistics import fmean, median
 
 from attnaudit.formatting import plural
 from attnaudit.research.reproduction.claims import (
+    NOTHING_RUN,
     Answer,
     Case,
     Claim,
-    against,
-    by_seed,
-    everywhere,
-    levels,
-    names,
-    within,
+    differences_between_rows,
+    differences_within_rows,
+    each_row,
+    holds_in_every_case,
+    row_names,
+    values_by_seed,
 )
 from attnaudit.research.reproduction.corpora import corpus
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.remedies_file import Remedy
 
-#: JSD from which on attention is called other, in nats; change of output below which it is called the same.
-FAR, SAME = math.log(2) / 2, 0.1
+#: JSD above which two distributions of attention count as different, in nats.
+DIFFERENT_ATTENTION = math.log(2) / 2
+#: TVD below which two outputs count as the same.
+SAME_OUTPUT = 0.1
 IMPORTANCE = ("gradient", "leave-one-out")
-#: What moves less than this is no remedy; as in `attnaudit.research.validation`.
+#: A smaller effect is no remedy; the same number as in `attnaudit.research.validation`.
 LEAST_EFFECT = 0.02
 
 
@@ -32,120 +36,134 @@ def _recurrent(cases: list[Case]) -> list[Case]:
     return [case for case in cases if "bilstm" in case.name.split("/")]
 
 
-def _weak(one: Reproduction) -> Answer:
+def _agrees_little(report: Reproduction) -> Answer:
     cases = [
         replace(case, name=f"{case.name}, {quantity}")
         for quantity in IMPORTANCE
-        for case in _recurrent(within(one, "agreement", "ceiling", quantity))
+        for case in _recurrent(differences_within_rows(report, "agreement", "importance", quantity))
     ]
-    return everywhere(cases, what="τ-b of gradient with leave-one-out less that of attention with either")
+    return holds_in_every_case(
+        cases, what="τ-b between gradient and leave-one-out, minus τ-b between attention and either of them"
+    )
 
 
-def _average(one: Reproduction) -> Answer:
+def _agrees_more_without_context(report: Reproduction) -> Answer:
     cases = [
         replace(case, name=f"{case.name}, {quantity}")
         for quantity in IMPORTANCE
-        for case in against(one, "agreement", quantity, "average", "bilstm")
+        for case in differences_between_rows(report, "agreement", quantity, "average", "bilstm")
     ]
-    return everywhere(cases, what="τ-b of attention with importance, average less BiLSTM")
+    return holds_in_every_case(cases, what="τ-b between attention and importance, average minus BiLSTM")
 
 
-def _unmoved(one: Reproduction) -> Answer:
+def _permuting_changes_little(report: Reproduction) -> Answer:
     cases = [
-        Case(name=name, values=tuple(SAME - value for value in by_seed(one, "permutation", name, "median").values()))
-        for name in names(one, "permutation")
+        Case(name=name, values=tuple(SAME_OUTPUT - value for value in tvd.values()))
+        for name in row_names(report, "permutation")
+        for tvd in [values_by_seed(report, "permutation", name, "median")]
     ]
-    return everywhere(_recurrent(cases), what=f"{SAME:g} less the median TVD under permuted attention")
+    return holds_in_every_case(
+        _recurrent(cases), what=f"{SAME_OUTPUT:g} minus the median TVD under permuted attention"
+    )  # fmt: skip
 
 
-def _far(one: Reproduction) -> Answer:
-    return everywhere(_recurrent(levels(one, "adversarial", "jsd .01", above=FAR)), what="mean JSD less ½ ln 2")
+def _different_attention_exists(report: Reproduction) -> Answer:
+    cases = each_row(report, "adversarial", "jsd .01", minus=DIFFERENT_ATTENTION)
+    return holds_in_every_case(_recurrent(cases), what="mean JSD minus ½ ln 2")
 
 
-def _exact(one: Reproduction) -> Answer:
-    """By means over texts: one form is exact, so no interval is needed. For models that read a query there is none."""
-    found = {
+def _search_falls_short(report: Reproduction) -> Answer:
+    """Compare means over texts, without an interval, since the optimum for models of single texts is exact. Models that
+    also read a query have no exact optimum and are left out."""
+    least_by_row = {
         f"{name}, ε = {epsilon}": value
-        for name in names(one, "adversarial")
+        for name in row_names(report, "adversarial")
         if corpus(name.partition("/")[0]).form == "text"
         for epsilon in (".01", ".05")
-        for value in [min(by_seed(one, "adversarial", name, f"excess {epsilon}").values(), default=None)]
+        for value in [min(values_by_seed(report, "adversarial", name, f"excess {epsilon}").values(), default=None)]
         if value is not None
     }
-    if not found:
-        return "undecided", "none of the rows that this needs was run here"
-    least = min(found, key=lambda name: found[name])
-    return ("yes" if found[least] > 0 else "no"), (
-        f"mean JSD, exact, less that of the published search: larger in {sum(x > 0 for x in found.values())} of "
-        f"{plural(len(found), 'row')}, by its least seed; least {least} {found[least]:+.3f}"
+    if not least_by_row:
+        return "undecided", NOTHING_RUN
+    least = min(least_by_row, key=lambda name: least_by_row[name])
+    above = sum(value > 0 for value in least_by_row.values())
+    return ("yes" if least_by_row[least] > 0 else "no"), (
+        "exact mean JSD minus that of the published search, for the seed with the smallest difference: above 0 in "
+        f"{above} of {plural(len(least_by_row), 'row')}; lowest {least} {least_by_row[least]:+.3f}"
     )
 
 
 CLAIMS = (
     Claim(
         name="attention agrees little",
-        sentence="In recurrent models attention agrees less with gradient and leave-one-out than they do with each "
-        "other.",
+        sentence="In recurrent models, attention agrees less with gradient and leave-one-out than these two agree with "
+        "each other.",
         paper="§4.1",
-        read=_weak,
+        read=_agrees_little,
     ),
     Claim(
         name="without context it agrees more",
-        sentence="Attention agrees more with gradient and leave-one-out where words are encoded alone than under a "
+        sentence="Attention agrees more with gradient and leave-one-out when words are encoded one by one than with a "
         "BiLSTM.",
         paper="§4.1",
-        read=_average,
+        read=_agrees_more_without_context,
     ),
     Claim(
         name="permuting changes little",
-        sentence=f"In recurrent models the output hardly moves when attention is permuted (here: a median TVD below "
-        f"{SAME:g}).",
+        sentence=f"In recurrent models, permuting attention hardly changes the output (here: a median TVD below "
+        f"{SAME_OUTPUT:g}).",
         paper="§4.2.1",
-        read=_unmoved,
+        read=_permuting_changes_little,
     ),
     Claim(
         name="other attention gives the same output",
-        sentence="In recurrent models there is far other attention (here: a JSD above ½ ln 2) with the same output.",
+        sentence="In recurrent models, very different attention (here: a JSD above ½ ln 2) gives the same output.",
         paper="§4.2.2",
-        read=_far,
+        read=_different_attention_exists,
     ),
     Claim(
         name="the search falls short",
-        sentence="The exact adversary finds attention further away than the published search does. (Not in the paper, "
-        "which has the search alone.)",
+        sentence="The exact adversary finds attention that differs more than what the published search finds. (The "
+        "paper does not claim this; it has the search only.)",
         paper="its search",
-        read=_exact,
+        read=_search_falls_short,
     ),
 )
 
 
-def remedies(one: Reproduction, random: Reproduction | None) -> tuple[Remedy, ...]:
-    """Word vectors, where they move what a policy gates: medians over the recurrent models that both reports have, each
-    with several seeds."""
-    if one.vectors is None or random is None:
+def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy, ...]:
+    """Word vectors as a remedy, where they raise the TVD under permuted attention, which the default policy gates.
+
+    The figures are medians over the recurrent models that both reports have with several seeds.
+
+    Args:
+        report: the report from word vectors.
+        random: the report from random embeddings; None where there is none.
+    """
+    if report.vectors is None or random is None:
         return ()
-    both = (random, one)
-    shown = (("permutation", "mean"), ("agreement", "accuracy"))
+    both = (random, report)
+    compared = (("permutation", "mean"), ("agreement", "accuracy"))
     counts = {
-        name: [len(by_seed(report, table, name, quantity)) for report in both for table, quantity in shown]
-        for name in names(one, "permutation")
+        name: [len(values_by_seed(one, table, name, quantity)) for one in both for table, quantity in compared]
+        for name in row_names(report, "permutation")
         if "bilstm" in name.split("/")
     }
     shared = [name for name, seeds in counts.items() if min(seeds) > 1]
     if not shared:
         return ()
-    (before, after), (plain, started) = (
-        [median(fmean(by_seed(report, table, name, quantity).values()) for name in shared) for report in both]
-        for table, quantity in shown
+    (tvd_before, tvd_after), (accuracy_before, accuracy_after) = (
+        [median(fmean(values_by_seed(one, table, name, quantity).values()) for name in shared) for one in both]
+        for table, quantity in compared
     )
-    if after - before < LEAST_EFFECT:
+    if tvd_after - tvd_before < LEAST_EFFECT:
         return ()
     seeds = sorted({count for name in shared for count in counts[name]})
     each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     words = (
         "start the embedding from word vectors, `attnaudit train --vectors FILE`: permutation_fragility.tvd "
-        f"{before:.2f} → {after:.2f}, accuracy {plain:.2f} → {started:.2f} (medians of "
-        f"{plural(len(shared), 'pair')} of models, random → {one.vectors.name}, {each} each, "
+        f"{tvd_before:.2f} → {tvd_after:.2f}, accuracy {accuracy_before:.2f} → {accuracy_after:.2f} (medians of "
+        f"{plural(len(shared), 'pair')} of models, random → {report.vectors.name}, {each} each, "
         "Jain & Wallace 2019 done again)"
     )
     return (Remedy(question="used", option="vectors", words=words),)

@@ -1,8 +1,8 @@
-"""Meister et al. 2021, "Is Sparse Attention more Interpretable?": sparse attention, what it points at, and what the
-states that it points at hold.
+"""Meister et al. 2021, "Is Sparse Attention more Interpretable?": whether sparse attention points at important inputs,
+and which inputs influence the hidden states that it weights.
 
-BiLSTM + additive and a Transformer (2 layers, 1 head) + scaled dot, under softmax, sparsemax and sparsegen. The
-numbers are those of the paper's tables; its figures give none.
+The models are a BiLSTM with additive attention and a Transformer (2 layers, 1 head) with scaled dot attention, under
+softmax, sparsemax and sparsegen. The paper's numbers come from its tables; its figures have none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from attnaudit.checks import Agreement, InfluenceEntropy
 from attnaudit.checks.base import Check
 from attnaudit.research.reproduction.compare_models import jsd_between
 from attnaudit.research.reproduction.corpora import corpus
-from attnaudit.research.reproduction.grids import grid_chart, means, overlaid, trend_of_means, trend_of_texts
+from attnaudit.research.reproduction.figure_records import Figure
+from attnaudit.research.reproduction.grids import (
+    grid_chart,
+    grid_means,
+    overlaid_histograms,
+    trend_of_means,
+    trend_of_texts,
+)
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
@@ -52,13 +59,12 @@ from attnaudit.research.reproduction.papers.meister_numbers import (
     TRENDS,
     Numbers,
 )
-from attnaudit.research.reproduction.reproduction_records import Figure
-from attnaudit.research.reproduction.reproduction_wording import SHORT
+from attnaudit.research.reproduction.papers.shared_deviations import SHORT
 
-#: (encoder, alignment) -> how it is called
+#: (encoder, alignment) -> title
 MODELS = {BILSTM: "BiLSTM, additive", TRANSFORMER: "Transformer, dot"}
 RATES = {BILSTM: 1e-3, TRANSFORMER: 1e-4}
-#: Of sparsegen, which is sparsemax(scores / (1 - λ)): from one to the next the scores count twice as much.
+#: λ of sparsegen, which is sparsemax(scores / (1 - λ)): each value doubles the scale of the scores.
 LAMBDAS = (-3.0, -1.0, 0.0, 0.5, 0.75, 0.875)
 #: role -> λ
 GRID = {f"λ={value:g}": value for value in LAMBDAS}
@@ -84,8 +90,8 @@ TAU_GRADIENT, TAU_LEFT_OUT = "agreement.gradient.meister.inputs.tau", "agreement
 
 
 def plan(of: str, model: tuple[str, str], projection: str, parameter: float | None = None) -> Plan:
-    """As Jain & Wallace 2019 train theirs, whom the paper follows, at ten times its own learning rates. sparsegen at
-    λ = 0 is sparsemax, and the same checkpoint."""
+    """A model trained as Jain & Wallace 2019 train theirs, whom the paper follows, at ten times the paper's learning
+    rates. sparsegen with λ = 0 is sparsemax, and shares its checkpoint."""
     encoder, alignment = model
     if projection == "sparsegen" and parameter == 0:
         projection, parameter = SPARSEMAX, None
@@ -94,7 +100,7 @@ def plan(of: str, model: tuple[str, str], projection: str, parameter: float | No
 
 
 def _row(of: str, key: tuple[str, ...], models: Mapping[str, Plan], numbers: Numbers) -> RowPlan:
-    paper = {name: found[of] for name, found in numbers.get(key, {}).items() if of in found}
+    paper = {name: by_corpus[of] for name, by_corpus in numbers.get(key, {}).items() if of in by_corpus}
     return RowPlan(
         name="/".join((of, *key)),
         title=", ".join((corpus(of).title, MODELS[key[0], key[1]], *key[2:])),
@@ -105,7 +111,7 @@ def _row(of: str, key: tuple[str, ...], models: Mapping[str, Plan], numbers: Num
 
 
 def single(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
-    """One model per corpus, encoder and projection."""
+    """Rows of one model, one row per corpus, encoder and projection."""
     return [
         _row(of, (*model, projection), {MODEL: plan(of, model, projection)}, numbers)
         for of in corpora
@@ -115,7 +121,7 @@ def single(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
 
 
 def spectrum(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
-    """softmax and every λ of sparsegen, as the roles of one row per corpus and encoder."""
+    """Rows with softmax and every λ of sparsegen as roles, one row per corpus and encoder."""
     return [
         _row(
             of,
@@ -130,19 +136,19 @@ def spectrum(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
 
 
 def adversaries(corpora: Sequence[str]) -> list[RowPlan]:
-    """A softmax model and the two that are trained to attend elsewhere, for every corpus, encoder and weight of the
+    """Rows with a softmax model and its two trained adversaries, one row per corpus, encoder and weight of the
     divergence."""
     rows = []
     for of in corpora:
         for model in MODELS:
             base = plan(of, model, SOFTMAX)
-            for called, factor in FACTORS.items():
+            for title, factor in FACTORS.items():
                 value = float(f"{2 * factor * ADVERSARY[of]:.6g}")
                 twins = {
                     role: msgspec.structs.replace(base, variant=variant, value=value)
                     for role, variant in ((FROZEN, "twin_frozen"), (UNFROZEN, "twin"))
                 }
-                row = _row(of, (*model, called), {BASE: base, **twins}, {(*model, called): ADVERSARIES[model]})
+                row = _row(of, (*model, title), {BASE: base, **twins}, {(*model, title): ADVERSARIES[model]})
                 rows.append(row)
     return rows
 
@@ -169,12 +175,12 @@ def _accuracy(role: str) -> Callable[[Models], Reading]:
     return read
 
 
-def _own(column: str, name: str, words: str) -> Quantity:
+def _mean_of(column: str, name: str, words: str) -> Quantity:
     return Quantity(name=name, words=words, read=column_of(f"influence.hidden.{column}", statistics.fmean))
 
 
 def _over_spectrum(column: str, name: str, words: str) -> list[Quantity]:
-    """The mean of a column under softmax and every λ."""
+    """The mean of a column under softmax and under every λ."""
     return [
         Quantity(name=f"{name} {role}", words=f"{words}, {role}", read=column_of(column, statistics.fmean, of=role))
         for role in (SOFTMAX, *GRID)
@@ -183,7 +189,9 @@ def _over_spectrum(column: str, name: str, words: str) -> list[Quantity]:
 
 def _trend(column: str, name: str, words: str) -> list[Quantity]:
     return [
-        Quantity(name=f"{name}means", words=f"τ-b of λ with {words}, over models", read=trend_of_means(GRID, column)),
+        Quantity(
+            name=f"{name}means", words=f"τ-b between λ and {words}, over models", read=trend_of_means(GRID, column)
+        ),
         Quantity(name=f"{name}texts", words="… over all pairs of a λ and a text", read=trend_of_texts(GRID, column)),
     ]
 
@@ -191,42 +199,45 @@ def _trend(column: str, name: str, words: str) -> list[Quantity]:
 def _against_scale(
     row: RowPlan, models: Models, name: str, title: str, y_label: str, columns: Mapping[str, str]
 ) -> list[Figure]:
-    """Lines over λ, as the power of two by which sparsegen multiplies the scores."""
+    """Lines over λ, shown as the power of two by which sparsegen multiplies the scores."""
     lines = {
-        called: {math.log2(1 / (1 - value)): mean for value, mean in means(GRID, models, column).items()}
-        for called, column in columns.items()
+        label: {math.log2(1 / (1 - value)): mean for value, mean in grid_means(GRID, models, column).items()}
+        for label, column in columns.items()
     }
     return [
         grid_chart(
             row,
             name,
             title,
-            "log₂ 1/(1 − λ); 0 is sparsemax, sparser to the right",
+            "log₂ 1/(1 − λ); 0 is sparsemax, attention is sparser to the right",
             y_label,
             lines,
-            caption=f"Means over the texts of the first seed's models. λ is {', '.join(f'{x:g}' for x in LAMBDAS)}.",
+            caption="Means over the texts, with the models of the first seed. λ is "
+            f"{', '.join(f'{x:g}' for x in LAMBDAS)}.",
         )
     ]
 
 
 def _trend_figures(row: RowPlan, models: Models) -> list[Figure]:
     columns = {"gradient": OF_GRADIENT}
-    return _against_scale(row, models, "entropy", "entropy of the gradient by λ", "mean normalised entropy", columns)
+    return _against_scale(row, models, "entropy", "entropy of the gradient, by λ", "mean normalised entropy", columns)
 
 
 def _agreement_by_lambda(row: RowPlan, models: Models) -> list[Figure]:
     columns = {"gradient": TAU_GRADIENT, "leave-one-out": TAU_LEFT_OUT}
-    return _against_scale(row, models, "tau", "attention with importance of the inputs by λ", "mean τ-b", columns)
+    return _against_scale(
+        row, models, "tau", "agreement of attention with the importance of the inputs, by λ", "mean τ-b", columns
+    )
 
 
 def _entropies(row: RowPlan, models: Models) -> list[Figure]:
     """The paper's figure 2."""
     values = {
-        called: [x for role in (SOFTMAX, *GRID) for x in defined(models[role], column)]
-        for called, column in (("gradient", OF_GRADIENT), ("leave-one-out", OF_LEFT_OUT))
+        label: [x for role in (SOFTMAX, *GRID) for x in defined(models[role], column)]
+        for label, column in (("gradient", OF_GRADIENT), ("leave-one-out", OF_LEFT_OUT))
     }
     return [
-        overlaid(
+        overlaid_histograms(
             row,
             "entropies",
             "entropy of feature importance",
@@ -235,7 +246,7 @@ def _entropies(row: RowPlan, models: Models) -> list[Figure]:
             low=0.0,
             high=1.0,
             bins=20,
-            caption="Every text under every projection, first seed.",
+            caption="All texts under all projections, with the models of the first seed.",
         )
     ]
 
@@ -243,7 +254,7 @@ def _entropies(row: RowPlan, models: Models) -> list[Figure]:
 def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
     """The paper's figures 1 (gradient) and 4 (leave-one-out)."""
     return [
-        overlaid(
+        overlaid_histograms(
             row,
             kind,
             f"τ-b of attention with {kind}",
@@ -255,7 +266,7 @@ def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
             low=-1.0,
             high=1.0,
             bins=20,
-            caption="Every text of the first seed's model.",
+            caption="All texts, with the model of the first seed.",
         )
         for kind in ("gradient", "leave-one-out")
     ]
@@ -268,8 +279,8 @@ PAPER = Paper(
     corpora=CORPORA,
     claims=CLAIMS,
     deviations=(
-        "The learning rate is 1e-3 (BiLSTM) and 1e-4 (Transformer), ten times the paper's, for 8 epochs, the epoch "
-        "chosen on dev alone; the paper does not say how many epochs.",
+        "The learning rate is 1e-3 (BiLSTM) and 1e-4 (Transformer), ten times the paper's. Models are trained for 8 "
+        "epochs, and the epoch is chosen on dev only; the paper does not say how many epochs it uses.",
     ),
     tables=(
         TablePlan(
@@ -278,18 +289,18 @@ PAPER = Paper(
             source="table 1",
             rows=partial(single, numbers=INFLUENCES),
             quantities=(
-                *_with_std(INFLUENCE, "entropy", "H̃ of the inputs' influence on h_p, over all p"),
-                _own(
-                    "co_indexed_entropy", "co-indexed", "co-indexed reading: H̃ of the influence of x_i on h_i, over i"
+                *_with_std(INFLUENCE, "entropy", "H̃ of the influence of the inputs on h_p, over all p"),
+                _mean_of(
+                    "co_indexed_entropy", "co-indexed", "co-indexed: H̃ of the influence of x_i on h_i, over all i"
                 ),
-                _own("own_share", "own share", "share of a state's own token"),
-                _own("rival_share", "rival share", "largest share of another token"),
+                _mean_of("own_share", "own share", "share of the influence on a state that its own token has"),
+                _mean_of("rival_share", "rival share", "largest share that another token has"),
             ),
             audits=(Audit(checks=(INFLUENCE,)),),
             deviations=(
-                "The paper's number stands beside the mean over all hidden states h_p of the entropy of g_{h_p}(x). "
-                "The co-indexed reading (one distribution per text, of each token's influence on its own state) is a "
-                "line of its own.",
+                "The paper's number is compared with the mean, over all hidden states h_p, of the entropy of "
+                "g_{h_p}(x). A separate line gives the co-indexed reading: one distribution per text, of each token's "
+                "influence on its own state.",
             ),
         ),
         TablePlan(
@@ -301,21 +312,21 @@ PAPER = Paper(
                 *_trend(OF_GRADIENT, "", "H̃ of the gradient at the inputs"),
                 Quantity(
                     name="peaks",
-                    words="τ-b of λ with the mean largest weight: is attention sparser at a larger λ?",
+                    words="τ-b between λ and the mean largest weight (is attention sparser at a larger λ?)",
                     read=trend_of_means(GRID, "attention.max"),
                 ),
             ),
             audits=(Audit(checks=(GRADIENT_ENTROPY,)),),
             figures=_trend_figures,
             deviations=(
-                "The paper gives neither its λs nor over what its τ-b is taken: its number stands beside both "
-                f"readings. Here λ is {', '.join(f'{x:g}' for x in LAMBDAS)}.",
+                "The paper states neither its values of λ nor what its τ-b is computed over, so its number is compared "
+                f"with both readings. Here λ is {', '.join(f'{x:g}' for x in LAMBDAS)}.",
             ),
         ),
         TablePlan(
             name="importance-entropy",
             title="Entropy of feature importance",
-            source="figure 2; the paper gives no numbers",
+            source="figure 2, without numbers",
             rows=partial(spectrum, numbers={}),
             quantities=(
                 *_over_spectrum(OF_GRADIENT, "gradient", "H̃ of the gradient"),
@@ -326,8 +337,8 @@ PAPER = Paper(
         ),
         TablePlan(
             name="agreement-by-sparsity",
-            title="Attention and importance of the inputs by λ",
-            source="figure 3; the paper gives no numbers, and shows IMDb",
+            title="Attention and the importance of the inputs, by λ",
+            source="figure 3, for IMDb and without numbers",
             rows=partial(spectrum, numbers={}),
             quantities=(
                 *_trend(TAU_GRADIENT, "gradient ", "the τ-b of attention with the gradient"),
@@ -340,27 +351,31 @@ PAPER = Paper(
         ),
         TablePlan(
             name="adversary",
-            title="Adversaries that are trained",
-            source="table 5; accuracy of the base: table 3",
+            title="Trained adversaries",
+            source="table 5; accuracy of the base model: table 3",
             rows=adversaries,
             quantities=(
-                Quantity(name="accuracy base", words="accuracy, base", read=_accuracy(BASE)),
+                Quantity(name="accuracy base", words="accuracy, base model", read=_accuracy(BASE)),
                 *(
                     quantity
                     for role in (FROZEN, UNFROZEN)
                     for quantity in (
-                        Quantity(name=f"jsd {role}", words=f"JSD of attention, {role}", read=jsd_between(role, BASE)),
-                        Quantity(name=f"accuracy {role}", words="… accuracy", read=_accuracy(role)),
+                        Quantity(
+                            name=f"jsd {role}",
+                            words=f"JSD between the attention of the {role} adversary and the base model's",
+                            read=jsd_between(role, BASE),
+                        ),
+                        Quantity(name=f"accuracy {role}", words="… its accuracy", read=_accuracy(role)),
                     )
                 ),
             ),
             audits=(Audit(checks=(), tokens=("attention",)),),
             deviations=(
-                "The paper takes the loss of Wiegreffe & Pinter 2019, TVD(outputs) − λ KL(attentions), without saying "
-                "which λ: here it is theirs for each corpus (doubled, since their code halves the TVD), and 10 and 100 "
-                "times that. The paper's numbers stand beside each.",
-                "frozen: the base's parameters, and an attention drawn from another seed is trained; unfrozen: all is "
-                "trained anew.",
+                "The paper uses the loss of Wiegreffe & Pinter 2019, TVD(outputs) − λ KL(attentions), and does not say "
+                "with which λ. Here λ is theirs for each corpus (doubled, since their code halves the TVD), and 10 and "
+                "100 times as much; the paper's numbers are compared with all three.",
+                "frozen: the adversary keeps the base model's parameters, and only its attention is trained, starting "
+                "from another seed. unfrozen: all of it is retrained.",
                 SHORT,
             ),
         ),
@@ -373,16 +388,16 @@ PAPER = Paper(
                 Quantity(name="accuracy", words="accuracy", read=accuracy),
                 *(quantity for measure in MEASURES for quantity in _agreed(measure)),
                 Quantity(
-                    name="ceiling",
-                    words="ceiling at the inputs: τ-b of the gradient with leave-one-out",
+                    name="importance",
+                    words="for comparison: τ-b between gradient and leave-one-out at the inputs",
                     read=reference_of(AGREEMENTS["gradient inputs"].id, "ceiling"),
                 ),
             ),
             audits=(Audit(checks=tuple(AGREEMENTS.values())),),
             figures=_agreement_figures,
             deviations=(
-                "Leave-one-out at a hidden state takes its weight away and gives the others that sum to one; the paper "
-                "does not say how it leaves one out there.",
+                "Leave-one-out at a hidden state removes its weight and rescales the other weights to sum to 1; the "
+                "paper does not say how it leaves a hidden state out.",
             ),
         ),
     ),

@@ -10,15 +10,15 @@ CORPORA = ("imdb", "20news", "sst")
 #: (encoder, alignment)
 BILSTM, TRANSFORMER = ("bilstm", "additive"), ("transformer", "dot")
 SOFTMAX, SPARSEMAX = "softmax", "sparsemax"
-#: What attention is held against in table 6, and where.
+#: What attention is compared with in table 6: a measure of importance, and where it is computed.
 MEASURES = ("gradient inputs", "leave-one-out inputs", "gradient hidden", "leave-one-out hidden")
 
 #: λ of the adversary's loss by corpus (Wiegreffe & Pinter 2019); their code halves the TVD, so it is doubled here.
 ADVERSARY = {"sst": 5.25e-4, "imdb": 8e-4, "20news": 5e-4, EMBEDDED: 5.25e-4}
-#: What that λ is multiplied by: how the rows are called -> the factor.
+#: Last part of a row's name -> the factor that multiplies that λ.
 FACTORS = {"λ": 1, "10λ": 10, "100λ": 100}
 
-#: model -> quantity -> corpus -> number
+#: (encoder, alignment, ...) -> quantity -> corpus -> number
 Numbers = Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]]
 
 
@@ -26,7 +26,7 @@ def _by_corpus(*numbers: float) -> dict[str, float]:
     return dict(zip(CORPORA, numbers, strict=True))
 
 
-#: Table 3, of the softmax models.
+#: Table 3, for the softmax models.
 ACCURACY = {BILSTM: _by_corpus(0.90, 0.91, 0.82), TRANSFORMER: _by_corpus(0.89, 0.91, 0.79)}
 #: Table 1.
 INFLUENCES: Numbers = {
@@ -38,7 +38,7 @@ INFLUENCES: Numbers = {
         (TRANSFORMER, SPARSEMAX, (0.72, 0.46, 0.63), (0.09, 0.06, 0.08)),
     )
 }
-#: Table 2. The paper does not say over what its τ is taken, so that it stands beside both readings.
+#: Table 2. The paper does not say what its τ is computed over, so its number is compared with both readings.
 TRENDS: Numbers = {
     model: {"means": _by_corpus(*found), "texts": _by_corpus(*found)}
     for model, found in ((BILSTM, (-0.935, -0.675, -0.866)), (TRANSFORMER, (-0.830, -0.409, -0.810)))

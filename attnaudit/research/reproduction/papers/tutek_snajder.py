@@ -1,7 +1,7 @@
-"""Tutek & Šnajder 2020, "Staying True to Your Word: (How) Can Attention Become Explanation?": what keeps hidden states
-close to their words, and what that does to attention.
+"""Tutek & Šnajder 2020, "Staying True to Your Word: (How) Can Attention Become Explanation?": training options that
+keep hidden states close to their words, and their effect on attention.
 
-The numbers are those of tables 1, 2, 3 and 6; figures 1 and 2 have none. The drops in F1 are positive here.
+The paper's numbers come from tables 1, 2, 3 and 6; figures 1 and 2 have none. Drops in F1 are positive here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from attnaudit.checks import InformationRetained, PermutationFragility, TokenProbability, UniformFragility
 from attnaudit.formatting import number
 from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.grids import grid_chart
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
@@ -27,6 +28,7 @@ from attnaudit.research.reproduction.paper_tables import (
     reference_of,
     value_of,
 )
+from attnaudit.research.reproduction.papers.shared_deviations import SHORT
 from attnaudit.research.reproduction.papers.tutek_snajder_claims import CLAIMS, remedies
 from attnaudit.research.reproduction.papers.tutek_snajder_models import (
     COMPARED,
@@ -46,10 +48,8 @@ from attnaudit.research.reproduction.papers.tutek_snajder_models import (
     twin,
 )
 from attnaudit.research.reproduction.papers.tutek_snajder_numbers import CORPORA, FRAGILITY, INFORMATION, PROBABILITY
-from attnaudit.research.reproduction.reproduction_records import Figure
-from attnaudit.research.reproduction.reproduction_wording import SHORT
 
-#: Texts that a reader takes in at a glance.
+#: Lengths of a text that a reader takes in at a glance, in tokens.
 SHORTEST, LONGEST = 6, 24
 PERMUTED = PermutationFragility(measure="f1_drop", severity="report")
 UNIFORM = UniformFragility(measure="f1_drop", severity="report")
@@ -58,18 +58,16 @@ RETAINED = {
     "mf": InformationRetained(words="frequent", severity="report"),
     "rs": InformationRetained(words="sampled", severity="report"),
 }
-Drawn = Callable[[RowPlan, Models], Sequence[Figure]]
+FigureOf = Callable[[RowPlan, Models], Sequence[Figure]]
 FRAGILE = (Audit(checks=(UNIFORM, PERMUTED)),)
 
 
 def _fragility(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quantity]:
-    """F1 and its drops, as table 1; and what the default policy gates."""
+    """F1 and its drops as in table 1, and the TVD that the default policy gates."""
     return [
         Quantity(name=f"f1{suffix}", words=f"F1{words}", read=lambda models: f1(models, of=of)),
-        Quantity(name=f"uniform{suffix}", words="… its drop under uniform attention", read=value_of(UNIFORM.id, of=of)),
-        Quantity(
-            name=f"permuted{suffix}", words="… its drop under permuted attention", read=value_of(PERMUTED.id, of=of)
-        ),
+        Quantity(name=f"uniform{suffix}", words="… drop under uniform attention", read=value_of(UNIFORM.id, of=of)),
+        Quantity(name=f"permuted{suffix}", words="… drop under permuted attention", read=value_of(PERMUTED.id, of=of)),
         Quantity(
             name=f"tvd{suffix}",
             words="median TVD under permuted attention, mean",
@@ -98,7 +96,7 @@ def _over_grid(symbol: str, values: Sequence[float]) -> list[Quantity]:
     ]
 
 
-def _grid_figures(symbol: str, values: Sequence[float]) -> Drawn:
+def _grid_figures(symbol: str, values: Sequence[float]) -> FigureOf:
     roles = {"0": 0.0, **{f"{value:g}": value for value in values}}
 
     def draw(row: RowPlan, models: Models) -> list[Figure]:
@@ -109,31 +107,31 @@ def _grid_figures(symbol: str, values: Sequence[float]) -> Drawn:
                 "drop under uniform attention": value_of(UNIFORM.id, of=role)(models),
                 "drop under permuted attention": value_of(PERMUTED.id, of=role)(models),
             }
-            for name, (found, _) in readings.items():
-                if found is not None:
-                    series.setdefault(name, {})[value] = found
-        return [grid_chart(row, "grid", f"F1 and its drops by {symbol}", symbol, "F1", series)]
+            for name, (measured, _) in readings.items():
+                if measured is not None:
+                    series.setdefault(name, {})[value] = measured
+        return [grid_chart(row, "grid", f"F1 and its drops, by {symbol}", symbol, "F1", series)]
 
     return draw
 
 
 def _information(words: str) -> list[Quantity]:
     check = RETAINED[words].id
-    called = {"mf": "most frequent words", "rs": "sampled words"}[words]
+    kind = {"mf": "most frequent words", "rs": "sampled words"}[words]
     return [
         Quantity(
             name=f"{words} mi",
-            words=f"MI(e; h) of the {called}, plug-in, nats",
+            words=f"MI(e; h) of the {kind}, plug-in estimate, nats",
             read=detail_of(check, "MI(e; h), nats, plug-in"),
         ),
         Quantity(
             name=f"{words} null",
-            words="… of shuffled states",
+            words="… with shuffled states",
             read=detail_of(check, "the same of shuffled states (null), nats"),
         ),
         Quantity(
             name=f"{words} entropy",
-            words="… at most, the entropy of e",
+            words="… largest possible value, the entropy of e",
             read=detail_of(check, "entropy of the embeddings, nats"),
         ),
         Quantity(name=f"{words} retained", words="… share retained, corrected for chance", read=value_of(check)),
@@ -141,18 +139,21 @@ def _information(words: str) -> list[Quantity]:
 
 
 def _path(form: str) -> list[Quantity]:
-    found = []
+    quantities = []
     for weight in WEIGHTS:
         adversary = twin(form, weight)
-        found += [
+        quantities += [
             Quantity(
                 name=f"jsd {adversary}",
-                words=f"{FORMS[form]}: JSD to the adversary, λ = {weight:g}",
+                words=f"{FORMS[form]}: JSD between its attention and its adversary's, λ = {weight:g}",
                 read=jsd_between(adversary, form),
             ),
-            Quantity(name=f"tvd {adversary}", words="… TVD to it", read=tvd_between(adversary, form)),
+            Quantity(name=f"tvd {adversary}", words="… TVD between their outputs", read=tvd_between(adversary, form)),
         ]
-    return [*found, Quantity(name=f"cost {form}", words=f"… TVD per nat of JSD, λ = {WEIGHTS[-1]:g}", read=_cost(form))]
+    return [
+        *quantities,
+        Quantity(name=f"cost {form}", words=f"… TVD per nat of JSD, λ = {WEIGHTS[-1]:g}", read=_cost(form)),
+    ]
 
 
 def _cost(form: str) -> Callable[[Models], Reading]:
@@ -177,11 +178,11 @@ def _path_figures(row: RowPlan, models: Models) -> list[Figure]:
         grid_chart(
             row,
             "adversary",
-            "what an adversary pays in TVD for JSD",
+            "TVD that an adversary pays for its JSD",
             "mean JSD of attention, nats (at most ln 2 = 0.693)",
-            "mean TVD of the output",
+            "mean TVD between outputs",
             series,
-            caption=f"Each point is an adversary of the first seed's model, λ one of {', '.join(map(str, WEIGHTS))}.",
+            caption=f"Each point is an adversary of the first seed's model, with λ = {', '.join(map(str, WEIGHTS))}.",
         )
     ]
 
@@ -198,12 +199,15 @@ def _alone(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quanti
 
 
 def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
-    """Figure 2: one text, token by token. Of the texts of 6 to 24 tokens that all models get right, the one whose gap
-    between base and tying is the median."""
+    """One text, token by token, as in figure 2.
+
+    Among the texts of 6 to 24 tokens that all models classify correctly, this is the one with the median gap between
+    base and tying.
+    """
     column = f"{ALONE.subject}.alone"
     audits = {form: result.having(ALONE.subject) for form, result in models.items()}
     first = audits["base"]
-    fit = [
+    candidates = [
         (base - tied, i)
         for i, (base, tied) in enumerate(
             zip(*(audits[f].scalars[ALONE.subject] for f in ("base", "tying")), strict=True)
@@ -213,9 +217,9 @@ def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
         and SHORTEST <= len(first.tokens[i]) <= LONGEST
         and all(one.predicted[i] == one.labels[i] for one in audits.values())
     ]
-    if not fit:
+    if not candidates:
         return []
-    i = sorted(fit)[len(fit) // 2][1]
+    i = sorted(candidates)[len(candidates) // 2][1]
     series = {
         FORMS[form]: {float(place): x for place, x in enumerate(one.per_token[column][i], 1) if x is not None}
         for form, one in audits.items()
@@ -226,12 +230,12 @@ def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
         grid_chart(
             row,
             "alone",
-            "what each state alone says",
+            "prediction from each state alone",
             "token",
             "probability of the predicted class",
             series,
             caption=f"{words}. From the whole text: {whole}. Chosen by rule: the median gap between base and tying "
-            f"among the texts of {SHORTEST} to {LONGEST} tokens that all get right.",
+            f"among the texts of {SHORTEST} to {LONGEST} tokens that all models classify correctly.",
         )
     ]
 
@@ -239,8 +243,8 @@ def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
 def _grid(name: str, form: str, symbol: str, values: Sequence[float]) -> TablePlan:
     return TablePlan(
         name=name,
-        title=f"F1 and its drop by {symbol} ({FORMS[form]})",
-        source=f"the values of {symbol} in table 4, of which the paper reports the best",
+        title=f"F1 and its drop, by {symbol} ({FORMS[form]})",
+        source=f"table 4, which lists the values of {symbol} (results are reported for the best one only)",
         rows=lambda corpora: grid_rows(corpora, form, values),
         quantities=_over_grid(symbol, values),
         audits=FRAGILE,
@@ -255,12 +259,12 @@ PAPER = Paper(
     corpora=CORPORA,
     claims=CLAIMS,
     remedies=lambda one, _random: remedies(one, OPTIONS),
-    embeddings="Embeddings are random (300 wide, standard deviation .1), not pretrained, so that δ and η need not "
-    "weigh the same; words seen once in training are read as unknown.",
+    embeddings="Embeddings are random (300 wide, standard deviation .1) and not pretrained, so that δ and η may have a "
+    "different effect than in the paper. Words seen once in training are read as unknown.",
     deviations=(
-        f"The paper does not say which δ and η it reports. Here δ = {DELTA:g} and η = {ETA:g}, which had the best F1 "
-        "on dev in a trial of both grids with 3,000 sentences of SST.",
-        "Gradients are not clipped (the paper: at 5). The epoch is chosen on dev alone.",
+        f"The paper does not say for which δ and η it reports results. Here δ = {DELTA:g} and η = {ETA:g}, which had "
+        "the best F1 on dev in a trial of both grids with 3,000 sentences of SST.",
+        "Gradients are not clipped (in the paper: at 5). The epoch is chosen on dev only.",
     ),
     tables=(
         TablePlan(
@@ -271,36 +275,36 @@ PAPER = Paper(
             quantities=_fragility(),
             audits=FRAGILE,
             deviations=(
-                "A drop is positive; that under permuted attention is the mean over 100 permutations.",
-                "AG News: F1 is that of World; the paper's is that of Business.",
+                "A drop is a positive number. The drop under permuted attention is the mean over 100 permutations.",
+                "AG News: our F1 is for the class World, the paper's for Business.",
             ),
         ),
         TablePlan(
             name="information",
             title="What hidden states retain of their words",
-            source="table 2, which does not say the base of its logarithm; ours is e",
+            source="table 2 (the base of the logarithm is not stated; ours is e)",
             rows=lambda corpora: rows(corpora, INFORMATION),
             quantities=(*_information("mf"), *_information("rs")),
             audits=(Audit(checks=tuple(RETAINED.values())),),
             deviations=(
-                "Mutual information depends on the number of clusters. The paper has 1000 for up to a million "
-                "occurrences; here there are as many as the root of the number of occurrences in the test set (at most "
-                "50,000), so the paper's numbers and ours are no pairs: compare the forms. The share retained is "
-                "corrected for chance.",
+                "Mutual information depends on the number of clusters. The paper uses 1000 for up to a million "
+                "occurrences; we use the square root of the number of occurrences in the test set (at most 50,000). "
+                "The paper's numbers and ours are therefore not comparable one by one; compare the forms with each "
+                "other. The share retained is corrected for chance.",
             ),
         ),
         TablePlan(
             name="probability",
-            title="What one hidden state alone says",
+            title="Prediction from one hidden state alone",
             source="table 3",
             rows=lambda corpora: rows(corpora, PROBABILITY),
             quantities=(Quantity(name="accuracy", words="accuracy", read=accuracy), *_alone()),
             audits=(Audit(checks=(ALONE,)),),
-            deviations=("Over the texts that the model gets right, as in the paper.",),
+            deviations=("Only texts that the model classifies correctly count, as in the paper.",),
         ),
         TablePlan(
             name="tokens",
-            title="What each hidden state of a text says",
+            title="Prediction from each hidden state of one text",
             source="figure 2, one text",
             rows=compared,
             quantities=[
@@ -312,12 +316,12 @@ PAPER = Paper(
         TablePlan(
             name="adversary",
             title="A trained adversary",
-            source="figure 1, which has no numbers",
+            source="figure 1, without numbers",
             rows=imitated,
             quantities=(*_path("base"), *_path("mlm")),
             audits=(Audit(checks=(UNIFORM,), tokens=("attention",)),),
             figures=_path_figures,
-            deviations=("The paper does not say which λ it tries; here three.", SHORT),
+            deviations=("The paper does not say which values of λ it tries; we try three.", SHORT),
         ),
         TablePlan(
             name="layers",

@@ -1,4 +1,4 @@
-"""What Tutek & Šnajder 2020 say of their numbers, and what follows for those whose attention fails an audit."""
+"""The claims of Tutek & Šnajder 2020, and the remedies that follow from their models."""
 
 from __future__ import annotations
 
@@ -6,50 +6,60 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from attnaudit.formatting import plural
-from attnaudit.research.reproduction.claims import Answer, Claim, against, by_seed, everywhere, names, within
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction
+from attnaudit.research.reproduction.claims import (
+    Answer,
+    Claim,
+    differences_between_rows,
+    differences_within_rows,
+    holds_in_every_case,
+    row_names,
+    values_by_seed,
+)
+from attnaudit.research.reproduction.paper_report import Reproduction
+from attnaudit.research.reproduction.remedies_file import Remedy
 
-#: What falls less than this is called a similar F1.
+#: An F1 that is lower by less than this counts as similar.
 SIMILAR = 0.03
 REGULARISED = {"tying": "tying", "mlm": "MLM"}
-#: What moves less than this is no remedy; as in `attnaudit.research.validation`.
+#: A smaller effect is no remedy; the same number as in `attnaudit.research.validation`.
 LEAST_EFFECT = 0.02
-#: quantity of the table "fragility" -> how a remedy calls it
-SHOWN = {
+#: quantity of the table "fragility" -> its name in a remedy
+EFFECTS = {
     "tvd": "permutation_fragility.tvd",
     "permuted": "drop in F1 under permuted attention",
     "f1": "F1",
 }
 
 
-def _more(
-    table: str, quantity: str, more: Sequence[str], less: Sequence[str], what: str, *, allowed: float = 0.0
+def _larger(
+    table: str, quantity: str, forms: Sequence[str], than: Sequence[str], what: str, *, tolerance: float = 0.0
 ) -> Callable[[Reproduction], Answer]:
-    """The quantity is larger in each of `more` than in each of `less`, row by row."""
+    """Whether a quantity is larger with each of `forms` than with each of `than`, row by row."""
 
-    def read(one: Reproduction) -> Answer:
+    def read(report: Reproduction) -> Answer:
         cases = [
             case
-            for first in more
-            for second in less
-            for case in against(one, table, quantity, first, second, allowed=allowed)
+            for form in forms
+            for other in than
+            for case in differences_between_rows(report, table, quantity, form, other, tolerance=tolerance)
         ]
-        return everywhere(cases, what=what)
+        return holds_in_every_case(cases, what=what)
 
     return read
 
 
-def _fewer_layers(one: Reproduction) -> Answer:
-    cases = against(one, "layers", "permuted", "1-layers", "3-layers")
-    return everywhere(
+def _layers_make_robust(report: Reproduction) -> Answer:
+    cases = differences_between_rows(report, "layers", "permuted", "1-layers", "3-layers")
+    return holds_in_every_case(
         [case for case in cases if "/base/" in case.name],
-        what="drop in F1 under permuted attention, with 1 layer less that with 3",
+        what="drop in F1 under permuted attention, 1 layer minus 3 layers",
     )
 
 
-def _costs_more(one: Reproduction) -> Answer:
-    return everywhere(
-        within(one, "adversary", "cost mlm", "cost base"), what="TVD per nat of JSD at the largest λ, MLM less base"
+def _adversaries_pay_more(report: Reproduction) -> Answer:
+    return holds_in_every_case(
+        differences_within_rows(report, "adversary", "cost mlm", "cost base"),
+        what="TVD per nat of JSD at the largest λ, MLM minus base",
     )
 
 
@@ -57,102 +67,115 @@ CLAIMS = (
     *(
         Claim(
             name=f"{form} is fragile",
-            sentence=f"With {called}, predictions depend more on attention than in the base model: F1 drops more when "
+            sentence=f"With {title}, predictions depend more on attention than in the base model: F1 drops more when "
             "attention is permuted.",
             paper="§4.1, table 1",
-            read=_more(
+            read=_larger(
                 "fragility",
                 "permuted",
                 (form,),
                 ("base",),
-                f"drop in F1 under permuted attention, {called} less base",
+                f"drop in F1 under permuted attention, {title} minus base",
             ),
         )
-        for form, called in REGULARISED.items()
+        for form, title in REGULARISED.items()
     ),
     *(
         Claim(
             name=f"{form} keeps F1",
-            sentence=f"With {called}, predictions are about as good as in the base model: F1 at most {SIMILAR:g} less.",
+            sentence=f"With {title}, predictions are about as good as in the base model: F1 is at most {SIMILAR:g} "
+            "lower.",
             paper="§4.1, table 1",
-            read=_more(
-                "fragility", "f1", (form,), ("base",), f"F1, {called} less base, plus {SIMILAR:g}", allowed=SIMILAR
+            read=_larger(
+                "fragility", "f1", (form,), ("base",), f"F1, {title} minus base, plus {SIMILAR:g}", tolerance=SIMILAR
             ),
         )
-        for form, called in REGULARISED.items()
+        for form, title in REGULARISED.items()
     ),
     Claim(
         name="states retain more",
         sentence="With residual, tying and MLM, hidden states retain more of their words than in the base model.",
         paper="§4.2, table 2",
-        read=_more(
+        read=_larger(
             "information",
             "mf retained",
             ("residual", *REGULARISED),
             ("base",),
-            "share of information retained (most frequent words), less base",
+            "share of information retained (most frequent words), minus base",
         ),
     ),
     Claim(
         name="one state says less",
-        sentence="With tying and MLM, a single state is less sure of the prediction than in the base model.",
+        sentence="With tying and MLM, a single state predicts the class with less certainty than in the base model.",
         paper="§5, table 3",
-        read=_more(
+        read=_larger(
             "probability",
             "probability",
             ("base",),
             tuple(REGULARISED),
-            "probability of the predicted class from one state, base less regularised",
+            "probability of the predicted class from one state, base minus regularised",
         ),
     ),
     Claim(
         name="layers make robust",
         sentence="The more layers the base model has, the less its predictions depend on attention.",
         paper="appendix B, table 6",
-        read=_fewer_layers,
+        read=_layers_make_robust,
     ),
     Claim(
         name="adversaries pay more",
-        sentence="An adversary of the MLM model pays more TVD for its JSD than one of the base model.",
+        sentence="An adversary of the MLM model pays more TVD for its JSD than an adversary of the base model.",
         paper="§4.3, figure 1",
-        read=_costs_more,
+        read=_adversaries_pay_more,
     ),
 )
 
 
-def remedies(one: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """What helps where attention is not used, with the figures of table 1 done again.
+def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...]:
+    """The training options that help where attention is not used, with their effects in the reproduced table 1.
 
-    options: form -> what to do, in words. Medians over the rows that were run with the form and as base; nothing is
-    said of a form that does not move what a policy gates by .02 or more."""
+    The figures are medians over the pairs of rows that were run with an option and without it. An option that raises
+    the TVD under permuted attention, which the default policy gates, by less than .02 is no remedy.
+
+    Args:
+        report: the report.
+        options: form of the model -> what to do, in words.
+    """
     found = []
-    again = f"done again from {one.vectors.name}" if one.vectors else "done again"
+    source = f"done again from {report.vectors.name}" if report.vectors else "done again"
     for form, words in options.items():
-        bases = [name for name in names(one, "fragility") if "/base/" in name]
-        pairs = [(name, name.replace("/base/", f"/{form}/")) for name in bases]
-        pairs = [pair for pair in pairs if all(by_seed(one, "fragility", name, q) for name in pair for q in SHOWN)]
+        bases = [name for name in row_names(report, "fragility") if "/base/" in name]
+        pairs = [
+            pair
+            for pair in ((name, name.replace("/base/", f"/{form}/")) for name in bases)
+            if all(values_by_seed(report, "fragility", name, quantity) for name in pair for quantity in EFFECTS)
+        ]
         if not pairs:
             continue
-        effects = {quantity: _medians(one, pairs, quantity) for quantity in SHOWN}
-        plain, treated = effects["tvd"]
-        if treated - plain < LEAST_EFFECT:
+        effects = {quantity: _medians(report, pairs, quantity) for quantity in EFFECTS}
+        before, after = effects["tvd"]
+        if after - before < LEAST_EFFECT:
             continue
-        said = ", ".join(f"{SHOWN[q]} {before:.2f} → {after:.2f}" for q, (before, after) in effects.items())
-        seeds = sorted({len(by_seed(one, "fragility", name, "tvd")) for pair in pairs for name in pair})
+        measured = ", ".join(
+            f"{EFFECTS[name]} {plain:.2f} → {treated:.2f}" for name, (plain, treated) in effects.items()
+        )
+        seeds = sorted({len(values_by_seed(report, "fragility", name, "tvd")) for pair in pairs for name in pair})
         each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
         over = f"medians of {plural(len(pairs), 'pair')} of models, base → with it, {each} each"
-        do = f"{words.removesuffix('`')} --vectors FILE`" if one.vectors else words
+        action = f"{words.removesuffix('`')} --vectors FILE`" if report.vectors else words
         found.append(
             Remedy(
                 question="used",
                 option=form,
-                words=f"{do}: {said} ({over}, Tutek & Šnajder 2020 {again})",
+                words=f"{action}: {measured} ({over}, Tutek & Šnajder 2020 {source})",
             )
         )
     return tuple(found)
 
 
-def _medians(one: Reproduction, pairs: Sequence[tuple[str, str]], quantity: str) -> tuple[float, float]:
-    """Over the pairs, of the mean over seeds: of the first of each pair, and of the second."""
-    means = [[fmean(by_seed(one, "fragility", name, quantity).values()) for name in pair] for pair in pairs]
+def _medians(report: Reproduction, pairs: Sequence[tuple[str, str]], quantity: str) -> tuple[float, float]:
+    """The median over pairs of each member's mean over seeds."""
+    means = [
+        [fmean(values_by_seed(report, "fragility", name, quantity).values()) for name in pair] for pair in pairs
+    ]  # fmt: skip
     return median(plain for plain, _ in means), median(treated for _, treated in means)

@@ -1,4 +1,4 @@
-"""The models and rows of Tutek & Šnajder 2020: forms that keep hidden states close to their words."""
+"""The models and rows of Tutek & Šnajder 2020, whose forms keep hidden states close to their words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from attnaudit.formatting import plural
-from attnaudit.models.training import Settings
+from attnaudit.models.training_job import Settings
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import Plan, architecture
 from attnaudit.research.reproduction.paper_tables import MODEL, RowPlan
@@ -16,29 +16,37 @@ ALIGNMENTS = ("additive", "dot")
 DEPTHS = (1, 2, 3)
 DELTAS = (1.0, 10.0, 20.0, 30.0)
 ETAS = (0.1, 0.3, 1.0, 3.0, 5.0)
-#: The paper does not say which δ it reports, nor which η; it lowers η where texts are long, as more words are masked.
-#: These had the best F1 on dev in a trial: SST, 3,000 training sentences, 5 epochs, one seed, additive.
+#: The paper does not say for which δ and η it reports results; it lowers η for long texts, where more words are
+#: masked. These had the best F1 on dev in a trial: SST, 3,000 training sentences, 5 epochs, one seed, additive.
 DELTA, ETA = 1.0, 0.1
-#: What to do, in a policy's words.
+#: form -> what to do, as the remedies of a policy say it
 OPTIONS = {
     "tying": f"tie each state to its embedding, `attnaudit train --tying {DELTA:g}`",
     "mlm": f"predict masked words as well, `attnaudit train --mlm {ETA:g}`",
     "residual": "add the embedding to each state, `attnaudit train --residual`",
     "concat": "join the embedding to each state, `attnaudit train --concat`",
 }
-#: form -> how it is called. tying and mlm are trained with DELTA and ETA.
+#: form -> title. tying and mlm are trained with DELTA and ETA.
 FORMS = {"base": "base", "concat": "concat", "residual": "residual", "tying": "tying", "mlm": "MLM"}
-#: λ of figure 1, which the paper does not give. TVD is at most 1, JSD at most 0.693.
+#: λ for figure 1, which the paper does not state. TVD is at most 1, JSD at most 0.693 nats.
 WEIGHTS = (0.01, 0.1, 1.0)
 IMITATED = ("base", "mlm")
 COMPARED = ("base", "tying", "mlm")
 
 
 def plan(of: str, form: str, alignment: str, *, layers: int | None = None, weight: float | None = None) -> Plan:
-    """A model as Tutek & Šnajder 2020 train it: 300 wide embeddings, a BiLSTM of 150 hidden units per direction, so
-    that a state is as wide as an embedding. weight: δ or η, in place of DELTA and ETA."""
-    usual = {"tying": DELTA, "mlm": ETA}
-    weights = {name: (usual[name] if weight is None else weight) if form == name else 0.0 for name in usual}
+    """A model as Tutek & Šnajder 2020 train it: embeddings of 300 and a BiLSTM of 150 hidden units per direction, so
+    that a state is as wide as an embedding.
+
+    Args:
+        of: name of the corpus.
+        form: a key of FORMS.
+        alignment: alignment of the attention.
+        layers: number of layers of the BiLSTM; None for one.
+        weight: δ or η; DELTA or ETA by default.
+    """
+    defaults = {"tying": DELTA, "mlm": ETA}
+    weights = {name: (defaults[name] if weight is None else weight) if form == name else 0.0 for name in defaults}
     built = architecture(
         corpus(of),
         alignment=alignment,
@@ -52,35 +60,36 @@ def plan(of: str, form: str, alignment: str, *, layers: int | None = None, weigh
 
 
 def rows(corpora: Sequence[str], numbers: Mapping[tuple[str, str, str], Numbers]) -> list[RowPlan]:
-    """Every corpus, form and alignment."""
+    """One row for every corpus, form and alignment."""
     return [
         RowPlan(
             name=f"{of}/{form}/{alignment}",
-            title=f"{corpus(of).title}, {called}, {alignment}",
+            title=f"{corpus(of).title}, {form_title}, {alignment}",
             corpus=of,
             models={MODEL: plan(of, form, alignment)},
             paper=numbers.get((of, form, alignment), {}),
         )
-        for of, alignment, (form, called) in product(corpora, ALIGNMENTS, FORMS.items())
+        for of, alignment, (form, form_title) in product(corpora, ALIGNMENTS, FORMS.items())
     ]
 
 
 def by_depth(corpora: Sequence[str]) -> list[RowPlan]:
+    """One row for every corpus, form and number of layers."""
     return [
         RowPlan(
             name=f"{of}/{form}/{layers}-layers",
-            title=f"{corpus(of).title}, {called}, BiLSTM of {plural(layers, 'layer')}",
+            title=f"{corpus(of).title}, {form_title}, BiLSTM of {plural(layers, 'layer')}",
             corpus=of,
             models={MODEL: plan(of, form, "additive", layers=layers)},
             paper=LAYERS.get((of, form, layers), {}),
         )
-        for of, (form, called), layers in product(corpora, FORMS.items(), DEPTHS)
+        for of, (form, form_title), layers in product(corpora, FORMS.items(), DEPTHS)
         if form != "residual"
     ]
 
 
 def grid_rows(corpora: Sequence[str], form: str, values: Sequence[float]) -> list[RowPlan]:
-    """One row per corpus and alignment, of the base model and one model per value."""
+    """One row for every corpus and alignment, with the base model and one model per value as roles."""
     return [
         RowPlan(
             name=f"{of}/{form}/{alignment}",
@@ -96,7 +105,7 @@ def grid_rows(corpora: Sequence[str], form: str, values: Sequence[float]) -> lis
 
 
 def compared(corpora: Sequence[str]) -> list[RowPlan]:
-    """The same texts under three models."""
+    """Rows that compare the same texts under three models."""
     return [
         RowPlan(
             name=f"{of}/{alignment}",
@@ -109,12 +118,13 @@ def compared(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def imitated(corpora: Sequence[str]) -> list[RowPlan]:
-    """A base and an MLM model, and their adversaries."""
+    """Rows with a base model, an MLM model and their adversaries."""
     rows = []
     for of, alignment in product(corpora, ALIGNMENTS):
         models = {form: plan(of, form, alignment) for form in IMITATED}
         twins = {
-            twin(form, weight): models[form].made("twin", weight, "jsd") for form, weight in product(models, WEIGHTS)
+            twin(form, weight): models[form].as_variant("twin", weight, "jsd")
+            for form, weight in product(models, WEIGHTS)
         }
         rows.append(
             RowPlan(
@@ -128,4 +138,5 @@ def imitated(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def twin(form: str, weight: float) -> str:
+    """The role of an adversary."""
     return f"{form} {weight:g}"

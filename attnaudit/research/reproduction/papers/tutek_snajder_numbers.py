@@ -1,4 +1,4 @@
-"""The numbers of Tutek & Šnajder 2020: F1 and its drops as shares, the drops positive, where the paper has per cent."""
+"""The numbers of Tutek & Šnajder 2020. F1 and its drops are shares here (per cent in the paper); drops are positive."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TABLE_6 = {
     ("imdb", 2): (88.4, 3.1, 3.8, 88.9, 7.2, 9.1, 87.6, 51.2, 41.1, 87.4, 14.5, 21.7),
     ("imdb", 3): (88.5, 1.2, 1.4, 88.8, 5.7, 7.8, 87.9, 7.6, 21.3, 87.1, 87.1, 84.5),
 }
-#: Table 6, whose first rows are those of table 1: (corpus, form, layers) -> quantity -> number
+#: Table 6, whose rows of one layer are those of table 1: (corpus, form, layers) -> quantity -> number
 LAYERS: dict[tuple[str, str, int], Numbers] = {
     (of, form, 1): FRAGILITY[of, form, "additive"] for of in CORPORA for form in _REPORTED
 } | {(of, form, layers): numbers for (of, layers), row in _TABLE_6.items() for form, numbers in _fragility(row).items()}

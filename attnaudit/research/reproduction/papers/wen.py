@@ -1,7 +1,7 @@
 """Wen, Subbalakshmi & Yang 2022, "Revisiting Attention Weights as Explanations from an Information Theoretic
-Perspective": does attention rank hidden states by what they tell about the output?
+Perspective": does attention rank hidden states by their information about the output?
 
-Figure 2 has no numbers but for its means, which stand on rows of their own.
+Figure 2 has no numbers except its means, which are compared in rows of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import msgspec
 from attnaudit.checks import InformationRanking
 from attnaudit.research.reproduction.compare_models import ATTENTION, jsd_between, tvd_between
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
+from attnaudit.research.reproduction.paper_report import Line, Provenance, Row
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -27,6 +29,7 @@ from attnaudit.research.reproduction.paper_tables import (
     reference_of,
     value_of,
 )
+from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG
 from attnaudit.research.reproduction.papers.wen_claims import ALIGNMENTS, CLAIMS, ENCODERS, KEPT, MEAN
 from attnaudit.research.reproduction.papers.wen_rows import (
     CORPORA,
@@ -37,25 +40,26 @@ from attnaudit.research.reproduction.papers.wen_rows import (
     ranking_rows,
     rule_rows,
 )
-from attnaudit.research.reproduction.reproduction_records import Box, Boxes, Figure, Line, Made, Row
-from attnaudit.research.reproduction.reproduction_wording import HALVED, LONG
 
 RANKING = InformationRanking(severity="report")
 AS_PUBLISHED = InformationRanking(preset="wen", severity="report")
-#: Texts that the published rule is tried on: it fits k-means for every number of clusters from 50 to 200.
+#: Largest number of texts for the published rule, which runs k-means for every number of clusters from 50 to 200.
 TRIED = 2000
-CORRECTED = "Information is less the mean of its label-shuffle null, where the paper corrects nothing."
-CLUSTERED = (
-    f"{CORRECTED} States are clustered into a twentieth as many clusters as there are texts (5 to 200); the paper "
-    "takes the least of 50 to 200 clusters of which none has one member."
+CORRECTED = (
+    "Information is corrected for chance: the mean information about shuffled labels is subtracted. The paper does not "
+    "correct it."
 )
-#: What is read of the check: name -> (its detail, None for its value; words).
+CLUSTERED = (
+    f"{CORRECTED} The number of clusters is a twentieth of the number of texts (5 to 200); the paper uses the smallest "
+    "number from 50 to 200 for which no cluster has a single member."
+)
+#: name of a quantity -> (the detail of the check that it is, None for the value of the check; words)
 STATISTICS: dict[str, tuple[str | None, str]] = {
-    "tau": (None, "weighted τ of attention and information"),
-    "tau uncorrected": ("weighted τ of uncorrected information", "… of uncorrected information"),
+    "tau": (None, "weighted τ between attention and information"),
+    "tau uncorrected": ("weighted τ of uncorrected information", "… with uncorrected information"),
     "tau-b": ("unweighted τ-b", "… unweighted (τ-b)"),
 }
-#: §5: means over all data sets and 10 runs.
+#: Means over all data sets and 10 runs (§5).
 MEANS = {
     "additive": 0.80,
     "deep": 0.74,
@@ -73,12 +77,12 @@ def _read(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) ->
 
 
 def _detail(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) -> Callable[[Models], Reading]:
-    """None also where the check found nothing to rank, and then has no such detail."""
+    """Read a detail of the check; undefined also where the check had nothing to rank and so has no such detail."""
 
     def read(models: Models) -> Reading:
         record = models[of].check(check.id)
-        nothing = record is not None and record.value is None and name not in record.details
-        return (None, 0) if nothing else detail_of(check.id, name, of=of)(models)
+        unranked = record is not None and record.value is None and name not in record.details
+        return (None, 0) if unranked else detail_of(check.id, name, of=of)(models)
 
     return read
 
@@ -88,7 +92,7 @@ def _ranked(*, check: InformationRanking = RANKING) -> list[Quantity]:
 
 
 def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Reading]:
-    """τ of the plain model less that of another, as the paper's Δτ; the reverse where a rise is told."""
+    """Read τ of the plain model minus τ of another one, as the paper's Δτ; the other way round for a rise."""
 
     def read(models: Models) -> Reading:
         plain, n = _read(name)(models)
@@ -101,7 +105,7 @@ def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Rea
 
 
 def _all_tied(models: Models, of: str) -> bool:
-    """Whether every rank has the same attention: no pair is then ranked, and the sum in τ is 0."""
+    """Whether all ranks have the same attention, so that no pair is ranked and the sum in τ is 0."""
     record = models[of].check(RANKING.id)
     first = None if record is None else record.details.get("weight of the first rank")
     ranks = None if record is None else record.details.get("ranks (k)")
@@ -109,10 +113,10 @@ def _all_tied(models: Models, of: str) -> bool:
 
 
 def _changes(of: str, words: str, *, rise: bool = False) -> list[Quantity]:
-    said = ("", "… of uncorrected information", "… unweighted (τ-b)")
+    labels = (words, "… with uncorrected information", "… unweighted (τ-b)")
     return [
-        Quantity(name=f"change {name} {of}", words=more or words, read=_change(name, of, rise=rise))
-        for name, more in zip(STATISTICS, said, strict=True)
+        Quantity(name=f"change {name} {of}", words=label, read=_change(name, of, rise=rise))
+        for name, label in zip(STATISTICS, labels, strict=True)
     ]
 
 
@@ -130,38 +134,45 @@ def _first(of: str = MODEL) -> Callable[[Models], Reading]:
 
 
 def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
-    """The paper's means, all over the same corpora: those that have every setting which is there, where that makes two
-    rows or more; and figure 2, one picture per corpus."""
+    """The rows with the paper's means, and figure 2 with one picture per corpus.
+
+    All means are over the same corpora: those in which every setting that was measured anywhere has been measured. A
+    mean needs at least two rows.
+    """
     names = list(dict.fromkeys(row.corpus for row in rows))
     boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]
-    there = {row.name: row for row in rows}
+    by_name = {row.name: row for row in rows}
     settings = [f"{encoder}/{alignment}" for alignment in ALIGNMENTS for encoder in ENCODERS]
-    tried = [one for one in settings if any(f"{name}/{one}" in there for name in names)]
-    whole = [name for name in names if all(f"{name}/{one}" in there for one in tried)]
-    wanted = [
-        *((alignment, [one for one in tried if one.endswith(f"/{alignment}")]) for alignment in ALIGNMENTS),
-        *((one, [one]) for one in tried),
+    measured = [setting for setting in settings if any(f"{name}/{setting}" in by_name for name in names)]
+    complete = [name for name in names if all(f"{name}/{setting}" in by_name for setting in measured)]
+    groups = [
+        *((alignment, [one for one in measured if one.endswith(f"/{alignment}")]) for alignment in ALIGNMENTS),
+        *((setting, [setting]) for setting in measured),
     ]
-    means = [_mean(name, [there[f"{one}/{setting}"] for one in whole for setting in of]) for name, of in wanted if of]
+    means = [
+        _mean(name, [by_name[f"{of}/{setting}"] for of in complete for setting in group])
+        for name, group in groups
+        if group
+    ]
     return [row for row in means if row is not None], boxes
 
 
 def _mean(name: str, rows: Sequence[Row]) -> Row | None:
-    """Over the rows in which τ is defined."""
-    mine = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
-    made = [row.made for row in mine if row.made is not None]
+    """The mean over the rows in which τ is defined; None for fewer than two rows or no common seed."""
+    ranked = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
+    made = [row.provenance for row in ranked if row.provenance is not None]
     seeds = sorted(set.intersection(*(set(one.seeds) for one in made))) if made else []
-    if not seeds or len(mine) < 2:
+    if not seeds or len(ranked) < 2:
         return None
     encoder, _, alignment = name.rpartition("/")
     which = f"{ENCODERS[encoder]}, {alignment}" if encoder else f"every encoder, {alignment}"
-    over = list(dict.fromkeys(row.corpus for row in mine))
+    over = list(dict.fromkeys(row.corpus for row in ranked))
     return Row(
         name=f"{MEAN}/{name}",
         title=f"Mean over {', '.join(corpus(one).title for one in over)}: {which}",
         corpus=over[0],
-        lines=[_mean_line(quantity, mine, seeds, None if over == [EMBEDDED] else name) for quantity in STATISTICS],
-        made=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
+        lines=[_mean_line(quantity, ranked, seeds, None if over == [EMBEDDED] else name) for quantity in STATISTICS],
+        provenance=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
     )
 
 
@@ -170,8 +181,8 @@ def _line_of(row: Row, quantity: str) -> Line:
 
 
 def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: str | None) -> Line:
-    """By seed, the mean over the rows in which it is defined."""
-    lines = [(_line_of(row, quantity), row.made) for row in rows]
+    """For each seed, the mean over the rows in which the quantity is defined."""
+    lines = [(_line_of(row, quantity), row.provenance) for row in rows]
     values: list[float | None] = []
     for seed in seeds:
         found = [line.values[made.seeds.index(seed)] for line, made in lines if made is not None]
@@ -189,8 +200,8 @@ def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: s
     )
 
 
-def _seconds(made: Sequence[Made]) -> dict[str, float]:
-    fields = [name for name in Made.__struct_fields__ if name.endswith("seconds")]
+def _seconds(made: Sequence[Provenance]) -> dict[str, float]:
+    fields = [name for name in Provenance.__struct_fields__ if name.endswith("seconds")]
     return {name: sum(getattr(one, name) for one in made) for name in fields}
 
 
@@ -205,8 +216,9 @@ def _boxes(rows: Sequence[Row]) -> Figure:
     return Figure(
         name="boxes",
         row=rows[0].corpus,
-        title=f"{title}: weighted τ of attention and information",
-        caption="One dot per seed; box from the first to the third quartile, whiskers to the ends, line at the median.",
+        title=f"{title}: weighted τ between attention and information",
+        caption="One dot per seed. The box reaches from the first to the third quartile, the whiskers to the smallest "
+        "and largest value; the line is the median.",
         boxes=Boxes(sides=list(ENCODERS.values()), x_label="weighted τ", boxes=found),
     )
 
@@ -218,15 +230,15 @@ PAPER = Paper(
     corpora=CORPORA,
     claims=CLAIMS,
     deviations=(
-        "Dot attention is hᵀq/√m; without a query q is learnt from N(0, 1), where the paper has wᵀh. Deep attention "
-        "stacks two layers; the paper does not say how many.",
-        "ADR Tweets, Anemia and Diabetes are left out: they cannot be had freely.",
+        "Dot attention is hᵀq/√m. Where there is no query, q is learnt, starting from N(0, 1); the paper uses wᵀh. "
+        "Deep attention has two layers; the paper does not say how many it has.",
+        "ADR Tweets, Anemia and Diabetes are left out, since they are not freely available.",
     ),
     tables=(
         TablePlan(
             name="ranking",
             title="Attention and information",
-            source="figure 2, 10 runs each, of which §5 gives means; accuracy is that of table 1",
+            source="figure 2 (10 runs each) and its means in §5; accuracy: table 1",
             rows=ranking_rows,
             quantities=(
                 Quantity(name="accuracy", words="accuracy", read=accuracy),
@@ -238,17 +250,20 @@ PAPER = Paper(
             ),
             audits=(Audit(checks=(RANKING,)),),
             across=_across,
-            deviations=(CLUSTERED, "The paper's means are over eleven data sets, ours over those that are named."),
+            deviations=(
+                CLUSTERED,
+                "The paper's means are over eleven data sets, ours over the data sets that the row names.",
+            ),
         ),
         TablePlan(
             name="published-rule",
-            title="The number of clusters by the paper's rule",
-            source="§3.2.1, which has no numbers",
+            title="The number of clusters that the paper's rule gives",
+            source="§3.2.1, without numbers",
             rows=rule_rows,
             quantities=(
                 Quantity(
                     name="clusters",
-                    words="least number of clusters, 50 to 200, of which none has one member",
+                    words="smallest number of clusters, 50 to 200, without a cluster of one member",
                     read=_detail("clusters (N)", check=AS_PUBLISHED),
                     digits=1,
                 ),
@@ -257,13 +272,14 @@ PAPER = Paper(
             audits=(Audit(checks=(AS_PUBLISHED,), instances=TRIED),),
             deviations=(
                 CORRECTED,
-                f"On {TRIED:,} texts at most. Undefined where no such number exists.",
+                f"At most {TRIED:,} texts are used. The result is undefined where no number of clusters satisfies the "
+                "rule.",
             ),
         ),
         TablePlan(
             name="fixed",
             title="Fixed attention, fixed representations",
-            source="table 2; Δτ is τ of the normal model less τ of the other",
+            source="table 2; Δτ is τ of the normal model minus τ of the other one",
             rows=fixed_rows,
             quantities=(
                 Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
@@ -274,22 +290,23 @@ PAPER = Paper(
             audits=(Audit(checks=(RANKING,)),),
             deviations=(
                 CLUSTERED,
-                "The paper does not say which attention it fixes: its number stands beside the normal model's, text by "
-                "text. Its parameters alone, and uniform weights, are two more readings.",
-                "Uniform attention ranks nothing; all pairs are tied, and its τ counts as 0.",
-                "What is trained anew is drawn from another seed than the normal model's.",
+                "The paper does not say which attention it fixes. Its number is compared with fixing the normal "
+                "model's weights, text by text; freezing the parameters of attention, and uniform weights, are two "
+                "further readings.",
+                "Uniform attention ranks nothing: all pairs are tied, and its τ counts as 0.",
+                "Retrained parts start from another seed than the normal model's.",
             ),
         ),
         TablePlan(
             name="adversarial",
-            title="A model trained to attend elsewhere",
-            source="tables 3 and 4; Δτ is τ of the normal model less τ of the adversary",
+            title="A model that is trained to attend elsewhere",
+            source="tables 3 and 4; Δτ is τ of the normal model minus τ of the adversary",
             rows=adversary_rows,
             quantities=(
                 _accuracy("twin", "accuracy of the adversary"),
                 Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
-                Quantity(name="tvd", words="TVD of their outputs, mean", read=tvd_between("twin")),
-                Quantity(name="jsd", words="JSD of their attention, mean, nats", read=jsd_between("twin")),
+                Quantity(name="tvd", words="TVD between their outputs, mean", read=tvd_between("twin")),
+                Quantity(name="jsd", words="JSD between their attention, mean, nats", read=jsd_between("twin")),
                 Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
                 Quantity(name="tau twin", words="weighted τ of the adversary", read=_read("tau", of="twin")),
                 *_changes("twin", "Δτ"),
@@ -297,7 +314,8 @@ PAPER = Paper(
             audits=(Audit(checks=(RANKING,), tokens=(ATTENTION,)),),
             deviations=(
                 CLUSTERED,
-                "λ is twice the paper's: the published code of this adversary halves the TVD of one sigmoid output.",
+                "λ is twice the paper's, since the published code of this adversary has a single sigmoid output, which "
+                "halves the TVD.",
                 HALVED,
                 LONG,
             ),
@@ -305,12 +323,12 @@ PAPER = Paper(
         TablePlan(
             name="gumbel",
             title="Gumbel-softmax",
-            source="table 5: the share of settings of a task and an attention in which τ is raised or kept",
+            source="table 5, the share of settings, per task and kind of attention, in which τ is raised or kept",
             rows=gumbel_rows,
             quantities=(
                 Quantity(
                     name="kept",
-                    words=f"τ is raised or kept (falls by at most {KEPT:g}): share of seeds; in the paper, of settings",
+                    words=f"share of seeds (paper: of settings) with τ raised or kept (falls by at most {KEPT:g})",
                     read=_kept,
                 ),
                 Quantity(name="tau", words="weighted τ with softmax", read=_read("tau")),
@@ -322,7 +340,10 @@ PAPER = Paper(
                 _accuracy("gumbel", "accuracy with Gumbel-softmax"),
             ),
             audits=(Audit(checks=(RANKING,)),),
-            deviations=(CLUSTERED, "Gumbel noise is drawn in training; an audit reads softmax(a / .8) without noise."),
+            deviations=(
+                CLUSTERED,
+                "Gumbel noise is used in training only; an audit reads softmax(a / .8) without noise.",
+            ),
         ),
     ),
 )

@@ -1,19 +1,28 @@
-"""What Wen, Subbalakshmi & Yang 2022 say of their numbers."""
+"""The claims of Wen, Subbalakshmi & Yang 2022."""
 
 from __future__ import annotations
 
 import statistics
 
-from attnaudit.research.reproduction.claims import Answer, Case, Claim, against, by_seed, everywhere, levels, mostly
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.claims import (
+    Answer,
+    Case,
+    Claim,
+    differences_between_rows,
+    each_row,
+    holds_in_every_case,
+    holds_in_most,
+    values_by_seed,
+)
+from attnaudit.research.reproduction.paper_report import Reproduction
 
 ENCODERS = {"bilstm": "BiLSTM", "cnn": "CNN", "mlp": "MLP"}
 ALIGNMENTS = ("additive", "deep", "dot")
-#: Rows that are means of others have names that begin so.
+#: First part of the names of rows that are means over other rows.
 MEAN = "mean"
-#: A τ that falls by less is kept: two decimals.
+#: A τ that falls by at most this counts as kept, since the paper gives two decimals.
 KEPT = 0.005
-#: A τ that falls by less has not fallen much: .09 is the most that it falls in table 4.
+#: A τ that falls by less counts as falling little; the largest fall in the paper's table 4 is .09.
 LITTLE = 0.1
 TAU = "tau"
 
@@ -23,25 +32,26 @@ def _no_means(cases: list[Case]) -> list[Case]:
 
 
 def _over_dot(alignment: str) -> Claim:
-    def read(one: Reproduction) -> Answer:
-        cases = _no_means(against(one, "ranking", TAU, alignment, "dot"))
-        return everywhere(cases, what=f"weighted τ, {alignment} less dot")
+    def read(report: Reproduction) -> Answer:
+        cases = _no_means(differences_between_rows(report, "ranking", TAU, alignment, "dot"))
+        return holds_in_every_case(cases, what=f"weighted τ, {alignment} minus dot")
 
     return Claim(
         name=f"{alignment}-over-dot",
-        sentence=f"{alignment.capitalize()} attention ranks hidden states by their information better than dot does.",
+        sentence=f"{alignment.capitalize()} attention ranks hidden states by their information better than dot "
+        "attention does.",
         paper="figure 2",
         read=read,
     )
 
 
-def _best(one: Reproduction) -> Answer:
-    """Against every other setting of a corpus, by the means over seeds; a place may be shared."""
-    corpora = dict.fromkeys(case.name.partition("/")[0] for case in _no_means(levels(one, "ranking", TAU)))
+def _best(report: Reproduction) -> Answer:
+    """Compare with every other setting on the same corpus, by means over seeds; a tie supports the claim."""
+    corpora = dict.fromkeys(case.name.partition("/")[0] for case in _no_means(each_row(report, "ranking", TAU)))
     gains = {}
     for corpus in corpora:
         settings = {
-            f"{encoder}/{alignment}": by_seed(one, "ranking", f"{corpus}/{encoder}/{alignment}", TAU)
+            f"{encoder}/{alignment}": values_by_seed(report, "ranking", f"{corpus}/{encoder}/{alignment}", TAU)
             for encoder in ENCODERS
             for alignment in ALIGNMENTS
         }
@@ -50,32 +60,34 @@ def _best(one: Reproduction) -> Answer:
             if ours and values:
                 gains[corpus, rival] = statistics.fmean(ours.values()) - statistics.fmean(values.values())
     beaten = "; ".join(f"{corpus}: {rival} +{-gain:.2f}" for (corpus, rival), gain in gains.items() if gain < 0)
-    holds, evidence = mostly(
-        sum(gain >= 0 for gain in gains.values()), len(gains), what="no other is better", over="pairs"
+    holds, evidence = holds_in_most(
+        sum(gain >= 0 for gain in gains.values()), len(gains), what="the other is not better", settings="pairs"
     )
     return holds, evidence + (f"; better: {beaten}" if beaten else "")
 
 
-def _fixed_attention(one: Reproduction) -> Answer:
-    return everywhere(levels(one, "fixed", f"change {TAU} imposed_attention"), what="Δτ, normal less fixed attention")
+def _fixed_attention(report: Reproduction) -> Answer:
+    return holds_in_every_case(
+        each_row(report, "fixed", f"change {TAU} imposed_attention"), what="Δτ, normal minus fixed attention"
+    )
 
 
 def _little(name: str, table: str, quantity: str, sentence: str, paper: str) -> Claim:
-    def read(one: Reproduction) -> Answer:
+    def read(report: Reproduction) -> Answer:
         cases = [
             Case(name=case.name, values=tuple(LITTLE - value for value in case.values))
-            for case in levels(one, table, quantity)
+            for case in each_row(report, table, quantity)
         ]
-        return everywhere(cases, what=f"{LITTLE:g} less Δτ")
+        return holds_in_every_case(cases, what=f"{LITTLE:g} minus Δτ")
 
     return Claim(name=name, sentence=sentence, paper=paper, read=read)
 
 
-def _gumbel(one: Reproduction) -> Answer:
-    """Wilson's interval over settings, each with its mean over seeds."""
-    rises = [case.values for case in levels(one, "gumbel", f"change {TAU} gumbel") if case.values]
+def _gumbel(report: Reproduction) -> Answer:
+    """Count the settings whose mean over seeds does not fall, with Wilson's interval."""
+    rises = [case.values for case in each_row(report, "gumbel", f"change {TAU} gumbel") if case.values]
     hits = sum(statistics.fmean(values) >= -KEPT for values in rises)
-    holds, evidence = mostly(hits, len(rises), what="raised or kept")
+    holds, evidence = holds_in_most(hits, len(rises), what="τ is raised or kept")
     return holds, f"{evidence}; in the paper in 85 of 99"
 
 
@@ -84,14 +96,14 @@ CLAIMS: tuple[Claim, ...] = (
     _over_dot("deep"),
     Claim(
         name="bilstm-additive-best",
-        sentence="Of all encoders and attentions, BiLSTM with additive attention has the highest τ most of the time "
-        "(here: in most pairs with another on the same corpus, alone or shared).",
+        sentence="Of all encoders and kinds of attention, a BiLSTM with additive attention has the highest τ most of "
+        "the time (here: in most pairs with another setting on the same corpus, its τ is at least as high).",
         paper="§5",
         read=_best,
     ),
     Claim(
         name="attention-learns",
-        sentence="With fixed attention, τ falls.",
+        sentence="With fixed attention, τ is lower than in the normal model.",
         paper="table 2",
         read=_fixed_attention,
     ),
@@ -99,14 +111,16 @@ CLAIMS: tuple[Claim, ...] = (
         "representations-do-not-matter",
         "fixed",
         f"change {TAU} fixed_representation",
-        f"With fixed representations, attention that is trained anew ranks as well: τ falls by less than {LITTLE:g}.",
+        "With fixed representations, retrained attention ranks hidden states as well: τ falls by less than "
+        f"{LITTLE:g}.",
         "table 2",
     ),
     _little(
         "adversary-keeps-ranking",
         "adversarial",
         f"change {TAU} twin",
-        f"A model that is trained to attend elsewhere still ranks by information: τ falls by less than {LITTLE:g}.",
+        "A model that is trained to attend elsewhere still ranks hidden states by information: τ falls by less than "
+        f"{LITTLE:g}.",
         "table 4",
     ),
     Claim(

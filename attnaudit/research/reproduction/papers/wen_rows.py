@@ -1,4 +1,4 @@
-"""Models and numbers of Wen, Subbalakshmi & Yang 2022: the rows of each table."""
+"""The rows of Wen, Subbalakshmi & Yang 2022, with their models and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIXED = dict(
         strict=True,
     )
 )  # fmt: skip
-#: Table 3: λ as the published code counts it.
+#: λ of table 3, as the published code defines it.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4}
 LAMBDA_ELSEWHERE = 5e-4
 #: Tables 3 and 4: accuracy, TVD, JSD, Δτ.
@@ -33,7 +33,7 @@ ADVERSARIES = {
     "agnews": (0.96, 0.009, 0.664, 0.05),
     "20news": (0.90, 0.037, 0.391, 0.09),
 }
-#: Table 5: share of the settings of a task and an alignment in which τ is raised or kept.
+#: Table 5: (form of the task, alignment) -> share of settings in which τ is raised or kept.
 GUMBEL = {
     ("text", "deep"): 20 / 21,
     ("text", "dot"): 19 / 21,
@@ -45,18 +45,18 @@ GUMBEL = {
     ("pair", "dot"): 1 / 3,
     ("pair", "additive"): 3 / 3,
 }
-#: Variants of table 2, in words.
+#: variant of table 2 -> description
 FIXES = {
-    "imposed_attention": "each text's attention fixed as it was learnt, the rest trained anew",
-    "frozen_attention": "attention's parameters frozen, the rest trained anew",
-    "uniform": "attention uniform, the rest trained anew",
-    "fixed_representation": "representations frozen, attention and decoder trained anew",
+    "imposed_attention": "attention of each text fixed to the learnt weights, the rest retrained",
+    "frozen_attention": "parameters of attention frozen, the rest retrained",
+    "uniform": "uniform attention, the rest retrained",
+    "fixed_representation": "representations frozen, attention and decoder retrained",
 }
-#: (corpus, encoder, alignment) -> the models of a row
-Modelled = Callable[[str, str, str], Mapping[str, Plan]]
+#: (corpus, encoder, alignment) -> role -> plan
+PlansOf = Callable[[str, str, str], Mapping[str, Plan]]
 
 
-def _row(name: str, encoder: str, alignment: str, models: Modelled, paper: Mapping[str, float]) -> RowPlan:
+def _row(name: str, encoder: str, alignment: str, models: PlansOf, paper: Mapping[str, float]) -> RowPlan:
     return RowPlan(
         name=f"{name}/{encoder}/{alignment}",
         title=f"{corpus(name).title}, {ENCODERS[encoder]}, {alignment}",
@@ -72,12 +72,12 @@ def _plain(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
 
 def _variants(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
     base = jain_wallace(name, encoder=encoder, alignment=alignment)
-    return {MODEL: base, **{variant: base.made(variant) for variant in FIXES}}
+    return {MODEL: base, **{variant: base.as_variant(variant) for variant in FIXES}}
 
 
 def _adversary(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
     base = jain_wallace(name, encoder=encoder, alignment=alignment)
-    return {MODEL: base, "twin": base.made("adversary", 2 * LAMBDA.get(name, LAMBDA_ELSEWHERE))}
+    return {MODEL: base, "twin": base.as_variant("adversary", 2 * LAMBDA.get(name, LAMBDA_ELSEWHERE))}
 
 
 def _gumbel(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
@@ -85,9 +85,7 @@ def _gumbel(name: str, encoder: str, alignment: str) -> dict[str, Plan]:
     return {**_plain(name, encoder, alignment), "gumbel": noisy}
 
 
-def _grid(
-    corpora: Sequence[str], models: Modelled, paper: Callable[[str, str, str], dict[str, float]]
-) -> list[RowPlan]:
+def _grid(corpora: Sequence[str], models: PlansOf, paper: Callable[[str, str, str], dict[str, float]]) -> list[RowPlan]:
     return [
         _row(name, encoder, alignment, models, paper(name, encoder, alignment))
         for name in corpora
@@ -97,6 +95,8 @@ def _grid(
 
 
 def ranking_rows(corpora: Sequence[str]) -> list[RowPlan]:
+    """One row for every corpus, alignment and encoder."""
+
     def paper(name: str, *parts: str) -> dict[str, float]:
         return {"accuracy": ACCURACY[name]} if parts == CENTRAL and name in ACCURACY else {}
 
@@ -104,6 +104,8 @@ def ranking_rows(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def gumbel_rows(corpora: Sequence[str]) -> list[RowPlan]:
+    """The same rows with a second model that is trained with Gumbel-softmax."""
+
     def paper(name: str, _encoder: str, alignment: str) -> dict[str, float]:
         return {} if name == EMBEDDED else {"kept": GUMBEL[corpus(name).form, alignment]}
 
@@ -111,20 +113,23 @@ def gumbel_rows(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def rule_rows(corpora: Sequence[str]) -> list[RowPlan]:
+    """One row per corpus, for BiLSTM with additive attention."""
     return [_row(name, *CENTRAL, _plain, {}) for name in corpora]
 
 
 def fixed_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    found = []
+    """One row per corpus, with the normal model and its variants of table 2."""
+    rows = []
     for name in corpora:
         attention, representation = FIXED.get(name, (None, None))
         numbers = {"change tau imposed_attention": attention, "change tau fixed_representation": representation}
         paper = {quantity: number for quantity, number in numbers.items() if number is not None}
-        found.append(_row(name, *CENTRAL, _variants, paper))
-    return found
+        rows.append(_row(name, *CENTRAL, _variants, paper))
+    return rows
 
 
 def adversary_rows(corpora: Sequence[str]) -> list[RowPlan]:
+    """One row per corpus of single texts, with the normal model and its adversary."""
     names = ("accuracy twin", "tvd", "jsd", "change tau twin")
     return [
         _row(name, *CENTRAL, _adversary, dict(zip(names, ADVERSARIES.get(name, ()), strict=False)))

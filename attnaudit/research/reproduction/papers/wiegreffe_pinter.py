@@ -1,6 +1,6 @@
-"""Wiegreffe & Pinter 2019, "Attention is not not Explanation": four tests of attention that train models anew.
+"""Wiegreffe & Pinter 2019, "Attention is not not Explanation": four tests of attention that retrain models.
 
-Uniform weights, other seeds, an MLP that is guided by the attention, and a trained adversary, for BiLSTM + additive.
+The tests use uniform weights, other seeds, an MLP guided by attention, and a trained adversary, for BiLSTM + additive.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from attnaudit.checks import AdversarialDivergence, UniformFragility
 from attnaudit.checks.trained_adversary import SWEEP
 from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction.compare_models import (
-    folded_by_text,
+    difference_of,
     jsd_between,
     jsd_by_text,
-    less,
-    of_roles,
     over_roles,
+    over_roles_by_text,
+    statistic_by_text,
     tvd_between,
     tvd_by_text,
 )
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
-from attnaudit.research.reproduction.paper_figures import grouped
+from attnaudit.research.reproduction.paper_figures import violins_by_attention
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -39,20 +40,19 @@ from attnaudit.research.reproduction.paper_tables import (
     f1,
     value_of,
 )
+from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
-from attnaudit.research.reproduction.reproduction_records import Figure
-from attnaudit.research.reproduction.reproduction_wording import HALVED, LONG, SHORT
 
-#: λ of the adversary as the published code counts it; the embedded sentences have no published one.
+#: λ of the adversary as the published code defines it; for the embedded sentences none is published.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4, EMBEDDED: 5e-4}
-#: corpus -> accuracy, TVD and JSD of the adversary in table 3 of Wen, Subbalakshmi & Yang 2022
+#: corpus -> accuracy, TVD and JSD of the adversary (Wen, Subbalakshmi & Yang 2022, table 3)
 REPEATED = {
     "sst": (0.82, 0.036, 0.316),
     "imdb": (0.90, 0.021, 0.482),
     "agnews": (0.96, 0.009, 0.664),
     "20news": (0.90, 0.037, 0.391),
 }
-#: Models that differ by their seed alone, the first of which the others are held against.
+#: Number of models that differ only in their seed; the first one is compared with the others.
 SEEDS = 8
 OTHERS = tuple(f"seed {seed}" for seed in range(1, SEEDS))
 NEXT, UNIFORM, TWIN = "next seed", "uniform", "adversary"
@@ -64,18 +64,20 @@ GUIDES = {
 }
 SWEPT = {f"λ × {times:g}": times for times in SWEEP}
 EXACT = {epsilon: AdversarialDivergence(tvd=epsilon, severity="report") for epsilon in (0.01, 0.05)}
-#: Any check that reads attention: it is kept, and compared between models.
+#: A check that reads attention, so that attention is kept and can be compared between models.
 ATTENTION = UniformFragility(severity="report")
 JSD_LABEL = "JSD, nats (at most ln 2 = 0.693)"
 
 
 def base(of: str) -> Plan:
+    """The model that the tests are about."""
     return jain_wallace(of, encoder="bilstm", alignment="additive")
 
 
 def twin(of: str, times: float = 1.0, *, name: str = "adversary") -> Plan:
-    """The adversary of `times` the published λ; their code halves the TVD of one sigmoid output, so λ is doubled."""
-    return base(of).made(name, float(f"{2 * LAMBDA[of] * times:.6g}"))
+    """The adversary with `times` the published λ, doubled since the published code has a single sigmoid output, which
+    halves the TVD."""
+    return base(of).as_variant(name, float(f"{2 * LAMBDA[of] * times:.6g}"))
 
 
 def _rows(
@@ -102,14 +104,14 @@ def _rows(
 
 def _guided(of: str) -> dict[str, Plan]:
     return {
-        role: twin(of, name=variant) if role == "adversary" else base(of).made(variant)
+        role: twin(of, name=variant) if role == "adversary" else base(of).as_variant(variant)
         for role, (variant, _) in GUIDES.items()
     }
 
 
 def _swept(of: str) -> dict[str, Plan]:
     swept = {role: twin(of, times, name="twin") for role, times in SWEPT.items()}
-    return {**swept, NEXT: base(of).with_seed(1), UNIFORM: base(of).made("uniform")}
+    return {**swept, NEXT: base(of).with_seed(1), UNIFORM: base(of).as_variant("uniform")}
 
 
 def _f1_of(role: str) -> Callable[[Models], Reading]:
@@ -125,7 +127,7 @@ def _number(name: str, words: str, read: Callable[[Models], Reading]) -> Quantit
 
 
 def _further(models: Models) -> Reading:
-    """Share of texts on which the adversary's attention is further away than that of the next seed."""
+    """The share of texts on which the adversary's attention differs more than that of the next seed."""
     pairs = zip(jsd_by_text(models, TWIN), jsd_by_text(models, NEXT), strict=True)
     known = [a > b for a, b in pairs if a is not None and b is not None]
     return (statistics.fmean(known) if known else None), len(known)
@@ -135,21 +137,21 @@ def _violins(row: RowPlan, models: Models) -> list[Figure]:
     exact = f"{EXACT[0.01].column}.jsd"
     audit = models[MODEL].having(exact)
     return [
-        grouped(
+        violins_by_attention(
             row,
             audit,
-            folded_by_text(jsd_by_text, OTHERS, max)(models),
+            statistic_by_text(jsd_by_text, OTHERS, max)(models),
             name="seeds",
-            title="attention from other seeds",
-            caption=f"Largest JSD among {len(OTHERS)} models from other seeds",
+            title="attention of other seeds",
+            caption=f"Largest JSD to any of {len(OTHERS)} models from other seeds",
             x_label=JSD_LABEL,
         ),
-        grouped(
+        violins_by_attention(
             row,
             audit,
             audit.scalars[exact],
             name="per-text-adversary",
-            title="other attention with the same output, sought text by text",
+            title="other attention with the same output, found text by text",
             caption="Largest JSD at TVD ≤ .01 (the adversary of Jain & Wallace 2019)",
             x_label=JSD_LABEL,
         ),
@@ -164,12 +166,13 @@ def _curve(row: RowPlan, models: Models) -> list[Figure]:
         Figure(
             name="curve",
             row=row.name,
-            title=f"{row.title}: how far attention goes, and the output with it",
-            caption="Means over the test texts, each model against the plain one. Up and to the left: other attention "
-            f"with the same output. λ is {SWEEP[0]:g} to {SWEEP[-1]:g} times that of the table above.",
+            title=f"{row.title}: change of attention by change of output",
+            caption="Means over the test texts; each model is compared with the plain one. Points in the upper left "
+            f"have different attention and the same output. λ is {SWEEP[0]:g} to {SWEEP[-1]:g} times that of the table "
+            "above.",
             chart=Chart(
                 title="JSD by TVD",
-                x_label="mean TVD of the output",
+                x_label="mean TVD between outputs",
                 y_label=f"mean {JSD_LABEL}",
                 kind="line",
                 series=[
@@ -181,15 +184,15 @@ def _curve(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _points(models: Models, roles: Iterable[str]) -> list[tuple[float, float]]:
-    """(TVD, JSD) of each role to the model, by TVD, where both are defined."""
-    found = [(tvd_between(role)(models)[0], jsd_between(role)(models)[0]) for role in roles]
-    return sorted((tvd, jsd) for tvd, jsd in found if tvd is not None and jsd is not None)
+    """(TVD, JSD) between each role and the model, sorted, where both are defined."""
+    points = [(tvd_between(role)(models)[0], jsd_between(role)(models)[0]) for role in roles]
+    return sorted((tvd, jsd) for tvd, jsd in points if tvd is not None and jsd is not None)
 
 
 def _exact(models: Models) -> list[tuple[float, float]]:
-    """(TVD, JSD) of the adversary that is sought text by text, by ε, where one was found."""
-    found = [[defined(models[MODEL], f"{one.column}.{what}") for what in ("tvd", "jsd")] for one in EXACT.values()]
-    return [(statistics.fmean(tvd), statistics.fmean(jsd)) for tvd, jsd in found if tvd and jsd]
+    """(TVD, JSD) of the adversary that is found text by text, for each ε for which there is one."""
+    points = [[defined(models[MODEL], f"{one.column}.{what}") for what in ("tvd", "jsd")] for one in EXACT.values()]
+    return [(statistics.fmean(tvd), statistics.fmean(jsd)) for tvd, jsd in points if tvd and jsd]
 
 
 PAPER = Paper(
@@ -198,21 +201,21 @@ PAPER = Paper(
     citation="Sarah Wiegreffe and Yuval Pinter. EMNLP-IJCNLP 2019.",
     corpora=("sst", "imdb", "agnews", "20news"),
     deviations=(
-        "The epoch is chosen on dev alone: by F1, for adversaries by their loss.",
-        "The paper's clinical data sets (Diabetes, Anemia) are not open, and left out.",
-        "The paper's own numbers do not stand beside ours; where numbers do, the table says whose they are.",
+        "The epoch is chosen on dev only: by F1, and for adversaries by their loss.",
+        "The paper's clinical data sets (Diabetes, Anemia) are not open and are left out.",
+        "Our numbers are not compared with the paper's own. Where the table has numbers of another paper, it says so.",
     ),
     claims=CLAIMS,
     tables=(
         TablePlan(
             name="uniform",
-            title="Attention against uniform weights, both trained so",
+            title="Models trained with attention and with uniform weights",
             source="test 1, table 2",
-            rows=_rows(lambda of: {UNIFORM: base(of).made("uniform")}),
+            rows=_rows(lambda of: {UNIFORM: base(of).as_variant("uniform")}),
             quantities=(
                 _number("f1", "F1, attention", _f1_of(MODEL)),
                 _number("f1 uniform", "F1, uniform weights", _f1_of(UNIFORM)),
-                _number("gain", "… what attention adds to F1", less(_f1_of(MODEL), _f1_of(UNIFORM))),
+                _number("gain", "… gain in F1 from attention", difference_of(_f1_of(MODEL), _f1_of(UNIFORM))),
                 _number("accuracy", "accuracy, attention", _accuracy_of(MODEL)),
                 _number("accuracy uniform", "accuracy, uniform weights", _accuracy_of(UNIFORM)),
             ),
@@ -220,36 +223,38 @@ PAPER = Paper(
         ),
         TablePlan(
             name="seeds",
-            title="Attention of models that differ by their seed alone",
-            source="test 2, figure 3, which has no numbers",
+            title="Attention of models that differ only in their seed",
+            source="test 2, figure 3, without numbers",
             rows=_rows(lambda of: {role: base(of).with_seed(seed) for seed, role in enumerate(OTHERS, 1)}, once=True),
             quantities=(
                 _number(
                     "jsd",
                     f"JSD to the first seed, mean over {len(OTHERS)} other seeds",
-                    over_roles(jsd_by_text, OTHERS, statistics.fmean),
+                    over_roles_by_text(jsd_by_text, OTHERS, statistics.fmean),
                 ),
-                _number("jsd largest", "… largest of a text, mean", over_roles(jsd_by_text, OTHERS, max)),
-                _number("jsd least seed", "… of the nearest seed", of_roles(jsd_between, OTHERS, min)),
-                _number("jsd most seed", "… of the furthest seed", of_roles(jsd_between, OTHERS, max)),
+                _number(
+                    "jsd largest", "… largest JSD of each text, mean", over_roles_by_text(jsd_by_text, OTHERS, max)
+                ),
+                _number("jsd least seed", "… of the most similar seed", over_roles(jsd_between, OTHERS, min)),
+                _number("jsd most seed", "… of the most different seed", over_roles(jsd_between, OTHERS, max)),
                 _number(
                     "tvd",
-                    "TVD of the output, mean over seeds",
-                    over_roles(tvd_by_text, OTHERS, statistics.fmean),
+                    "TVD between outputs, mean over seeds",
+                    over_roles_by_text(tvd_by_text, OTHERS, statistics.fmean),
                 ),
                 _number(
                     "f1",
                     f"F1, mean over {SEEDS} seeds",
-                    of_roles(_f1_of, (MODEL, *OTHERS), statistics.fmean),
+                    over_roles(_f1_of, (MODEL, *OTHERS), statistics.fmean),
                 ),
                 _number(
                     "f1 std",
                     "… standard deviation",
-                    of_roles(_f1_of, (MODEL, *OTHERS), statistics.stdev),
+                    over_roles(_f1_of, (MODEL, *OTHERS), statistics.stdev),
                 ),
                 _number(
                     "jsd per text",
-                    "beside it: largest JSD at TVD ≤ .01, sought text by text",
+                    "for comparison: largest JSD at TVD ≤ .01, found text by text",
                     value_of(EXACT[0.01].id),
                 ),
             ),
@@ -258,11 +263,11 @@ PAPER = Paper(
                 Audit(checks=(EXACT[0.01],), tokens=("attention",), roles=(MODEL,)),
             ),
             figures=_violins,
-            deviations=(f"One row is {SEEDS} models, of which the first is held against the others.",),
+            deviations=(f"A row has {SEEDS} models; the first one is compared with the others.",),
         ),
         TablePlan(
             name="guided-mlp",
-            title="An MLP without context, guided by attention",
+            title="An MLP without context that is guided by attention",
             source="test 3, table 3",
             rows=_rows(_guided),
             quantities=(
@@ -270,13 +275,13 @@ PAPER = Paper(
                 *(
                     _number(
                         f"gain {role}",
-                        f"F1, the BiLSTM's weights less {words}",
-                        less(_f1_of("base"), _f1_of(role)),
+                        f"F1 with the BiLSTM's weights minus F1 with {words}",
+                        difference_of(_f1_of("base"), _f1_of(role)),
                     )
                     for role, words in (
                         ("uniform", "uniform ones"),
-                        ("learnt", "its own"),
-                        ("adversary", "the other's"),
+                        ("learnt", "weights that it learns"),
+                        ("adversary", "the adversary's"),
                     )
                 ),
                 _number("f1", "F1 of the BiLSTM itself", _f1_of(MODEL)),
@@ -285,8 +290,8 @@ PAPER = Paper(
         ),
         TablePlan(
             name="adversary",
-            title="An adversary trained to answer alike with other attention",
-            source="test 4, table 4; the numbers are those of Wen, Subbalakshmi & Yang 2022, table 3, who repeat it "
+            title="An adversary that is trained to give the same outputs with different attention",
+            source="test 4, table 4; the numbers are from Wen, Subbalakshmi & Yang 2022, table 3, who repeat the test "
             "with the same λ",
             rows=_rows(
                 lambda of: {TWIN: twin(of), NEXT: base(of).with_seed(1)},
@@ -300,14 +305,14 @@ PAPER = Paper(
                 _number("f1 adversary", "F1, adversary", _f1_of(TWIN)),
                 _number("accuracy", "accuracy, model", _accuracy_of(MODEL)),
                 _number("accuracy adversary", "accuracy, adversary", _accuracy_of(TWIN)),
-                _number("tvd", "TVD of the output, mean", tvd_between(TWIN)),
-                _number("jsd", "JSD of the attention, mean", jsd_between(TWIN)),
-                _number("tvd seed", "TVD of the next seed", tvd_between(NEXT)),
-                _number("jsd seed", "JSD of the next seed", jsd_between(NEXT)),
-                _number("further", "share of texts further away than the next seed", _further),
+                _number("tvd", "TVD between outputs, mean", tvd_between(TWIN)),
+                _number("jsd", "JSD between their attention, mean", jsd_between(TWIN)),
+                _number("tvd seed", "TVD to the next seed", tvd_between(NEXT)),
+                _number("jsd seed", "JSD to the next seed", jsd_between(NEXT)),
+                _number("further", "share of texts with a larger JSD than to the next seed", _further),
                 _number(
                     "jsd per text",
-                    "largest JSD at TVD ≤ .01, sought text by text",
+                    "for comparison: largest JSD at TVD ≤ .01, found text by text",
                     value_of(EXACT[0.01].id),
                 ),
             ),
@@ -316,7 +321,7 @@ PAPER = Paper(
                 Audit(checks=(EXACT[0.01],), tokens=("attention",), roles=(MODEL,)),
             ),
             deviations=(
-                "λ is twice that of the published code, which halves the TVD of one sigmoid output: "
+                "λ is twice that of the published code, whose single sigmoid output halves the TVD: "
                 + "; ".join(f"{corpus(name).title} 2 × {LAMBDA[name]:g}" for name in REPEATED)
                 + ".",
                 HALVED,
@@ -325,8 +330,8 @@ PAPER = Paper(
         ),
         TablePlan(
             name="curve",
-            title="JSD by TVD over λ",
-            source="test 4, figure 5, which has no numbers",
+            title="JSD by TVD, over λ",
+            source="test 4, figure 5, without numbers",
             rows=_rows(_swept),
             quantities=tuple(
                 quantity
@@ -350,7 +355,7 @@ PAPER = Paper(
                 Audit(checks=tuple(EXACT.values()), tokens=("attention",), roles=(MODEL,)),
             ),
             figures=_curve,
-            deviations=("λ is a multiple of that of the table above.", SHORT),
+            deviations=("λ is given as a multiple of that of the table above.", SHORT),
         ),
     ),
 )

@@ -1,84 +1,105 @@
-"""What Wiegreffe & Pinter 2019 say of their four tests, read off the tables of `wiegreffe_pinter`."""
+"""The claims of Wiegreffe & Pinter 2019 about their four tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from attnaudit.checks.base import LN2
-from attnaudit.research.reproduction.claims import Answer, Case, Claim, everywhere, levels, within
-from attnaudit.research.reproduction.reproduction_records import Reproduction
+from attnaudit.research.reproduction.claims import (
+    Answer,
+    Case,
+    Claim,
+    differences_within_rows,
+    each_row,
+    holds_in_every_case,
+)
+from attnaudit.research.reproduction.paper_report import Reproduction
 
-#: What is high and what is equal here: half of the largest JSD there is, and two points of F1.
-FAR, CLOSE = round(LN2 / 2, 3), 0.02
+#: JSD that counts as high: half of the largest possible one, in nats.
+HIGH_JSD = round(LN2 / 2, 3)
+#: Difference in F1 up to which two models count as equal.
+EQUAL_F1 = 0.02
 
 
-def _adversary_holds(one: Reproduction) -> Answer:
-    far = levels(one, "adversary", "jsd", above=FAR)
-    near = within(one, "adversary", "f1 adversary", "f1")
-    return everywhere(
+def _raised(cases: list[Case], amount: float) -> list[Case]:
+    return [Case(name=case.name, values=tuple(value + amount for value in case.values)) for case in cases]
+
+
+def _adversary_can_be_trained(report: Reproduction) -> Answer:
+    distances = each_row(report, "adversary", "jsd", minus=HIGH_JSD)
+    losses = _raised(differences_within_rows(report, "adversary", "f1 adversary", "f1"), EQUAL_F1)
+    return holds_in_every_case(
         [
-            *(Case(name=f"{case.name} JSD", values=case.values) for case in far),
-            *(Case(name=f"{case.name} F1", values=tuple(value + CLOSE for value in case.values)) for case in near),
+            *(Case(name=f"{case.name} JSD", values=case.values) for case in distances),
+            *(Case(name=f"{case.name} F1", values=case.values) for case in losses),
         ],
-        what=f"JSD of the adversary less {FAR:g}, and its F1 less the model's plus {CLOSE:g}",
+        what=f"JSD of the adversary minus {HIGH_JSD:g}, and its F1 minus the model's plus {EQUAL_F1:g}",
     )
 
 
-def _uniform_is_enough(one: Reproduction) -> Answer:
+def _uniform_is_enough(report: Reproduction) -> Answer:
     cases = [
-        Case(name=case.name, values=tuple(value + CLOSE for value in case.values))
-        for case in within(one, "uniform", "f1 uniform", "f1")
+        case
+        for case in _raised(differences_within_rows(report, "uniform", "f1 uniform", "f1"), EQUAL_F1)
         if case.name.startswith(("agnews/", "20news/"))
     ]
-    return everywhere(cases, what=f"F1 with uniform weights less F1 with attention, plus {CLOSE:g}")
+    return holds_in_every_case(cases, what=f"F1 with uniform weights minus F1 with attention, plus {EQUAL_F1:g}")
 
 
-def _compared(table: str, more: str, less: str, what: str) -> Callable[[Reproduction], Answer]:
-    return lambda one: everywhere(within(one, table, more, less), what=what)
+def _larger(table: str, quantity: str, than: str, what: str) -> Callable[[Reproduction], Answer]:
+    return lambda report: holds_in_every_case(differences_within_rows(report, table, quantity, than), what=what)
 
 
 CLAIMS = (
     Claim(
         name="uniform is enough for two corpora",
-        sentence="On AG News and 20News a model that is trained with uniform weights does about as well",
+        sentence="On AG News and 20News, a model trained with uniform weights does about as well.",
         paper="test 1",
         read=_uniform_is_enough,
     ),
     Claim(
         name="attention guides an MLP",
-        sentence="An MLP that sees words one by one does better with the BiLSTM's attention than with uniform weights",
+        sentence="An MLP that reads words one by one does better with the BiLSTM's attention than with uniform "
+        "weights.",
         paper="test 3",
-        read=_compared("guided-mlp", "f1 base", "f1 uniform", "F1 with the BiLSTM's weights less F1 with uniform ones"),
+        read=_larger("guided-mlp", "f1 base", "f1 uniform", "F1 with the BiLSTM's weights minus F1 with uniform ones"),
     ),
     Claim(
         name="attention guides better than what an MLP learns",
-        sentence="An MLP does better with the BiLSTM's attention than with weights that it learns itself",
+        sentence="An MLP does better with the BiLSTM's attention than with weights that it learns itself.",
         paper="test 3",
-        read=_compared("guided-mlp", "f1 base", "f1 learnt", "F1 with the BiLSTM's weights less F1 with its own"),
+        read=_larger(
+            "guided-mlp", "f1 base", "f1 learnt", "F1 with the BiLSTM's weights minus F1 with weights it learns"
+        ),
     ),
     Claim(
         name="an adversary guides an MLP worse",
-        sentence="An MLP does better with the BiLSTM's attention than with that of an adversary which answers alike",
+        sentence="An MLP does better with the BiLSTM's attention than with the attention of an adversary that gives "
+        "the same outputs.",
         paper="test 3",
-        read=_compared("guided-mlp", "f1 base", "f1 adversary", "F1 with the BiLSTM's weights less the other's"),
+        read=_larger(
+            "guided-mlp", "f1 base", "f1 adversary", "F1 with the BiLSTM's weights minus F1 with the adversary's"
+        ),
     ),
     Claim(
         name="an adversary can be trained",
-        sentence=f"A trained adversary reaches a high JSD (above {FAR:g}, half of what there is) at equal F1 (no more "
-        f"than {CLOSE:g} lower)",
+        sentence=f"A trained adversary reaches a high JSD (above {HIGH_JSD:g}, half of the largest possible) at equal "
+        f"F1 (at most {EQUAL_F1:g} lower).",
         paper="test 4",
-        read=_adversary_holds,
+        read=_adversary_can_be_trained,
     ),
     Claim(
         name="an adversary goes further than a seed",
-        sentence="A trained adversary's attention is further away than that of another seed",
+        sentence="The attention of a trained adversary differs more from the model's than that of another seed does.",
         paper="test 4",
-        read=_compared("adversary", "jsd", "jsd seed", "JSD of the adversary less that of the next seed"),
+        read=_larger("adversary", "jsd", "jsd seed", "JSD of the adversary minus that of the next seed"),
     ),
     Claim(
         name="trained adversaries stay behind those sought per text",
-        sentence="Attention as far away as can be found text by text is not reached by training a model for it",
+        sentence="A trained adversary does not reach attention as different as a search text by text finds.",
         paper="test 4",
-        read=_compared("adversary", "jsd per text", "jsd", "JSD at TVD ≤ .01 sought by text less the adversary's"),
+        read=_larger(
+            "adversary", "jsd per text", "jsd", "JSD at TVD ≤ .01 found text by text, minus the trained adversary's"
+        ),
     ),
 )

@@ -30,7 +30,7 @@ def _gaps(sentence: str) -> list[float]:
 
 def test_the_kernel_that_ships_gives_the_same_logits(adapter: Callable[[str], Any], instances: list[Instance]) -> None:
     found = adapter("llama")
-    said = found.shipped(found.collate(instances))
+    said = found.compare_with_original(found.collate(instances))
     assert said.startswith("sdpa kernel as shipped: ")
     assert _gaps(said)[0] < 1e-5
     assert attention_interface.implementation(found.model) == attention_interface.NAME
@@ -45,7 +45,7 @@ def test_half_precision_is_audited_in_full_and_the_difference_said(
     tokenizer.save_pretrained(tmp_path)
     found = load_model(str(tmp_path)).adapter
     assert {p.dtype for p in found.modules[0].parameters()} == {torch.float32}
-    said = found.shipped(found.collate(instances))  # type: ignore[attr-defined]
+    said = found.compare_with_original(found.collate(instances))  # type: ignore[attr-defined]
     name = str(dtype).removeprefix("torch.")
     assert f"checkpoint is {name}, audited in float32" in said
     kernel, own = _gaps(said)
@@ -57,7 +57,7 @@ def test_a_built_model_in_half_precision_is_left_as_it_is(instances: list[Instan
     model.to(torch.bfloat16)
     found = transformer(model, tokenizer)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    assert "checkpoint is bfloat16, audited in float32" in found.shipped(found.collate(instances))
+    assert "checkpoint is bfloat16, audited in float32" in found.compare_with_original(found.collate(instances))
 
 
 def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Path, instances: list[Instance]) -> None:
@@ -66,7 +66,7 @@ def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Pa
     config = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**config, "_attn_implementation": "flash_attention_2"}), encoding="utf-8")
     found = transformer(tmp_path / "model")
-    said = found.shipped(found.collate(instances))
+    said = found.compare_with_original(found.collate(instances))
     assert said.startswith("sdpa kernel as shipped: ")
     assert "flash_attention_2, which the checkpoint asks for, is not compared" in said
 
@@ -75,7 +75,7 @@ def test_logits_that_are_not_the_shipped_kernels(monkeypatch: pytest.MonkeyPatch
     model, tokenizer = architectures.build("bert")
     found = transformer(model, tokenizer)
     inputs = found.collate(instances)
-    found.shipped(inputs)
+    found.compare_with_original(inputs)
     own = found.model.classifier.forward
 
     def other(states: torch.Tensor) -> torch.Tensor:
@@ -84,14 +84,17 @@ def test_logits_that_are_not_the_shipped_kernels(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(found.model.classifier, "forward", other)
     with pytest.raises(AdapterError, match=r"differ by 0\.01 from those of the model's own sdpa kernel"):
-        found.shipped(inputs)
+        found.compare_with_original(inputs)
 
 
 def test_a_fallback_model_is_compared_with_its_own_kernel(
     adapter: Callable[[str], Any], instances: list[Instance]
 ) -> None:
     found = adapter("deberta-v2")
-    assert found.shipped(found.collate(instances)) == "eager kernel as shipped: logits differ by at most 0.0e+00"
+    assert (
+        found.compare_with_original(found.collate(instances))
+        == "eager kernel as shipped: logits differ by at most 0.0e+00"
+    )
 
 
 def test_a_kernel_that_the_interface_cannot_reach_is_loaded_anew(
@@ -107,7 +110,7 @@ def test_a_kernel_that_the_interface_cannot_reach_is_loaded_anew(
     parts = replace(found.parts, shipped=replace(found.parts.shipped, implementation="sdpa", again=again))
     own, found.parts = found.parts, parts
     try:
-        assert found.shipped(found.collate(instances)).startswith("sdpa kernel as shipped")
+        assert found.compare_with_original(found.collate(instances)).startswith("sdpa kernel as shipped")
     finally:
         found.parts = own
     assert asked == [(torch.float32, "sdpa")]

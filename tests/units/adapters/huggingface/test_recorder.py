@@ -130,7 +130,7 @@ def test_what_a_transformer_does_not_do(adapter: Adapter) -> None:
 def test_value_vectors_need_a_trace_with_states(adapter: Adapter, instances: list[Instance]) -> None:
     found = adapter("bert")
     with pytest.raises(AdapterError, match=r"run\(hidden=True\)"):
-        found.transformed(found.run(found.collate(instances)), found.sites()[0])
+        found.value_vectors(found.run(found.collate(instances)), found.sites()[0])
 
 
 def test_token_types_of_another_width(adapter: Adapter) -> None:

@@ -10,7 +10,7 @@ from attnaudit.checks import AdversarialDivergence, Agreement, Check, Permutatio
 from attnaudit.errors import CheckError
 from attnaudit.research.reproduction import audit_models, train_models
 from attnaudit.research.reproduction.audit_models import AuditedModel, audit_all, audit_request
-from attnaudit.research.reproduction.paper_figures import by_attention, counterfactual, draw
+from attnaudit.research.reproduction.paper_figures import counterfactual_text, draw, permutation_violins
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Result,
@@ -21,7 +21,7 @@ from attnaudit.research.reproduction.paper_tables import (
     reference_of,
     value_of,
 )
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 AGREEMENT = Agreement(importance="leave_one_out", severity="report")
 PERMUTED = PermutationFragility(severity="report")
@@ -82,15 +82,15 @@ def test_numbers_are_read_off_records_and_columns(tmp_path: Path) -> None:
             wrong(models)
 
 
-def test_the_pictures_come_from_what_was_measured(tmp_path: Path) -> None:
+def test_figures_show_the_measured_numbers(tmp_path: Path) -> None:
     column = "adversarial.0.01.attention"
     trained, measured = audit(tmp_path, PERMUTED, EXACT, tokens=("attention", column))
     models = {MODEL: Result(trained=trained, audits=(measured,))}
-    figure = by_attention(ROW, models, "permutation.tvd")
+    figure = permutation_violins(ROW, models, "permutation.tvd")
     assert figure.violins is not None
     assert sum(one.n for one in figure.violins.violins) <= 30
     assert draw(figure) is not None
-    rival = counterfactual(ROW, models, "0.01")
+    rival = counterfactual_text(ROW, models, "0.01")
     if rival is not None and rival.rival is not None:
         row = measured.ids.index(rival.rival.instance)
         assert rival.rival.attention == measured.per_token["attention"][row]

@@ -1,12 +1,12 @@
-"""Box plots: where their parts lie."""
+"""The shapes of box plots."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
 from attnaudit.research.reproduction.paper_figures import draw
-from attnaudit.research.reproduction.reproduction_records import Box, Boxes, Figure
 
 VALUES = [-0.2, 0.1, 0.3, 0.9]
 
@@ -37,7 +37,7 @@ def test_the_parts_of_a_box_are_its_quantiles() -> None:
     assert drawn.label == "τ. additive, CNN: median 0.200 of 4"
 
 
-def test_boxes_of_a_label_stand_together_and_empty_ones_are_left_out() -> None:
+def test_boxes_of_one_label_are_drawn_together_and_empty_ones_are_left_out() -> None:
     drawn = draw(
         figure(
             Box(label="additive", side=0, values=[0.5]),

@@ -1,4 +1,4 @@
-"""The reproductions that are kept with the code: whole, none of them quick, and their pages those of their records."""
+"""The committed results: complete, none of them quick, and the committed pages are those that they give."""
 
 from __future__ import annotations
 
@@ -7,40 +7,64 @@ from pathlib import Path
 import pytest
 
 from attnaudit.checks.policy import load_policy
-from attnaudit.research.reproduction import reproduction_pages
+from attnaudit.research.reproduction import paper_pages
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import PAPERS
-from attnaudit.research.validation.validate import _reproduced
+from attnaudit.research.reproduction.remedies_file import REMEDIES, read_remedies, remedies_text
+from attnaudit.research.reproduction.render_reports import CLAIMS_PAGE, read_reports, remedies_of
+from attnaudit.research.reproduction.results_file import SUFFIX, read_results, results_text
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "reports" / "papers"
-#: Reports whose remedies the default policy names (docs/validation.md).
-NAMED = ("jain-wallace-glove.6B.50d", "tutek-snajder-glove.6B.50d", "tutek-snajder")
-REPORTS = sorted(FOLDER.glob("*.json"))
+STEMS = sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}"))
 
 
-def test_there_are_some() -> None:
-    assert set(PAPERS) <= {path.stem for path in REPORTS}
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Reproduction]:
+    return read_reports(FOLDER)
 
 
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_a_reproduction_is_whole_and_its_page_is_of_it(path: Path) -> None:
-    one = reproduction_pages.read_if_there(path)
-    assert one is not None
-    assert path.stem == (f"{one.paper}-{one.vectors.name}" if one.vectors else one.paper)
-    assert not one.quick
-    assert any(row.lines for table in one.tables for row in table.rows)
-    assert all(not row.made.quick for table in one.tables for row in table.rows if row.made)
-    assert path.with_suffix(".md").read_text(encoding="utf-8") == reproduction_pages.markdown(one)
+def test_every_paper_has_results() -> None:
+    assert set(PAPERS) <= set(STEMS)
 
 
-def test_the_default_policy_names_the_remedies_of_these_reports() -> None:
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_results_are_complete_and_the_committed_page_is_theirs(stem: str, reports: dict[str, Reproduction]) -> None:
+    report = reports[stem]
+    assert stem == (f"{report.paper}-{report.vectors.name}" if report.vectors else report.paper)
+    assert not report.quick
+    assert any(row.lines for table in report.tables for row in table.rows)
+    page = (FOLDER / f"{stem}.md").read_text(encoding="utf-8")
+    assert paper_pages.markdown(report) == page, "run `attnaudit reproduce --render`, and commit the pages"
+    assert report.title in paper_pages.html(report)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_results_are_stored_one_row_or_figure_per_line(stem: str) -> None:
+    path = FOLDER / f"{stem}{SUFFIX}"
+    results = read_results(path)
+    assert results is not None
+    assert results_text(results) == path.read_text(encoding="utf-8")
+
+
+def test_the_committed_results_are_small() -> None:
+    assert sum((FOLDER / f"{stem}{SUFFIX}").read_text(encoding="utf-8").count("\n") for stem in STEMS) < 2000
+
+
+def test_the_claims_page_is_of_these_results(reports: dict[str, Reproduction]) -> None:
+    assert (FOLDER / CLAIMS_PAGE).read_text(encoding="utf-8") == paper_pages.claims_page(reports)
+
+
+def test_the_remedies_are_of_these_results(reports: dict[str, Reproduction]) -> None:
+    assert (FOLDER / REMEDIES).read_text(encoding="utf-8") == remedies_text(remedies_of(reports))
+
+
+def test_the_default_policy_names_these_remedies() -> None:
     policy = load_policy(ROOT / "audits" / "policy.toml").record
     named = {question.name: question.remedies for question in policy.questions}
-    remedies = _reproduced([FOLDER / f"{stem}.json" for stem in NAMED])
+    remedies = read_remedies(FOLDER / REMEDIES)
     assert {remedy.option for remedy in remedies} >= {"vectors", "tying"}
-    assert all(remedy.words in named[remedy.question] for remedy in remedies)
+    for question in named:
+        words = [remedy.words for remedy in remedies if remedy.question == question]
+        assert named[question][len(named[question]) - len(words) :] == words
     assert sum("done again" in words for words in named["used"]) == len(remedies)
-
-
-def test_the_claims_together_are_of_the_reproductions() -> None:
-    assert (FOLDER / reproduction_pages.TOGETHER).read_text(encoding="utf-8") == reproduction_pages.together(FOLDER)

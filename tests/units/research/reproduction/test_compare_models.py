@@ -1,4 +1,4 @@
-"""Two models of a row, text by text, against scipy."""
+"""Comparisons of two models, text by text, against scipy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.compare_models import jsd_between, jsd_by_text, tvd_between, tvd_by_text
 from attnaudit.research.reproduction.paper_tables import Result
 from attnaudit.research.reproduction.train_models import TrainedPlan
-from tests.units.research.reproduction.small import plan
+from tests.units.research.reproduction.small_corpus import plan
 
 LENGTHS = (2, 5, 1, 9)
 
@@ -41,7 +41,7 @@ def result(*audits: AuditedModel) -> Result:
     return Result(trained=trained, audits=audits)
 
 
-def test_both_are_as_scipy_has_them() -> None:
+def test_jsd_and_tvd_match_scipy_and_numpy() -> None:
     one, other = measured(0), measured(1)
     models = {"model": result(other), "twin": result(one)}
     pairs = list(zip(one.per_token["attention"], other.per_token["attention"], strict=True))
@@ -61,7 +61,7 @@ def test_the_order_of_roles_does_not_matter() -> None:
     assert jsd_by_text(models, "twin", "model") == pytest.approx(jsd_by_text(models, "model", "twin"))
 
 
-def test_a_model_has_nothing_between_itself() -> None:
+def test_a_model_does_not_differ_from_itself() -> None:
     models = {"model": result(measured(1))}
     assert jsd_between("model")(models)[0] == pytest.approx(0, abs=1e-12)
     assert tvd_between("model")(models)[0] == 0
@@ -79,7 +79,7 @@ def test_the_audit_that_kept_attention_is_read() -> None:
     assert jsd_between("twin")(models)[1] == 3
 
 
-def test_audits_that_cannot_be_compared_are_told() -> None:
+def test_audits_that_cannot_be_compared_are_reported() -> None:
     models = {"model": result(measured(1, kept=False)), "twin": result(measured(0))}
     with pytest.raises(CheckError, match=r"'model' has no audit to compare.*tokens=\(\"attention\",\)"):
         jsd_between("twin")(models)

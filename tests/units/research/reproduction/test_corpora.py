@@ -1,4 +1,4 @@
-"""Corpora from made-up files laid out as --data-root expects them."""
+"""Corpora from synthetic files that are laid out as --data-root expects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_sst_keeps_lengths_strictly_between_five_and_the_longest_of_the_part(tmp
     assert load(made.path("test")).instances[0].id == "test-19"  # the row of the file
 
 
-def test_20news_reads_the_body_and_draws_dev_from_train(tmp_path: Path) -> None:
+def test_20news_reads_the_body_and_splits_dev_off_train(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [
         {"body": f"{sentence(8)} {i}", "text": "From: me", "label": f"rec.sport.{name}", "split": part}
         for part, count in (("train", 40), ("test", 6))
@@ -117,14 +117,14 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         prepare(corpus("imdb"), tmp_path, tmp_path / "out")
 
 
-def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "imdb").mkdir()
     (tmp_path / "imdb" / "aclimdb_50k.parquet").write_text("text,label", encoding="utf-8")
     with pytest.raises(DataError, match=r"aclimdb_50k\.parquet: cannot be read as Parquet"):
         prepare(corpus("imdb"), tmp_path, tmp_path / "out")
 
 
-def test_what_is_prepared_is_kept_until_the_file_changes(tmp_path: Path) -> None:
+def test_prepared_parts_are_kept_until_the_file_changes(tmp_path: Path) -> None:
     sst(tmp_path)
     first = prepare(corpus("sst"), tmp_path, tmp_path / "out")
     written = first.path("train").stat().st_mtime_ns
@@ -141,12 +141,12 @@ def test_the_embedded_corpus_needs_no_root(tmp_path: Path) -> None:
     assert made.rows == {"train": 800, "dev": 200, "test": 60}
 
 
-def test_an_unknown_corpus_is_told_with_the_nearest() -> None:
+def test_an_unknown_corpus_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(DataError, match="Did you mean 'imdb'"):
         corpus("imbd")
 
 
-def test_every_corpus_is_called_as_its_key() -> None:
+def test_every_corpus_is_named_like_its_key() -> None:
     assert all(name == one.name for name, one in CORPORA.items())
 
 
@@ -159,14 +159,14 @@ def test_a_run_that_ends_between_the_files_leaves_no_card_of_other_files(
     old = (tmp_path / path).read_bytes()
     rows = pyarrow.parquet.read_table(tmp_path / path).to_pylist()
     put(tmp_path, path, [{**row, "text": f"{row['text']} more"} for row in rows])
-    written = corpora._put
+    written = corpora._write
 
     def killed(to: Path, content: bytes) -> None:
         if to.name == "dev.jsonl":
             raise KeyboardInterrupt
         written(to, content)
 
-    monkeypatch.setattr(corpora, "_put", killed)
+    monkeypatch.setattr(corpora, "_write", killed)
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus("sst"), tmp_path, tmp_path / "out")
     monkeypatch.undo()

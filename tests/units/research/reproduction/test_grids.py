@@ -1,4 +1,4 @@
-"""Trends over a grid against scipy, and the records of its charts."""
+"""Trends over a grid against scipy, and the records of charts over it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from attnaudit.research.reproduction.audit_models import AuditedModel
-from attnaudit.research.reproduction.grids import grid_chart, means, overlaid, trend_of_means, trend_of_texts
+from attnaudit.research.reproduction.grids import (
+    grid_chart,
+    grid_means,
+    overlaid_histograms,
+    trend_of_means,
+    trend_of_texts,
+)
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan
 from attnaudit.research.reproduction.train_models import TrainedPlan
@@ -47,7 +53,7 @@ def models(*columns: list[float | None]) -> Models:
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=3, max_size=3))
-def test_both_trends_are_scipys(columns: list[list[float]]) -> None:
+def test_both_trends_match_scipy(columns: list[list[float]]) -> None:
     made = models(*(list(values) for values in columns))
     over_means = kendalltau(list(GRID.values()), [math.fsum(values) / 4 for values in columns]).statistic
     over_texts = kendalltau(np.repeat(list(GRID.values()), 4), np.concatenate(columns)).statistic
@@ -67,7 +73,7 @@ def test_undefined_numbers_are_left_out_and_one_model_has_no_trend() -> None:
     made = models([0.5, None], [0.4, 0.2], [None, None])
     assert trend_of_means(GRID, "x")(made) == (-1.0, 2)
     assert trend_of_texts(GRID, "x")(made)[1] == 3
-    assert means(GRID, made, "x") == {-1.0: 0.5, 0.0: pytest.approx(0.3)}
+    assert grid_means(GRID, made, "x") == {-1.0: 0.5, 0.0: pytest.approx(0.3)}
     assert trend_of_means(GRID, "x")(models([0.5], [None], [None])) == (None, 1)
 
 
@@ -84,7 +90,7 @@ def test_a_grid_is_drawn_as_lines() -> None:
 
 def test_overlaid_histograms_are_shares_of_their_own_values() -> None:
     values = {"a": [-2.0, -0.9, -0.4, 0.1, 1.0], "b": [0.6, 0.7], "none": []}
-    figure = overlaid(ROW, "n", "t", "x", values, low=-1.0, high=1.0, bins=4, caption="c")
+    figure = overlaid_histograms(ROW, "n", "t", "x", values, low=-1.0, high=1.0, bins=4, caption="c")
     assert figure.chart is not None
     assert [one.x for one in figure.chart.series] == [[-0.75, -0.25, 0.25, 0.75]] * 3
     assert [one.y for one in figure.chart.series] == [[0.4, 0.2, 0.2, 0.2], [0, 0, 0, 1], [0, 0, 0, 0]]

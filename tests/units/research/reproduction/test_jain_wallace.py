@@ -1,4 +1,4 @@
-"""Jain & Wallace 2019: what follows from their tables done again from word vectors, on made-up tables."""
+"""Jain & Wallace 2019: the remedy that follows from word vectors, on synthetic tables."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
+from attnaudit.research.reproduction.paper_report import Reproduction, WordVectors
 from attnaudit.research.reproduction.papers.jain_wallace import PAPER
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction, WordVectors
-from tests.units.research.reproduction.made_up import reproduction, row
+from attnaudit.research.reproduction.remedies_file import Remedy
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 VECTORS = WordVectors(name="made.2d", width=2, sha256="")
 
@@ -71,5 +72,5 @@ def test_word_vectors_are_a_remedy_with_the_medians_of_shared_recurrent_rows_as_
     ],
     ids=["random itself", "no other report", "nothing shared", "nothing moved"],
 )
-def test_otherwise_nothing_is_said(one: Reproduction, random: Reproduction | None) -> None:
+def test_otherwise_there_is_no_remedy(one: Reproduction, random: Reproduction | None) -> None:
     assert remedies(one, random) == ()

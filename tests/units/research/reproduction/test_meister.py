@@ -1,4 +1,4 @@
-"""Meister et al. 2021: rows, numbers, what is read off real audits, and the claims."""
+"""Meister et al. 2021: rows, numbers, quantities of real audits, and claims."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from attnaudit.research.reproduction.audit_models import audit_all, audit_request
 from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared
 from attnaudit.research.reproduction.model_plans import PLAIN, Plan
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan, TablePlan
 from attnaudit.research.reproduction.papers.meister import GRID, PAPER, adversaries, plan
 from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
 from attnaudit.research.reproduction.papers.meister_numbers import BILSTM, TRANSFORMER
-from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
 from attnaudit.research.reproduction.train_models import train_all
-from attnaudit.run.environment import describe_environment
-from tests.units.research.reproduction.small import data
+from tests.units.research.reproduction import synthetic_reports
+from tests.units.research.reproduction.small_corpus import data
 
 TABLES = {table.name: table for table in PAPER.tables}
 
@@ -27,7 +27,7 @@ def rows(table: str, *corpora: str) -> dict[str, RowPlan]:
     return {row.name: row for row in TABLES[table].rows(corpora)}
 
 
-def test_the_papers_numbers_stand_where_they_belong() -> None:
+def test_the_numbers_of_the_paper_are_in_the_right_rows() -> None:
     influence = rows("influence", *PAPER.corpora)
     assert influence["sst/bilstm/additive/softmax"].paper == {"entropy": 0.93, "entropy std": 0.05}
     assert influence["20news/transformer/dot/sparsemax"].paper["entropy"] == 0.46
@@ -44,7 +44,7 @@ def test_the_papers_numbers_stand_where_they_belong() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_number_has_its_quantity_and_none_stands_beside_other_data(table: str) -> None:
+def test_every_number_of_the_paper_has_a_quantity_and_a_corpus_of_the_paper(table: str) -> None:
     quantities = [one.name for one in TABLES[table].quantities]
     assert len(set(quantities)) == len(quantities)
     for row in rows(table, *PAPER.corpora).values():
@@ -53,7 +53,7 @@ def test_every_number_has_its_quantity_and_none_stands_beside_other_data(table: 
         assert not row.paper
 
 
-def test_tables_share_their_models() -> None:
+def test_tables_share_models() -> None:
     plans = {one for table in TABLES for row in rows(table, "sst").values() for one in row.models.values()}
     plain = {one for one in plans if one.variant == PLAIN}
     assert len(plain) == 2 * (1 + len(GRID))  # per encoder: softmax and the grid, of which λ = 0 is sparsemax
@@ -114,46 +114,15 @@ def test_every_quantity_is_read_and_every_figure_drawn(table: str, small: tuple[
 
 
 def reproduction(table: str, values: dict[str, dict[str, list[float]]]) -> Reproduction:
-    """row -> quantity -> values by seed"""
-    how = Made(
-        command="c",
-        created="c",
-        attnaudit="0",
-        seeds=[0, 1, 2],
-        instances=None,
-        quick=False,
-        **{name: 0.0 for name in Made.__struct_fields__ if name.endswith("seconds")},
-    )
-    lines = {
-        row: [
-            Line(quantity=name, words=name, paper=None, ours=sum(found) / 3, std=None, values=list(found), n=9)
-            for name, found in quantities.items()
-        ]
-        for row, quantities in values.items()
-    }
-    made_rows = [Row(name=row, title=row, corpus="sst", lines=found, made=how) for row, found in lines.items()]
-    return Reproduction(
-        schema_version=SCHEMA_VERSION,
-        paper="meister",
-        title="t",
-        citation="c",
-        quick=False,
-        command="c",
-        created="c",
-        attnaudit="0",
-        seconds=0.0,
-        jobs=1,
-        environment=describe_environment(device="cpu", threads=1),
-        data={},
-        tables=[Table(name=table, title="t", source="s", deviations=[], rows=made_rows, figures=[])],
-    )
+    """A report with one table: row -> quantity -> values by seed."""
+    return synthetic_reports.reproduction({table: [synthetic_reports.row(*item) for item in values.items()]})
 
 
 def holds(claim: str, one: Reproduction) -> str:
     return next(one_claim for one_claim in CLAIMS if one_claim.name == claim).read(one)[0]
 
 
-def test_a_claim_about_a_sign_is_held_against_the_sign() -> None:
+def test_a_claim_about_a_sign_depends_on_the_sign() -> None:
     for values, expected in (([-0.9, -0.8, -0.9], "yes"), ([0.6, 0.7, 0.6], "no"), ([-0.5, 0.6, 0.1], "undecided")):
         one = reproduction("sparsity", {"sst/bilstm/additive": {"means": values}})
         assert holds("entropy falls with λ", one) == expected
@@ -172,7 +141,7 @@ def adversary(jsd: float, frozen: float, unfrozen: float) -> dict[str, list[floa
     return {name: [value - 0.001, value, value + 0.001] for name, value in quantities.items()}
 
 
-def test_adversaries_are_judged_at_the_smallest_weight_that_moves_attention() -> None:
+def test_adversaries_are_compared_at_the_smallest_weight_that_changes_attention() -> None:
     name = "sst/bilstm/additive"
     near, far, spent = adversary(0.1, 0.8, 0.5), adversary(0.6, 0.7, 0.795), adversary(0.68, 0.5, 0.5)
     one = reproduction("adversary", {f"{name}/λ": near, f"{name}/10λ": far, f"{name}/100λ": spent})
@@ -183,7 +152,7 @@ def test_adversaries_are_judged_at_the_smallest_weight_that_moves_attention() ->
     assert holds("retrained adversary attends elsewhere", one) == "no"
 
 
-def test_an_adversary_that_never_moves_attention_speaks_against_the_claim() -> None:
+def test_an_adversary_whose_attention_never_differs_contradicts_the_claim() -> None:
     name = "sst/bilstm/additive"
     one = reproduction("adversary", {f"{name}/{row}": adversary(0.1, 0.8, 0.8) for row in ("λ", "10λ")})
     assert holds("retrained adversary attends elsewhere", one) == "no"

@@ -1,4 +1,4 @@
-"""Every paper is declared so that its numbers can meet ours."""
+"""The declarations of all papers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnaudit.research.reproduction.papers import PAPERS, paper
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_numbers_rows_and_checks_fit_together(name: str) -> None:
+def test_numbers_rows_and_checks_of_a_paper_are_consistent(name: str) -> None:
     one = paper(name)
     assert one.name == name
     assert set(one.corpora) <= set(CORPORA)
@@ -30,7 +30,7 @@ def test_numbers_rows_and_checks_fit_together(name: str) -> None:
         assert not any(row.paper for row in table.rows((EMBEDDED,)))
 
 
-def test_jain_wallace_has_every_number_that_its_code_stores() -> None:
+def test_jain_wallace_has_every_number_that_the_published_code_stores() -> None:
     table = next(one for one in paper("jain-wallace").tables if one.name == "agreement")
     rows = {row.name: row for row in table.rows(paper("jain-wallace").corpora)}
     assert rows["sst/bilstm/additive"].paper["gradient"] == 0.351
@@ -38,6 +38,6 @@ def test_jain_wallace_has_every_number_that_its_code_stores() -> None:
     assert sum(bool(row.paper) for row in rows.values()) == 12
 
 
-def test_an_unknown_paper_is_told_with_the_nearest() -> None:
+def test_an_unknown_paper_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(AuditError, match="Did you mean 'jain-wallace'"):
         paper("jain-walace")

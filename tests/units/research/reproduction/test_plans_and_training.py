@@ -1,4 +1,4 @@
-"""Plans, their variants, and training that goes on where it was stopped."""
+"""Plans of models, and training that resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import torch
 from attnaudit.data import load
 from attnaudit.errors import ModelError
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.training_state import Unfinished
+from attnaudit.models.training_job import TrainingData, TrainingJob
+from attnaudit.models.training_state import TrainingStateFile
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.research.reproduction import train_models
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, architecture, jain_wallace
 from attnaudit.research.reproduction.papers.tutek_snajder_models import plan as tutek_snajder
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 
 def train(tmp_path: Path, *plans: Plan) -> tuple[dict[Plan, train_models.TrainedPlan], dict[Plan, str]]:
@@ -35,7 +36,7 @@ def test_equal_plans_share_a_folder_and_others_do_not() -> None:
     assert plan(0).base is None
 
 
-def test_a_plan_with_word_vectors_is_another_one_wherever_their_file_is() -> None:
+def test_word_vectors_change_the_digest_but_their_path_does_not() -> None:
     here = Vectors(path="here.txt", width=50, sha256="1")
     one = plan().starting_from(here)
     assert one.architecture.embedding_size == 50
@@ -51,26 +52,26 @@ def test_a_plan_with_word_vectors_is_another_one_wherever_their_file_is() -> Non
     assert asking.starting_from(here) == asking
 
 
-def test_a_model_of_before_there_were_word_vectors_is_still_the_plans() -> None:
-    told = msgspec.to_builtins(plan())
-    del told["settings"]["vectors"], told["divergence"]
-    before = hashlib.sha256(msgspec.json.encode([1, told], order="sorted")).hexdigest()
+def test_the_fields_for_word_vectors_and_divergence_do_not_change_older_digests() -> None:
+    parts = msgspec.to_builtins(plan())
+    del parts["settings"]["vectors"], parts["divergence"]
+    before = hashlib.sha256(msgspec.json.encode([1, parts], order="sorted")).hexdigest()
     assert plan().digest == before
 
 
-def test_an_unknown_variant_is_told_with_the_nearest() -> None:
+def test_an_unknown_variant_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(ModelError, match="Did you mean 'frozen_attention'"):
         plan(0, variant="frozen_atention").check()
 
 
-def test_a_part_that_no_model_has_is_told() -> None:
+def test_an_unknown_part_of_a_model_is_reported() -> None:
     with pytest.raises(ModelError, match="'hiden_size'"):
         architecture(corpus("sst"), hiden_size=3)
     with pytest.raises(ModelError, match="Unknown encoder 'bilstn'"):
         jain_wallace("sst", encoder="bilstn", alignment="additive")
 
 
-def test_a_killed_run_goes_on_without_training_a_finished_model_again(
+def test_a_killed_run_resumes_without_training_a_finished_model_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, failed = train(tmp_path, plan(0), plan(1))
@@ -85,40 +86,43 @@ def test_a_killed_run_goes_on_without_training_a_finished_model_again(
     assert second[plan(1)].test == first[plan(1)].test
 
 
-def test_a_model_that_was_under_way_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
-    asked = plan(0, epochs=6)
-    whole, _ = train(tmp_path / "whole", asked)
-    task = train_models.Task(plan=asked, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
-    unfinished = Unfinished(
-        path=tmp_path / "models" / asked.folder / train_models.UNFINISHED, key=train_models._key(task), every=0
+def test_an_interrupted_model_resumes_from_its_last_epoch(tmp_path: Path) -> None:
+    interrupted = plan(0, epochs=6)
+    complete, _ = train(tmp_path / "complete", interrupted)
+    task = train_models.Task(plan=interrupted, data=data(tmp_path / "data"), models=str(tmp_path / "models"))
+    state_file = TrainingStateFile(
+        path=tmp_path / "models" / interrupted.folder / train_models.STATE_FILE,
+        key=train_models._key(task),
+        save_interval=0,
     )
 
     def killed(_done: int, _total: int, note: str) -> None:
         if note.startswith("epoch 4"):
             raise KeyboardInterrupt
 
-    given = (load(task.data.path(part)) for part in ("train", "dev"))
+    job = TrainingJob(
+        data=TrainingData(**{part: load(task.data.path(part)) for part in ("train", "dev")}),
+        architecture=interrupted.architecture,
+        settings=interrupted.settings,
+        state_file=state_file,
+        progress=killed,
+    )
     with pytest.raises(KeyboardInterrupt):
-        train_models.train(
-            *given,
-            architecture=asked.architecture,
-            settings=asked.settings,
-            unfinished=unfinished,
-            progress=killed,
-        )
-    kept = unfinished.kept()
+        train_models.train(job)
+    kept = state_file.load()
     assert kept is not None
     assert len(kept["history"]) == 4
-    after, _ = train(tmp_path, asked)
-    assert (after[asked].dev, after[asked].test) == (whole[asked].dev, whole[asked].test)
+    after, _ = train(tmp_path, interrupted)
+    assert (after[interrupted].dev, after[interrupted].test) == (complete[interrupted].dev, complete[interrupted].test)
     ours, theirs = (
-        folder / "models" / asked.folder / checkpoint_folder.WEIGHTS for folder in (tmp_path, tmp_path / "whole")
+        folder / "models" / interrupted.folder / checkpoint_folder.WEIGHTS
+        for folder in (tmp_path, tmp_path / "complete")
     )
     assert ours.read_bytes() == theirs.read_bytes()
-    assert not unfinished.path.exists()
+    assert not state_file.path.exists()
 
 
-def test_other_data_trains_anew(tmp_path: Path) -> None:
+def test_changed_data_trains_the_model_again(tmp_path: Path) -> None:
     train(tmp_path, plan(0))
     task = train_models.Task(plan=plan(0), data=data(tmp_path / "data"), models=str(tmp_path / "models"))
     assert train_models.finished(task) is not None
@@ -126,7 +130,7 @@ def test_other_data_trains_anew(tmp_path: Path) -> None:
     assert train_models.finished(changed) is None
 
 
-def test_a_model_that_cannot_be_trained_says_why_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_trained_gives_its_reason_and_does_not_stop_the_others(tmp_path: Path) -> None:
     bad = plan(0).with_settings(learning_rate=-1.0)
     found, failed = train(tmp_path, bad, plan(1))
     assert list(found) == [plan(1)]
@@ -153,4 +157,4 @@ def test_variants_are_made_from_the_plain_model(tmp_path: Path) -> None:
 
 
 def test_every_variant_is_described() -> None:
-    assert all(one.words for one in VARIANTS.values())
+    assert all(one.description for one in VARIANTS.values())

@@ -1,4 +1,4 @@
-"""A whole reproduction of a small made-up paper."""
+"""A complete reproduction of a small synthetic paper."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from attnaudit.checks import UniformFragility
 from attnaudit.errors import AuditError
 from attnaudit.models.word_vectors import Vectors
-from attnaudit.research.reproduction import corpora, reproduce, reproduction_pages
+from attnaudit.research.reproduction import corpora, paper_pages, reproduce
 from attnaudit.research.reproduction.corpora import Corpus, Prepared
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -25,9 +26,9 @@ from attnaudit.research.reproduction.paper_tables import (
     accuracy,
     value_of,
 )
-from attnaudit.research.reproduction.reproduction_options import Options
-from attnaudit.research.reproduction.reproduction_records import Reproduction
-from tests.units.research.reproduction.small import data, plan
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
+from attnaudit.research.reproduction.results_file import exclusive
+from tests.units.research.reproduction.small_corpus import data, plan
 
 UNIFORM = UniformFragility(severity="report")
 
@@ -57,11 +58,11 @@ def table(name: str) -> TablePlan:
             Quantity(name="third", words="{} only", read=accuracy, of_class=2),
         ),
         audits=(Audit(checks=(UNIFORM,)),),
-        deviations=("Made up.",),
+        deviations=("Provenance up.",),
     )
 
 
-PAPER = Paper(name="made-up", title="A paper", citation="", corpora=(), tables=(table("first"), table("second")))
+PAPER = Paper(name="synthetic", title="A paper", citation="", corpora=(), tables=(table("first"), table("second")))
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +87,7 @@ def run(
     progress_bar: reproduce.ProgressBar = silent,
     vectors: Vectors | None = None,
 ) -> Reproduction:
-    options = Options(
+    options = ReproductionOptions(
         paper=PAPER,
         out=tmp_path,
         command=f"only {' '.join(only)}",
@@ -95,9 +96,8 @@ def run(
         seeds=seeds,
         vectors=vectors,
     )
-    found = reproduce.reproduce(options, progress_bar=progress_bar)
-    reproduce.reproduction_pages.write(found, options.folder / "papers", options.report)
-    return found
+    report, _ = reproduce.reproduce(options, progress_bar=progress_bar)
+    return report
 
 
 def test_a_row_is_the_mean_and_the_deviation_over_seeds(tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_a_row_is_the_mean_and_the_deviation_over_seeds(tmp_path: Path) -> None:
         assert one.ours == pytest.approx(sum(known) / 2)
         assert one.std == pytest.approx(abs(known[0] - known[1]) / 2**0.5)
     assert row.lines[1].difference == pytest.approx(row.lines[1].ours - 0.1)
-    assert row.made is not None
-    assert row.made.seeds == [0, 1]
+    assert row.provenance is not None
+    assert row.provenance.seeds == [0, 1]
 
 
-def test_rows_that_were_not_asked_for_are_not_run_and_earlier_ones_are_kept(tmp_path: Path) -> None:
+def test_rows_that_are_not_selected_are_not_run_and_earlier_ones_are_kept(tmp_path: Path) -> None:
     first = run(tmp_path, only=("*/one",), tables=("first",))
     assert [row.missing for row in first.tables[0].rows] == ["", "not run here", "No such model."]
     assert [bool(row.lines) for row in first.tables[1].rows] == [False, False, False]
@@ -122,18 +122,18 @@ def test_rows_that_were_not_asked_for_are_not_run_and_earlier_ones_are_kept(tmp_
     assert [bool(row.lines) for row in second.tables[0].rows] == [True, True, False]
     assert [bool(row.lines) for row in second.tables[1].rows] == [False, True, False]
     assert second.tables[0].rows[0] == first.tables[0].rows[0]
-    assert "One seed, so no deviation over seeds: two." in second.tables[0].deviations
-    assert "Made up." in second.tables[0].deviations
+    assert "Without a standard deviation, since there is one seed: two." in second.tables[0].deviations
+    assert "Provenance up." in second.tables[0].deviations
 
 
-def test_a_run_keeps_the_rows_that_another_run_adds_meanwhile(tmp_path: Path) -> None:
+def test_a_run_keeps_the_rows_that_another_run_adds_in_the_meantime(tmp_path: Path) -> None:
     @contextmanager
-    def beside_another(doing: str) -> Iterator[Callable[[int, int, str], None]]:
+    def while_another_runs(doing: str) -> Iterator[Callable[[int, int, str], None]]:
         if doing == "auditing":
             run(tmp_path, only=("*/two",), tables=("first",), seeds=1)
         yield lambda done, total, name: None
 
-    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, progress_bar=beside_another)
+    found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, progress_bar=while_another_runs)
     assert [bool(row.lines) for row in found.tables[0].rows] == [True, True, False]
 
 
@@ -141,10 +141,10 @@ def test_one_run_at_a_time_adds_to_a_report(tmp_path: Path) -> None:
     entered: list[str] = []
 
     def other() -> None:
-        with reproduce.reproduction_pages.alone(tmp_path):
+        with exclusive(tmp_path):
             entered.append("other")
 
-    with reproduce.reproduction_pages.alone(tmp_path):
+    with exclusive(tmp_path):
         waiting = threading.Thread(target=other)
         waiting.start()
         waiting.join(timeout=0.3)
@@ -153,11 +153,11 @@ def test_one_run_at_a_time_adds_to_a_report(tmp_path: Path) -> None:
     assert entered == ["this", "other"]
 
 
-def test_a_folder_for_reports_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_for_reports_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "papers").write_text("")
     with (
         pytest.raises(AuditError, match=r"papers: cannot be written.*--out"),
-        reproduce.reproduction_pages.alone(tmp_path / "papers"),
+        exclusive(tmp_path / "papers"),
     ):
         pass
 
@@ -166,11 +166,11 @@ def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: 
     random = run(tmp_path, only=("*/one",), tables=("first",), seeds=1)
     path = tmp_path / "made.2d.txt"
     path.write_text("good 1 -1\nbad -1 1\nthe 0 .5\n", encoding="utf-8")
-    vectors = Vectors.of(path)
+    vectors = Vectors.from_file(path)
     found = run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=vectors)
-    assert sorted(one.name for one in (tmp_path / "papers").glob("*.json")) == [
-        "made-up-embedded-made.2d.json",
-        "made-up-embedded.json",
+    assert sorted(one.name for one in (tmp_path / "papers").glob("*.jsonl")) == [
+        "synthetic-embedded-made.2d.jsonl",
+        "synthetic-embedded.jsonl",
     ]
     (row, *_), deviations = found.tables[0].rows, found.tables[0].deviations
     assert row.notes == ("3 words of the training texts started from made.2d",)
@@ -178,10 +178,10 @@ def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: 
     assert any("start from made.2d (2 wide)" in one for one in deviations)
     assert PAPER.embeddings not in deviations
     assert PAPER.embeddings in random.tables[0].deviations
-    assert "# A paper, done again with made.2d word vectors\n" in reproduction_pages.markdown(found)
+    assert "# Reproduction of “A paper” with made.2d word vectors\n" in paper_pages.markdown(found)
     path.write_text("good 1 -1\n", encoding="utf-8")
-    with pytest.raises(AuditError, match=r"another file called made\.2d\. Rename .*made\.2d\.txt"):
-        run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=Vectors.of(path))
+    with pytest.raises(AuditError, match=r"a different file that is also called made\.2d\. Rename .*made\.2d\.txt"):
+        run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=Vectors.from_file(path))
 
 
 def test_equal_plans_are_trained_once_for_all_tables(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_equal_plans_are_trained_once_for_all_tables(tmp_path: Path) -> None:
     assert len(list((tmp_path / "measured").iterdir())) == 1
 
 
-def test_a_wrong_table_or_row_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+def test_an_unknown_table_or_row_is_reported_before_anything_is_trained(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="Did you mean 'first'"):
         run(tmp_path, tables=("frist",))
-    with pytest.raises(AuditError, match="no row is called so"):
+    with pytest.raises(AuditError, match=r"--only sst/\*: no row matches"):
         run(tmp_path, only=("sst/*",))
     assert not (tmp_path / "models").exists()
 
@@ -206,7 +206,7 @@ def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: pytest
     ]
     lacking = TablePlan(name="t", title="t", source="", rows=lambda _: lacking_rows, quantities=(), audits=())
     paper = Paper(name="p", title="p", citation="", corpora=("sst", "imdb"), tables=(lacking,))
-    options = Options(paper=paper, out=tmp_path, command="", data_root=tmp_path)
+    options = ReproductionOptions(paper=paper, out=tmp_path, command="", data_root=tmp_path)
     with pytest.raises(AuditError) as caught:
         reproduce.reproduce(options, progress_bar=silent)
     assert "sst_binary_jain_wallace.parquet" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Tutek & Šnajder 2020: its numbers, its models, what is read off them, its claims and remedies on made-up tables."""
+"""Tutek & Šnajder 2020: numbers, models, quantities, and claims and remedies on synthetic tables."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import msgspec
 import pytest
 
 from attnaudit.checks import UniformFragility, load_policy
-from attnaudit.errors import ReportError
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import Score
-from attnaudit.research.reproduction import reproduction_pages
 from attnaudit.research.reproduction.audit_models import AuditedModel
-from attnaudit.research.reproduction.claims import judged
+from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED
+from attnaudit.research.reproduction.paper_report import Reproduction, Row, WordVectors
 from attnaudit.research.reproduction.paper_tables import Result, RowPlan
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.papers.tutek_snajder_models import FORMS, OPTIONS, WEIGHTS
+from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.reproduce import quick
-from attnaudit.research.reproduction.reproduction_records import Remedy, Reproduction, Row, WordVectors
 from attnaudit.research.reproduction.train_models import TrainedPlan
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.policy_writer import policy_text
 from attnaudit.research.validation.scoring import Gate
-from attnaudit.research.validation.validate import Options, _reproduced, validate
-from tests.units.research.reproduction.made_up import reproduction, row
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 PAPER = paper("tutek-snajder")
 TABLES = {table.name: table for table in PAPER.tables}
@@ -35,8 +33,8 @@ def rows(table: str, *corpora: str) -> dict[str, RowPlan]:
     return {one.name: one for one in TABLES[table].rows(corpora or ("sst",))}
 
 
-def test_the_numbers_are_the_papers() -> None:
-    """Read off tables 1, 6, 2 and 3 again, one number each way of laying them out."""
+def test_the_numbers_match_the_paper() -> None:
+    """Compare some numbers with tables 1, 6, 2 and 3 of the paper, at least one per layout."""
     assert rows("fragility")["sst/tying/additive"].paper == {"f1": 0.835, "uniform": 0.07, "permuted": 0.18}
     assert rows("fragility", "imdb")["imdb/mlm/dot"].paper == {"f1": 0.878, "uniform": 0.153, "permuted": 0.185}
     assert rows("layers", "20news")["20news/concat/3-layers"].paper == {
@@ -64,7 +62,7 @@ def test_the_central_tables_share_their_models() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_model_can_be_built_also_in_a_quick_run(table: str) -> None:
+def test_every_model_can_be_built_in_a_full_and_in_a_quick_run(table: str) -> None:
     for one in rows(table, EMBEDDED).values():
         for plan in one.models.values():
             small = quick(plan)
@@ -100,7 +98,7 @@ def result(one: RowPlan, role: str, audit: AuditedModel) -> Result:
     return Result(trained=trained, audits=(audit,))
 
 
-def test_the_text_of_figure_2_is_the_median_one_that_all_get_right() -> None:
+def test_figure_2_shows_the_median_text_that_all_models_classify_correctly() -> None:
     one = rows("tokens")["sst/additive"]
     labels, right = [1] * 5, [1] * 5
 
@@ -138,10 +136,10 @@ def table_1(drops: dict[str, float], *, f1: float = 0.82, tvd: float = 0.3) -> l
 
 
 def findings(one: Reproduction) -> dict[str, str]:
-    return {found.claim: found.holds for found in judged(PAPER.claims, one)}
+    return {found.claim: found.holds for found in answer_claims(PAPER.claims, one)}
 
 
-def test_claims_hold_and_do_not() -> None:
+def test_claims_are_answered_from_the_tables() -> None:
     one = reproduction(
         fragility=table_1({"base": 0.05, "tying": 0.2, "mlm": 0.01}),
         information=[
@@ -185,14 +183,14 @@ def test_a_remedy_is_named_with_its_figures() -> None:
     )
 
 
-def test_a_remedy_tried_with_word_vectors_says_so() -> None:
+def test_a_remedy_measured_with_word_vectors_names_them() -> None:
     one = reproduction(fragility=table_1({"base": 0.05, "residual": 0.2}))
     (found,) = advice(msgspec.structs.replace(one, vectors=WordVectors(name="made.2d", width=2, sha256="")))
     assert found.words.startswith("add the embedding to each state, `attnaudit train --residual --vectors FILE`: ")
     assert found.words.endswith("Tutek & Šnajder 2020 done again from made.2d)")
 
 
-def test_what_does_not_help_is_no_remedy() -> None:
+def test_an_option_with_a_small_effect_is_no_remedy() -> None:
     assert advice(reproduction(fragility=table_1({"base": 0.05, "tying": 0.2}, tvd=0.06))) == ()
     assert advice(reproduction(fragility=table_1({"tying": 0.2}))) == ()
     assert advice(reproduction()) == ()
@@ -211,16 +209,3 @@ def test_a_chosen_policy_names_the_remedies_of_its_question(tmp_path: Path) -> N
     (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
     (question,) = load_policy(tmp_path / "policy.toml").record.questions
     assert question.remedies == ['tie "them" \\ well']
-
-
-def test_remedies_come_from_a_report_that_is_there(tmp_path: Path) -> None:
-    one = msgspec.structs.replace(reproduction(), remedies=(Remedy(question="used", option="mlm", words="w"),))
-    reproduction_pages.write(one, tmp_path, "made-up")
-    further = (Remedy(question="used", option="mlm", words="late"), Remedy(question="used", option="tying", words="t"))
-    reproduction_pages.write(msgspec.structs.replace(one, remedies=further), tmp_path, "other")
-    both = [tmp_path / "made-up.json", tmp_path / "other.json"]
-    assert [remedy.words for remedy in _reproduced(both)] == ["w", "t"]
-    missing = tmp_path / "nothing.json"
-    options = Options(population=tmp_path, out=tmp_path, remedies=[tmp_path / "made-up.json", missing])
-    with pytest.raises(ReportError, match=r"nothing\.json: not found.*attnaudit reproduce tutek-snajder"):
-        validate(options)

@@ -1,4 +1,4 @@
-"""Variants of a model: how each comes about, and what it is made from."""
+"""Variants of a model: how each is trained, and from which model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnaudit.research.reproduction import train_models
 from attnaudit.research.reproduction.audit_models import audit_all, audit_request
 from attnaudit.research.reproduction.corpora import Prepared
 from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, jain_wallace
-from tests.units.research.reproduction.small import data, plan
+from tests.units.research.reproduction.small_corpus import data, plan
 
 KEPT = ("frozen_attention", "fixed_representation", "twin_frozen")
 
@@ -34,7 +34,7 @@ def state(tmp_path: Path, one: Plan) -> dict[str, Tensor]:
 
 
 def questions(folder: Path) -> Prepared:
-    """Pairs whose label is whether the query's word is in the text."""
+    """Pairs of texts; the label says whether the word of the query is in the text."""
     rows = {}
     folder.mkdir(parents=True)
     for part, count in (("train", 40), ("dev", 16), ("test", 16)):
@@ -49,45 +49,47 @@ def questions(folder: Path) -> Prepared:
         ]
         (folder / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         rows[part] = count
-    return Prepared(corpus="snli", folder=str(folder), rows=rows, sha256="made up", made_from="")
+    return Prepared(corpus="snli", folder=str(folder), rows=rows, sha256="synthetic", made_from="")
 
 
-def test_every_variant_is_trained_after_what_it_is_made_from(tmp_path: Path) -> None:
-    asked = [plan().made(name, 0.01 if one.valued else None) for name, one in VARIANTS.items()]
-    found = train(tmp_path, *reversed(asked))
-    assert set(found) == set(asked)
-    assert plan().made("imposed_mlp_adversary", 0.01).base == plan().made("adversary", 0.01)
-    assert train(tmp_path, *asked) == found
+def test_every_variant_is_trained_after_its_base(tmp_path: Path) -> None:
+    plans = [plan().as_variant(name, 0.01 if one.has_value else None) for name, one in VARIANTS.items()]
+    found = train(tmp_path, *reversed(plans))
+    assert set(found) == set(plans)
+    assert plan().as_variant("imposed_mlp_adversary", 0.01).base == plan().as_variant("adversary", 0.01)
+    assert train(tmp_path, *plans) == found
 
 
-def test_a_base_is_trained_though_only_its_variant_is_asked_for(tmp_path: Path) -> None:
-    found = train(tmp_path, plan().made("imposed_mlp_adversary", 0.01))
+def test_a_base_is_trained_even_if_only_its_variant_is_requested(tmp_path: Path) -> None:
+    found = train(tmp_path, plan().as_variant("imposed_mlp_adversary", 0.01))
     assert {one.variant for one in found} == {"plain", "adversary", "imposed_mlp_adversary"}
 
 
-def test_what_is_made_from_a_model_that_failed_fails_for_its_reason(tmp_path: Path) -> None:
+def test_a_variant_of_a_failed_model_fails_for_the_same_reason(tmp_path: Path) -> None:
     bad = plan().with_settings(learning_rate=-1.0)
-    asked = bad.made("imposed_mlp_adversary", 0.01)
-    found, failed = train_models.train_all([asked], {"movie-reviews": data(tmp_path / "data")}, tmp_path / "models")
+    guided = bad.as_variant("imposed_mlp_adversary", 0.01)
+    found, failed = train_models.train_all([guided], {"movie-reviews": data(tmp_path / "data")}, tmp_path / "models")
     assert found == {}
-    assert set(failed) == {bad, bad.made("adversary", 0.01), asked}
+    assert set(failed) == {bad, bad.as_variant("adversary", 0.01), guided}
     assert len(set(failed.values())) == 1
 
 
 def test_a_frozen_twin_differs_from_its_base_in_attention_alone(tmp_path: Path) -> None:
-    one = plan().made("twin_frozen", 0.05)
+    one = plan().as_variant("twin_frozen", 0.05)
     train(tmp_path, one)
     base, twin = state(tmp_path, plan()), state(tmp_path, one)
     assert {name.partition(".")[0] for name in base if not torch.equal(base[name], twin[name])} == {"attention"}
 
 
 @pytest.mark.parametrize("variant", [*KEPT, "imposed_attention"])
-def test_what_is_trained_anew_does_not_begin_where_the_base_began(tmp_path: Path, variant: str) -> None:
-    """Models that have hardly learnt stand where they began."""
+def test_retrained_parts_start_from_another_seed_than_the_base(tmp_path: Path, variant: str) -> None:
+    """Models that have hardly learnt still have almost their initial parameters."""
     one = plan().with_settings(epochs=1, learning_rate=1e-9)
-    train(tmp_path, one.made(variant, 0.05 if VARIANTS[variant].valued else None), one.made("twin", 0.05))
-    made = one.made(variant, 0.05 if VARIANTS[variant].valued else None)
-    base, twin, found = state(tmp_path, one), state(tmp_path, one.made("twin", 0.05)), state(tmp_path, made)
+    train(
+        tmp_path, one.as_variant(variant, 0.05 if VARIANTS[variant].has_value else None), one.as_variant("twin", 0.05)
+    )
+    made = one.as_variant(variant, 0.05 if VARIANTS[variant].has_value else None)
+    base, twin, found = state(tmp_path, one), state(tmp_path, one.as_variant("twin", 0.05)), state(tmp_path, made)
     kept = {
         "frozen_attention": ("attention",),
         "fixed_representation": ("embedding", "encoder"),
@@ -99,8 +101,8 @@ def test_what_is_trained_anew_does_not_begin_where_the_base_began(tmp_path: Path
     assert same == set(kept)
 
 
-def test_what_is_guided_is_audited_with_its_guides_attention(tmp_path: Path) -> None:
-    guided, free = plan().made("imposed_attention"), plan().made("frozen_attention")
+def test_a_guided_model_is_audited_with_the_attention_of_its_guide(tmp_path: Path) -> None:
+    guided, free = plan().as_variant("imposed_attention"), plan().as_variant("frozen_attention")
     prepared = data(tmp_path / "data")
     found = train(tmp_path, guided, free, prepared=prepared)
     check = audit_request([UniformFragility(severity="report")], instances=None, token_columns=["attention"])
@@ -116,8 +118,8 @@ def test_what_is_guided_is_audited_with_its_guides_attention(tmp_path: Path) -> 
     assert measured[guided, None].probabilities != measured[plan(), None].probabilities
 
 
-def test_a_strong_twin_goes_further_away_than_a_weak_one(tmp_path: Path) -> None:
-    weak, strong = (plan(epochs=4).made("twin", value) for value in (0.0, 1.0))
+def test_a_larger_weight_gives_more_different_attention(tmp_path: Path) -> None:
+    weak, strong = (plan(epochs=4).as_variant("twin", value) for value in (0.0, 1.0))
     train(tmp_path, weak, strong)
     ids = torch.tensor([[3, 4, 5, 6, 7]])
 
@@ -125,15 +127,15 @@ def test_a_strong_twin_goes_further_away_than_a_weak_one(tmp_path: Path) -> None
         model, _, _ = checkpoint_folder.load_model(tmp_path / "models" / one.folder)
         return model.trace(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids, dtype=torch.bool)).weights
 
-    base = weights(weak.made("plain"))
+    base = weights(weak.as_variant("plain"))
     near, far = ((weights(one) - base).abs().sum() for one in (weak, strong))
     assert far > near + 0.1
 
 
-def test_uniform_models_say_so_on_their_card(tmp_path: Path) -> None:
-    asked = [plan().made(name) for name in ("uniform", "imposed_mlp_uniform", "mlp")]
-    train(tmp_path, *asked)
-    cards = [checkpoint_folder.load_model(tmp_path / "models" / one.folder)[2].architecture for one in asked]
+def test_the_card_of_a_uniform_model_says_uniform(tmp_path: Path) -> None:
+    plans = [plan().as_variant(name) for name in ("uniform", "imposed_mlp_uniform", "mlp")]
+    train(tmp_path, *plans)
+    cards = [checkpoint_folder.load_model(tmp_path / "models" / one.folder)[2].architecture for one in plans]
     assert [(card.encoder, card.alignment) for card in cards] == [
         ("average", "uniform"),
         ("average", "uniform"),
@@ -145,7 +147,7 @@ def test_uniform_models_say_so_on_their_card(tmp_path: Path) -> None:
 def test_pairs_keep_what_reads_the_query(tmp_path: Path, variant: str) -> None:
     plain = msgspec.structs.replace(plan(), corpus="snli")
     plain = msgspec.structs.replace(plain, architecture=msgspec.structs.replace(plain.architecture, form="pair"))
-    one = plain.made(variant, 0.05 if VARIANTS[variant].valued else None)
+    one = plain.as_variant(variant, 0.05 if VARIANTS[variant].has_value else None)
     train(tmp_path, one, prepared=questions(tmp_path / "data"))
     base, made = state(tmp_path, plain), state(tmp_path, one)
     moved = {name.partition(".")[0] for name in base if not torch.equal(base[name], made[name])}
@@ -160,7 +162,7 @@ def test_pairs_keep_what_reads_the_query(tmp_path: Path, variant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "value", "divergence", "said"),
+    ("variant", "value", "divergence", "problem"),
     [
         ("twin", None, "kl", "expected a value"),
         ("uniform", 0.1, "kl", "expected none"),
@@ -168,21 +170,21 @@ def test_pairs_keep_what_reads_the_query(tmp_path: Path, variant: str) -> None:
         ("uniform", None, "jsd", "divergence 'jsd'"),
     ],
 )
-def test_a_value_or_divergence_that_cannot_be_meant_is_told(
-    variant: str, value: float | None, divergence: str, said: str
+def test_an_invalid_value_or_divergence_is_reported(
+    variant: str, value: float | None, divergence: str, problem: str
 ) -> None:
-    with pytest.raises(ModelError, match=said):
-        plan().made(variant, value, divergence).check()  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=problem):
+        plan().as_variant(variant, value, divergence).check()  # type: ignore[arg-type]
 
 
-def test_divergences_are_other_models_with_other_names() -> None:
-    kl, jsd = plan().made("twin", 0.1), plan().made("twin", 0.1, "jsd")
+def test_another_divergence_is_another_model_with_another_name() -> None:
+    kl, jsd = plan().as_variant("twin", 0.1), plan().as_variant("twin", 0.1, "jsd")
     assert kl.folder != jsd.folder
     assert "-twin-jsd0.1-" in jsd.folder
-    assert jsd.made("imposed_mlp_adversary", 0.1, "jsd").base == jsd.made("adversary", 0.1, "jsd")
+    assert jsd.as_variant("imposed_mlp_adversary", 0.1, "jsd").base == jsd.as_variant("adversary", 0.1, "jsd")
 
 
-def test_plain_plans_have_the_names_they_had_before_there_were_divergences() -> None:
+def test_the_divergence_does_not_change_the_names_of_plain_plans() -> None:
     assert (
         jain_wallace("sst", encoder="bilstm", alignment="additive").folder
         == "sst-bilstm-additive-softmax-seed0-b920de0e"

@@ -1,4 +1,4 @@
-"""Wen et al. 2022: which models, how Δτ is read, means over rows, claims."""
+"""Wen et al. 2022: models, Δτ, means over rows, and claims."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from attnaudit.research.reproduction.claims import Claim
+from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_tables import Models, Quantity
 from attnaudit.research.reproduction.papers.wen import PAPER
 from attnaudit.research.reproduction.papers.wen_claims import CLAIMS
-from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
-from attnaudit.run.environment import describe_environment
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 TABLES = {table.name: table for table in PAPER.tables}
 
@@ -22,7 +22,7 @@ def quantity(table: str, name: str) -> Quantity:
 
 
 def checked(value: float | None, *, first: float = 0.5, ranks: int = 4, **details: float) -> SimpleNamespace:
-    """A model whose check found this."""
+    """A model whose check has this record."""
     found = {"ranks (k)": ranks, "weight of the first rank": first, **details}
     record = SimpleNamespace(value=value, n_defined=90, details=found, references=())
     return SimpleNamespace(check=lambda name: record)
@@ -32,7 +32,7 @@ def models(**roles: SimpleNamespace) -> Models:
     return roles  # type: ignore[return-value]
 
 
-def test_a_corpus_and_seed_take_23_models_and_the_paper_s_settings() -> None:
+def test_one_corpus_and_seed_need_23_models_with_the_settings_of_the_paper() -> None:
     plans = {plan for table in PAPER.tables for row in table.rows(("sst",)) for plan in row.models.values()}
     assert len(plans) == 23
     for plan in plans:
@@ -42,7 +42,7 @@ def test_a_corpus_and_seed_take_23_models_and_the_paper_s_settings() -> None:
     assert {plan.architecture.hidden_size for plan in plans} == {128}
 
 
-def test_the_paper_s_numbers_stand_where_it_has_them() -> None:
+def test_the_numbers_of_the_paper_are_in_the_right_rows() -> None:
     def paper(table: str, name: str) -> Mapping[str, float]:
         return next(row.paper for row in TABLES[table].rows(PAPER.corpora) if row.name == name)
 
@@ -59,7 +59,7 @@ def test_the_paper_s_numbers_stand_where_it_has_them() -> None:
     assert [row.corpus for row in TABLES["adversarial"].rows(PAPER.corpora)] == ["sst", "imdb", "agnews", "20news"]
 
 
-def test_a_change_is_the_normal_model_s_tau_less_the_other_s() -> None:
+def test_a_change_is_the_tau_of_the_normal_model_minus_the_other_one() -> None:
     change = quantity("adversarial", "change tau twin").read
     assert change(models(model=checked(0.9), twin=checked(0.7))) == (pytest.approx(0.2), 90)
     assert change(models(model=checked(0.9), twin=checked(None))) == (None, 0)
@@ -71,7 +71,7 @@ def test_a_change_is_the_normal_model_s_tau_less_the_other_s() -> None:
     assert rise(both)[0] == pytest.approx(0.3)
 
 
-def test_uniform_attention_ranks_nothing_and_counts_as_no_agreement() -> None:
+def test_uniform_attention_ranks_nothing_and_its_tau_counts_as_zero() -> None:
     change = quantity("fixed", "change tau uniform").read
     assert change(models(model=checked(0.9), uniform=checked(None, first=0.25))) == (0.9, 90)
     # Undefined for another reason, such as states that all hold the same information.
@@ -79,32 +79,14 @@ def test_uniform_attention_ranks_nothing_and_counts_as_no_agreement() -> None:
 
 
 @pytest.mark.parametrize(("after", "kept"), [(0.95, 1.0), (0.897, 1.0), (0.89, 0.0), (None, None)])
-def test_kept_is_to_two_decimals(after: float | None, kept: float | None) -> None:
+def test_a_tau_counts_as_kept_to_two_decimals(after: float | None, kept: float | None) -> None:
     read = quantity("gumbel", "kept").read
     assert read(models(model=checked(0.9), gumbel=checked(after)))[0] == kept
 
 
-def line(name: str, values: list[float | None]) -> Line:
-    known = [value for value in values if value is not None]
-    mean = sum(known) / len(known) if known else None
-    return Line(quantity=name, words=name, paper=None, ours=mean, std=None, values=values, n=50)
-
-
-def row(name: str, lines: Mapping[str, list[float | None]], seeds: list[int]) -> Row:
-    defaults = {"instances": None, "quick": False}
-    seconds = {field: 2.0 for field in Made.__struct_fields__ if field.endswith("seconds")}
-    made = Made(command="c", created="", attnaudit="0", seeds=seeds, **defaults, **seconds)  # type: ignore[arg-type]
-    return Row(
-        name=name,
-        title=name,
-        corpus=name.partition("/")[0],
-        lines=[line(quantity, values) for quantity, values in lines.items()],
-        made=made,
-    )
-
-
 def ranked(name: str, tau: list[float | None], seeds: list[int] | None = None) -> Row:
-    return row(name, {"tau": tau, "tau uncorrected": tau, "tau-b": tau}, seeds or list(range(len(tau))))
+    quantities = {"tau": tau, "tau uncorrected": tau, "tau-b": tau}
+    return row(name, quantities, seeds=seeds, corpus=name.partition("/")[0], seconds=2.0)
 
 
 def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -> None:
@@ -128,8 +110,8 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
     assert one.lines[0].values == [pytest.approx(0.35), pytest.approx(0.5)]  # seed 1: defined on 20News alone
     assert one.lines[0].paper == 0.92
     assert one.lines[2].paper is None
-    assert one.made is not None
-    assert (one.made.seeds, one.made.training_seconds) == ([0, 1], 4.0)
+    assert one.provenance is not None
+    assert (one.provenance.seeds, one.provenance.training_seconds) == ([0, 1], 4.0)
     rows[0] = ranked("sst/bilstm/additive", [None, None])
     undefined, _ = across(rows)
     assert [one.title for one in undefined if one.name == "mean/additive"] == [every.title]
@@ -141,27 +123,6 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
         ("additive", 0, [0.6, 0.5, 0.4]),
         ("additive", 1, [0.2, 0.0, 0.1]),
     ]
-
-
-def reproduction(**tables: list[Row]) -> Reproduction:
-    return Reproduction(
-        schema_version=SCHEMA_VERSION,
-        paper="wen",
-        title="t",
-        citation="c",
-        quick=False,
-        command="c",
-        created="",
-        attnaudit="0",
-        seconds=0.0,
-        jobs=1,
-        environment=describe_environment(device="cpu", threads=1),
-        data={},
-        tables=[
-            Table(name=name, title=name, source="", deviations=[], rows=rows, figures=[])
-            for name, rows in tables.items()
-        ],
-    )
 
 
 def claim(name: str) -> Callable[[Reproduction], tuple[str, str]]:
@@ -185,7 +146,7 @@ def test_claims_of_the_ranking() -> None:
         ranked(f"sst/{setting}", [0.90, 0.91, 0.92]) for setting in ("mlp/deep", "mlp/dot", "cnn/dot", "cnn/deep")
     ]
     holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
-    assert (holds, evidence.partition(" (")[0]) == ("yes", "no other is better in 5 of 5 pairs")
+    assert (holds, evidence.partition(" (")[0]) == ("yes", "the other is not better in 5 of 5 pairs")
     beaten = [ranked(one.name, [0.96, 0.97, 0.98]) for one in others]
     holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
     assert holds == "no"
@@ -197,13 +158,13 @@ def test_claims_of_the_ranking() -> None:
 @pytest.mark.parametrize(
     ("changes", "holds"), [([0.02, 0.03, 0.01], "yes"), ([0.3, 0.32, 0.31], "no"), ([0.0, 0.3, 0.1], "undecided")]
 )
-def test_an_adversary_that_falls_little_keeps_its_ranking(changes: list[float | None], holds: str) -> None:
-    one = row("sst/bilstm/additive", {"change tau twin": changes}, [0, 1, 2])
+def test_an_adversary_keeps_its_ranking_if_tau_falls_little(changes: list[float | None], holds: str) -> None:
+    one = row("sst/bilstm/additive", {"change tau twin": changes})
     assert claim("adversary-keeps-ranking")(reproduction(adversarial=[one]))[0] == holds
 
 
 def test_gumbel_is_judged_over_settings() -> None:
-    rows = [row(f"sst/{place}/additive", {"change tau gumbel": [0.1 if place else -0.2]}, [0]) for place in range(12)]
+    rows = [row(f"sst/{place}/additive", {"change tau gumbel": [0.1 if place else -0.2]}) for place in range(12)]
     holds, evidence = claim("gumbel-keeps")(reproduction(gumbel=rows))
     assert holds == "yes"
     assert "11 of 12 settings" in evidence

@@ -10,33 +10,33 @@ import pytest
 
 from attnaudit.research.reproduction import reproduce
 from attnaudit.research.reproduction.compare_models import (
-    folded_by_text,
+    difference_of,
     jsd_between,
     jsd_by_text,
-    less,
-    of_roles,
     over_roles,
+    over_roles_by_text,
+    statistic_by_text,
 )
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_figures import draw
+from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Result, f1
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.papers.wiegreffe_pinter import LAMBDA, OTHERS, PAPER, SEEDS, base, twin
-from attnaudit.research.reproduction.reproduction_options import Options
-from attnaudit.research.reproduction.reproduction_records import SCHEMA_VERSION, Line, Made, Reproduction, Row, Table
-from attnaudit.run.environment import describe_environment
+from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 from tests.units.research.reproduction.test_compare_models import measured, result
 
 TABLES = {table.name: table for table in PAPER.tables}
 
 
 def plans(of: str, seeds: int) -> set[Plan]:
-    """Every model of a corpus, as a run of so many seeds asks for them."""
+    """Every model of a corpus that a run with this number of seeds trains."""
     found = set()
     for table in PAPER.tables:
-        for row in table.rows([of]):
-            for seed in range(1 if row.once else seeds):
-                found |= {plan.with_seed(seed + plan.seed) for plan in row.models.values()}
+        for one in table.rows([of]):
+            for seed in range(1 if one.once else seeds):
+                found |= {plan.with_seed(seed + plan.seed) for plan in one.models.values()}
     return found | {base for plan in found for base in [plan.base] if base is not None}
 
 
@@ -50,7 +50,7 @@ def test_the_paper_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("of", sorted(LAMBDA))
-def test_models_are_few_shared_and_can_be_meant(of: str) -> None:
+def test_models_are_valid_and_shared_between_tables(of: str) -> None:
     found = plans(of, 3)
     for plan in found:
         plan.check()
@@ -70,18 +70,18 @@ def test_the_published_weight_is_doubled() -> None:
     )
 
 
-def test_numbers_over_seeds_are_those_of_numpy() -> None:
+def test_statistics_over_seeds_match_numpy() -> None:
     some = models()
     each = np.array([jsd_by_text(some, role) for role in OTHERS], dtype=float)
-    assert over_roles(jsd_by_text, OTHERS, max)(some)[0] == pytest.approx(np.nanmean(each.max(0)))
-    assert of_roles(jsd_between, OTHERS, min)(some)[0] == pytest.approx(np.nanmean(each, axis=1).min())
-    assert folded_by_text(jsd_by_text, OTHERS, max)(some)[2] is None
-    assert over_roles(jsd_by_text, OTHERS, max)(some)[1] == 3
-    assert less(f1, f1)(some) == (0.0, 4)
+    assert over_roles_by_text(jsd_by_text, OTHERS, max)(some)[0] == pytest.approx(np.nanmean(each.max(0)))
+    assert over_roles(jsd_between, OTHERS, min)(some)[0] == pytest.approx(np.nanmean(each, axis=1).min())
+    assert statistic_by_text(jsd_by_text, OTHERS, max)(some)[2] is None
+    assert over_roles_by_text(jsd_by_text, OTHERS, max)(some)[1] == 3
+    assert difference_of(f1, f1)(some) == (0.0, 4)
 
 
 def test_a_difference_with_something_undefined_is_undefined() -> None:
-    assert less(f1, lambda models: (None, 0))(models()) == (None, 4)
+    assert difference_of(f1, lambda models: (None, 0))(models()) == (None, 4)
 
 
 @contextmanager
@@ -92,13 +92,13 @@ def silent(_what: str):  # type: ignore[no-untyped-def]
 def test_a_quick_run_fills_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "QUICK_TRAINING", {"epochs": 1, "learning_rate": 0.01, "batch_size": 200})
     monkeypatch.setattr(reproduce, "QUICK_SIZES", {"embedding_size": 4, "hidden_size": 2, "attention_size": 4})
-    options = Options(paper=PAPER, out=tmp_path, command="", quick=True, instances=12)
-    found = reproduce.reproduce(options, progress_bar=silent)
+    options = ReproductionOptions(paper=PAPER, out=tmp_path, command="", quick=True, instances=12)
+    found, _ = reproduce.reproduce(options, progress_bar=silent)
     for table in found.tables:
-        (row,) = table.rows
-        assert row.missing == "", table.name
-        assert all(one.ours is not None for one in row.lines), [one.quantity for one in row.lines if one.ours is None]
-    made = {table.name: table.rows[0].made for table in found.tables}
+        (only,) = table.rows
+        assert only.missing == "", table.name
+        assert [line.quantity for line in only.lines if line.ours is None] == []
+    made = {table.name: table.rows[0].provenance for table in found.tables}
     assert {name: one.seeds for name, one in made.items() if one is not None} == {
         "uniform": [0], "seeds": list(range(SEEDS)), "guided-mlp": [0], "adversary": [0], "curve": [0]
     }  # fmt: skip
@@ -108,23 +108,9 @@ def test_a_quick_run_fills_every_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(figures["curve"].legend) == 4
 
 
-def report(table: str, row: str, values: dict[str, list[float | None]]) -> Reproduction:
-    """A reproduction of one row, its quantities given by seed."""
-    lines = [
-        Line(quantity=name, words=name, paper=None, ours=0.0, std=None, values=some, n=9)
-        for name, some in values.items()
-    ]
-    made = Made.__struct_fields__
-    known = {"command": "", "created": "", "attnaudit": "", "seeds": [0, 1, 2], "instances": None, "quick": False}
-    one = Row(
-        name=row, title="", corpus="", lines=lines, made=Made(**{name: known.get(name, 0.0) for name in made})
-    )  # fmt: skip
-    tables = [Table(name=table, title="", source="", deviations=[], rows=[one], figures=[])]
-    return Reproduction(
-        schema_version=SCHEMA_VERSION, paper="", title="", citation="", quick=False, command="", created="",
-        attnaudit="", seconds=0.0, jobs=1, environment=describe_environment(device="cpu", threads=1), data={},
-        tables=tables,
-    )  # fmt: skip
+def report(table: str, name: str, values: dict[str, list[float | None]]) -> Reproduction:
+    """A report of one row, its quantities given by seed."""
+    return reproduction({table: [row(name, values or {"none": [None]})]})
 
 
 CLAIMS = {claim.name: claim for claim in PAPER.claims}
@@ -139,27 +125,27 @@ CLAIMS = {claim.name: claim for claim in PAPER.claims}
         ([0.1, 0.6, 0.4], [0.8, 0.81, 0.8], "undecided"),
     ],
 )
-def test_an_adversary_must_go_far_and_answer_as_well(jsd: list[float], lost: list[float], holds: str) -> None:
+def test_an_adversary_must_reach_a_high_jsd_at_equal_f1(jsd: list[float], lost: list[float], holds: str) -> None:
     values = {"jsd": jsd, "f1 adversary": lost, "f1": [0.8, 0.81, 0.8]}
     found, evidence = CLAIMS["an adversary can be trained"].read(report("adversary", "sst/bilstm/additive", values))  # type: ignore[arg-type]
     assert found == holds
     assert "sst" in evidence
 
 
-@pytest.mark.parametrize(("row", "holds"), [("agnews/bilstm/additive", "yes"), ("sst/bilstm/additive", "undecided")])
-def test_uniform_is_enough_is_about_two_corpora(row: str, holds: str) -> None:
+@pytest.mark.parametrize(("name", "holds"), [("agnews/bilstm/additive", "yes"), ("sst/bilstm/additive", "undecided")])
+def test_uniform_is_enough_is_about_two_corpora(name: str, holds: str) -> None:
     values: dict[str, list[float | None]] = {"f1": [0.9, 0.91, 0.9], "f1 uniform": [0.9, 0.905, 0.9]}
-    found, _ = CLAIMS["uniform is enough for two corpora"].read(report("uniform", row, values))
+    found, _ = CLAIMS["uniform is enough for two corpora"].read(report("uniform", name, values))
     assert found == holds
 
 
-def test_what_was_not_run_is_undecided() -> None:
+def test_claims_about_rows_that_were_not_run_are_undecided() -> None:
     nothing = report("none", "none", {})
     assert {claim.read(nothing)[0] for claim in PAPER.claims} == {"undecided"}
 
 
-def test_every_claim_reads_quantities_that_there_are() -> None:
-    """With every quantity of the tables there, each claim finds what it needs."""
+def test_every_claim_reads_quantities_that_exist() -> None:
+    """Each claim finds what it needs in a report that has every quantity of the tables."""
     for claim in PAPER.claims:
         answers = {
             claim.read(report(name, "agnews/bilstm/additive", {q.name: [0.5, 0.5, 0.5] for q in table.quantities}))[1]

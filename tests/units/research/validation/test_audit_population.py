@@ -11,7 +11,8 @@ import torch
 
 from attnaudit.checks import Agreement, Check, UniformFragility
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.pooled_classifier import Architecture, PooledClassifier
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.validation import audit_population, candidates, validation_report
 from attnaudit.research.validation.candidate_policy import read_policy
@@ -88,7 +89,7 @@ def test_every_model_is_measured_once_and_kept(population: Path, monkeypatch: py
     assert run(population)[0] == found
 
 
-def test_a_killed_run_goes_on_where_it_stopped(population: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_resumes(population: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, _ = run(population)
     kept = sorted((population.parent / "kept").glob("*.json"))
     kept[0].unlink()
@@ -119,7 +120,7 @@ def test_another_check_measures_only_what_is_new(population: Path, monkeypatch: 
     assert {one.check for one in found["flat-0"].checks} == {one.id for one in CHECKS}  # type: ignore[attr-defined]
 
 
-def test_a_model_that_cannot_be_loaded_is_named_and_the_others_go_on(population: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_named_and_the_others_are_audited(population: Path) -> None:
     (population / "flat-1" / "model.safetensors").write_bytes(b"no tensors")
     found, failed = run(population)
     assert len(found) == 7
@@ -130,13 +131,13 @@ def test_a_model_that_cannot_be_loaded_is_named_and_the_others_go_on(population:
 def test_a_validation_is_written_and_read_back(population: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
-    told: list[tuple[int, int, str]] = []
+    calls: list[tuple[int, int, str]] = []
     out = tmp_path / "out"
     validation, _ = validate(
         ValidationOptions(population=population, out=out, policy=policy, quick=True),
-        progress=lambda *now: told.append(now),
+        progress=lambda *call: calls.append(call),
     )
-    assert sorted(done for done, _, _ in told) == list(range(1, 9))
+    assert sorted(done for done, _, _ in calls) == list(range(1, 9))
     assert validation.counts == {
         "faithful held out": 2, "faithful tuning": 2, "unfaithful held out": 2, "unfaithful tuning": 2
     }  # fmt: skip

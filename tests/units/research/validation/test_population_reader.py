@@ -1,4 +1,4 @@
-"""Populations made elsewhere: read as they are, refused with the place and the mend."""
+"""Populations are read entry by entry; errors name the place and the fix."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def population(folder: Path, *rows: Any, text: str | None = None) -> Path:
     return folder
 
 
-def test_four_keys_are_enough_and_such_a_model_is_held_out(tmp_path: Path) -> None:
+def test_four_keys_are_enough_and_the_model_is_then_held_out(tmp_path: Path) -> None:
     (entry,) = read_population(population(tmp_path, GOOD)).entries
     assert (entry.half, entry.encoder, entry.rank_agreement) == ("held_out", "", None)
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({**GOOD, "halff": "tuning"}, "entry 1: unknown key 'halff'. Did you mean 'half'?"),
         ({**GOOD, "truth": "right"}, "entry 1: Invalid enum value 'right' - at `$.truth`"),
@@ -37,26 +37,27 @@ def test_four_keys_are_enough_and_such_a_model_is_held_out(tmp_path: Path) -> No
         ("one", "entry 1: is text, expected an object"),
     ],
 )
-def test_a_malformed_entry_is_named(tmp_path: Path, row: Any, said: str) -> None:
+def test_a_malformed_entry_is_named(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(PopulationError, match=r"population\.json: entry 1") as caught:
         read_population(population(tmp_path, row))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("[", "not valid JSON"), ("{}", "holds an object, expected a list"), ("[]", "the list is empty")]
+    ("text", "message"),
+    [("[", "not valid JSON"), ("{}", "holds an object, expected a list"), ("[]", "the list is empty")],
 )
-def test_a_file_that_is_no_list_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(PopulationError, match=said):
+def test_a_file_that_is_not_a_list_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PopulationError, match=message):
         read_population(population(tmp_path, text=text))
 
 
-def test_a_folder_without_a_population_names_the_mend(tmp_path: Path) -> None:
+def test_a_folder_without_a_population_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(PopulationError, match="attnaudit plant --out"):
         read_population(tmp_path)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     population(tmp_path, GOOD)
     (tmp_path / "one").rmdir()
     with pytest.raises(PopulationError, match="entry 1: there is no folder 'one'"):
@@ -74,9 +75,7 @@ def test_a_kind_has_one_truth(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("truth", "agreement"), [("faithful", 0.7), ("unfaithful", 0.4)])
-def test_a_label_that_rank_agreement_does_not_bear_out_is_not_scored(
-    tmp_path: Path, truth: str, agreement: float
-) -> None:
+def test_a_label_that_rank_agreement_contradicts_is_not_scored(tmp_path: Path, truth: str, agreement: float) -> None:
     found = read_population(population(tmp_path, {**GOOD, "truth": truth, "rank_agreement": agreement}))
     assert found.entries[0].truth == "trend"
     assert found.notes[0].startswith(f"one: labelled {truth}, but its rank agreement is {agreement:.2f}")

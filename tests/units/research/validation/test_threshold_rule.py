@@ -95,17 +95,17 @@ def test_a_check_of_use_is_not_blamed_for_models_that_use_attention_to_look_at_t
         for seed in range(30)
     ]
     models = [*population(), *looking_away]
-    blamed = check_area(models, USE, seed=0)
-    told = [
+    against_all = check_area(models, USE, seed=0)
+    with_questions = [
         JudgedModel(msgspec.structs.replace(one.entry, fails=("points",)), one.records)
         if one.entry.kind == "place"
         else one
         for one in models
     ]
-    fair = check_area(told, USE, seed=0)
-    assert blamed is not None
+    fair = check_area(with_questions, USE, seed=0)
+    assert against_all is not None
     assert fair is not None
-    assert not discriminates(blamed)
+    assert not discriminates(against_all)
     assert discriminates(fair)
     assert fair == check_area(population(), USE, seed=0)
 

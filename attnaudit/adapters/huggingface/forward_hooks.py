@@ -1,0 +1,32 @@
+"""Temporary changes to a model: hooks and parameters that are restored when the context ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+
+@contextmanager
+def temporary_hooks(handles: Sequence[Any]) -> Iterator[None]:
+    """Remove the hooks with these handles when the context ends."""
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def frozen_parameters(model: nn.Module) -> Iterator[None]:
+    """Record no gradients for the model's parameters inside the context."""
+    tracked = [p for p in model.parameters() if p.requires_grad]
+    try:
+        for parameter in tracked:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in tracked:
+            parameter.requires_grad_(True)

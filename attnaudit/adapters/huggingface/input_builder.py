@@ -1,0 +1,259 @@
+"""The inputs of a Transformers model: from instances to padded batches, and from batches to forward() arguments.
+
+Shapes: B rows, T tokens of the text, V variants, d features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
+from attnaudit.adapters.huggingface.layout import DECODER
+from attnaudit.adapters.huggingface.tokenization import TextEncoder
+from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
+from attnaudit.adapters.protocol import TEXT, Inputs
+from attnaudit.errors import AdapterError, ModelError
+from attnaudit.instances import Instance
+
+#: Name of the extra entry (B, T) that says which of two texts each token belongs to. It moves with its token.
+TOKEN_TYPES = "token_types"
+#: Lengths of the synthetic texts in words. The first is the longest; no text is likely to have three tokens.
+SYNTHETIC_LENGTHS = (9, 4, 6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputBuilder:
+    """Builds the inputs of one model.
+
+    Attributes:
+        model: The Transformers model.
+        text_encoder: Encodes texts with the model's tokenizer.
+        pad_id: Id that fills padding.
+        accepted_arguments: Names of the arguments that the model's forward() takes.
+        decoder: Makes the decoder's tokens; None for a model without a decoder.
+        position_offset: Number of position ids that the model reserves for padding.
+        first_position: Position id of a row's first token, used where padding on the left requires position ids.
+        pads_left: Whether batches are padded on the left, for the few models that always read the last position.
+    """
+
+    model: Any
+    text_encoder: TextEncoder
+    pad_id: int
+    accepted_arguments: frozenset[str]
+    decoder: DecoderInputs | None
+    position_offset: int
+    first_position: int
+    pads_left: bool = False
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.text_encoder.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    @property
+    def output_stream(self) -> str:
+        """The stream that the logits are read from."""
+        return TEXT if self.decoder is None else DECODER
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def collate(self, instances: Sequence[Instance]) -> Inputs:
+        """Encode and pad instances, as `ModelAdapter.collate`."""
+        texts = self.text_encoder.encode(instances)
+        device = self.device
+        ids, mask = pad([text.ids for text in texts], value=self.pad_id, device=device)
+        special, _ = pad([text.special for text in texts], value=False, device=device)
+        words, _ = pad([text.words for text in texts], value=-1, device=device)
+        extra = {"truncated": torch.tensor([text.truncated for text in texts], device=device)}
+        if "token_type_ids" in self.accepted_arguments and any(any(text.types) for text in texts):
+            extra[TOKEN_TYPES], _ = pad([text.types or [0] * len(text.ids) for text in texts], value=0, device=device)
+        inputs = Inputs(
+            ids={TEXT: ids},
+            mask={TEXT: mask},
+            special={TEXT: special},
+            tokens={TEXT: [text.tokens for text in texts]},
+            words={TEXT: words},
+            extra=extra,
+        )
+        if self.decoder is not None:
+            self.decoder.require_end_tokens(inputs, [one.where or one.id for one in instances])
+        return self._padded(self.with_decoder(inputs))
+
+    def synthetic(self) -> Inputs:
+        """Build a batch of random tokens, the same each time.
+
+        The rows have different lengths, and special tokens where the tokenizer puts them.
+
+        Raises:
+            ModelError: The tokenizer encodes nine words as fewer than four tokens.
+        """
+        texts = [" ".join("abcdefghi"[:length]) for length in SYNTHETIC_LENGTHS]
+        inputs = self.collate([Instance(id=f"synthetic {len(text)}", text=text) for text in texts])
+        ids, real = inputs.ids[TEXT], inputs.real()
+        if int(real[0].sum()) < 4:
+            raise ModelError(
+                f"The tokenizer encodes nine words as {int(real[0].sum())} tokens. Save the tokenizer that the model "
+                "was trained with into the folder."
+            )
+        reserved = set(self.tokenizer.all_special_ids) | {self.pad_id}
+        size = min(int(self.model.config.vocab_size), len(self.tokenizer))
+        candidates = torch.tensor([i for i in range(size) if i not in reserved])
+        picked = torch.randint(len(candidates), ids.shape, generator=torch.Generator().manual_seed(0))
+        random_ids = torch.where(real, candidates[picked].to(ids), ids)
+        return self.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: random_ids}))
+
+    def with_decoder(self, inputs: Inputs) -> Inputs:
+        """Add the decoder's tokens, which follow from the text. A model without a decoder needs none."""
+        if self.decoder is None:
+            return inputs
+        ids, mask = self.decoder.build(self.model, inputs)
+        tokens = dict(inputs.tokens)
+        if tokens:
+            tokens[DECODER] = [
+                self.text_encoder.readable(row[real].tolist()) for row, real in zip(ids, mask, strict=True)
+            ]
+        return replace(
+            inputs,
+            ids={**inputs.ids, DECODER: ids},
+            mask={**inputs.mask, DECODER: mask},
+            special={**inputs.special, DECODER: mask.clone()},
+            tokens=tokens,
+        )
+
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        """Delete single tokens of the text, as `ModelAdapter.delete`."""
+        _require_text(stream)
+        variants = delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=(TOKEN_TYPES,))
+        return self._padded(self.with_decoder(variants))
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        """Keep only some tokens of the text, as `ModelAdapter.keep`."""
+        _require_text(stream)
+        variants = keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=(TOKEN_TYPES,))
+        return self._padded(self.with_decoder(variants))
+
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        """Replace tokens of the text by the mask token, as `ModelAdapter.substitute`."""
+        _require_text(stream)
+        mask_id = self.tokenizer.mask_token_id
+        if mask_id is None:
+            raise AdapterError("substitute: the model's tokenizer has no mask token. Erase by deletion.")
+        return self.with_decoder(substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id))
+
+    def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
+        """Reduce each row to its token at one position (B,), and repeat the row."""
+
+        def select(values: Tensor) -> Tensor:
+            width = values.shape[1]
+            return values.gather(1, positions.clamp(max=width - 1)[:, None]).repeat_interleave(times, dim=0)
+
+        ids = {name: select(value) for name, value in inputs.ids.items()}
+        mask = {name: torch.ones_like(value, dtype=torch.bool) for name, value in ids.items()}
+        extra = {TOKEN_TYPES: select(self._token_types(inputs))} if TOKEN_TYPES in inputs.extra else {}
+        return Inputs(ids=ids, mask=mask, special=mask, extra=extra)
+
+    def _padded(self, inputs: Inputs) -> Inputs:
+        return padded_left(inputs) if self.pads_left else inputs
+
+    # -- arguments of forward() -----------------------------------------------------------------------------------
+
+    def token_ids(self, inputs: Inputs) -> Tensor:
+        """Return the ids (B, T) of the text with `pad_id` on padding, where models may look for it."""
+        return inputs.ids[TEXT].masked_fill(~inputs.mask[TEXT], self.pad_id)
+
+    def arguments(self, inputs: Inputs) -> dict[str, Any]:
+        """Return the arguments of the model's forward() for a batch."""
+        mask = inputs.mask[TEXT]
+        arguments: dict[str, Any] = {
+            "input_ids": self.token_ids(inputs),
+            "attention_mask": mask.long(),
+            "return_dict": True,
+        }
+        if "use_cache" in self.accepted_arguments:
+            arguments["use_cache"] = False
+        if TOKEN_TYPES in inputs.extra:
+            arguments["token_type_ids"] = self._token_types(inputs)
+        if "position_ids" in self.accepted_arguments and not bool(mask[:, 0].all()):
+            # With padding on the left, positions must be counted from each row's first token.
+            positions = mask.long().cumsum(1) - 1 + self.first_position
+            arguments["position_ids"] = positions.masked_fill(~mask, max(0, self.first_position - 1))
+        if self.decoder is not None:
+            arguments.update(self.decoder.arguments(inputs))
+        return arguments
+
+    def masks(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return stream -> (B, T) mask of the tokens that the model runs on, True on tokens."""
+        masks = {TEXT: inputs.mask[TEXT]}
+        if self.decoder is not None:
+            masks[DECODER] = self.decoder.mask(inputs)
+        return masks
+
+    def output_mask(self, inputs: Inputs) -> Tensor:
+        """Return the mask (B, T) of the stream that the logits are read from."""
+        return self.masks(inputs)[self.output_stream]
+
+    def _token_types(self, inputs: Inputs) -> Tensor:
+        """(B, T) token types, widened where padding was added to the ids."""
+        types, mask = inputs.extra[TOKEN_TYPES], inputs.mask[TEXT]
+        missing = mask.shape[1] - types.shape[1]
+        if missing > 0 and not bool(mask[:, -missing:].any()):
+            return nn.functional.pad(types, (0, missing))
+        if missing > 0 and not bool(mask[:, :missing].any()):
+            return nn.functional.pad(types, (missing, 0))
+        if missing != 0:
+            raise AdapterError(
+                f"Inputs.extra['{TOKEN_TYPES}'] has {types.shape[1]} entries per row and the ids have "
+                f"{mask.shape[1]}; expected one entry per token. Move it with the tokens, as delete() and keep() do."
+            )
+        return types
+
+
+def padded_left(inputs: Inputs) -> Inputs:
+    """Move the padding of the text to the left of each row."""
+    mask = inputs.mask[TEXT]
+    width = mask.shape[1]
+    positions = torch.arange(width, device=mask.device)
+    source = (positions - (width - mask.sum(1, keepdim=True))) % width
+
+    def move(values: Tensor) -> Tensor:
+        return values.gather(1, source) if values.dim() == 2 and values.shape == mask.shape else values
+
+    return replace(
+        inputs,
+        ids={**inputs.ids, TEXT: move(inputs.ids[TEXT])},
+        mask={**inputs.mask, TEXT: move(mask)},
+        special={**inputs.special, TEXT: move(inputs.special[TEXT])},
+        words={name: move(value) for name, value in inputs.words.items()},
+        extra={name: move(value) for name, value in inputs.extra.items()},
+    )
+
+
+def single_row(inputs: Inputs, row: int) -> Inputs:
+    """Return one row of a batch without its padding."""
+    keep = inputs.mask[TEXT][row]
+
+    def cut(values: Tensor) -> Tensor:
+        return values[row : row + 1, keep] if values.shape[1:] == keep.shape else values[row : row + 1]
+
+    return Inputs(
+        ids={name: cut(value) for name, value in inputs.ids.items()},
+        mask={name: cut(value) for name, value in inputs.mask.items()},
+        special={name: cut(value) for name, value in inputs.special.items()},
+        extra={name: cut(value) for name, value in inputs.extra.items()},
+    )
+
+
+def _require_text(stream: str) -> None:
+    if stream != TEXT:
+        raise AdapterError(
+            f"stream '{stream}': only tokens of '{TEXT}' can be removed or replaced; the decoder's tokens follow them."
+        )

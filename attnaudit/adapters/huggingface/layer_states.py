@@ -1,0 +1,92 @@
+"""The states between the layers of a forward pass: record them, and run a pass that reuses them.
+
+Shapes: B rows, V variants of each row, T tokens, G groups of heads, K keys, d features of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.layout import Layout
+
+
+@dataclass(slots=True)
+class LayerStates:
+    """What one forward pass computed in each layer, without gradients.
+
+    Attributes:
+        inputs: For each layer call, the states (B, T, m) that it was given; None if it was given none.
+        outputs: For each layer call, everything that it returned.
+        values: Site key -> (B, G, K, d) values that the attention weights were applied to.
+    """
+
+    inputs: list[Tensor | None] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    values: dict[str, Tensor] = field(default_factory=dict)
+
+
+def map_tensors(structure: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Apply a function to every tensor in nested tuples and lists, and keep the nesting."""
+    if isinstance(structure, Tensor):
+        return change(structure)
+    if isinstance(structure, tuple) and type(structure) is not tuple:
+        return structure
+    if isinstance(structure, tuple | list):
+        return type(structure)(map_tensors(one, change) for one in structure)
+    return structure
+
+
+def repeat_rows(value: Tensor, rows: int, variants: int, *, time_first: bool = False) -> Tensor:
+    """Repeat each of B rows V times in a row; a tensor that has no axis of B rows is shared and stays as it is."""
+    axis = 1 if time_first and value.dim() > 2 else 0
+    return value.repeat_interleave(variants, dim=axis) if value.dim() and value.shape[axis] == rows else value
+
+
+@contextmanager
+def recorded_layer_states(layout: Layout, states: LayerStates) -> Iterator[None]:
+    """Fill `states` with the inputs and outputs of every layer call in the context."""
+
+    def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        given = kwargs.get("hidden_states", next((a for a in args if isinstance(a, Tensor)), None))
+        states.inputs.append(given.detach() if isinstance(given, Tensor) else None)
+
+    def leave(_module: nn.Module, _args: object, output: Any) -> None:
+        states.outputs.append(map_tensors(output, Tensor.detach))
+
+    layers = layout.distinct_layers
+    handles = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
+    handles += [layer.register_forward_hook(leave) for layer in layers]
+    with temporary_hooks(handles):
+        yield
+
+
+@contextmanager
+def skipped_layers(layout: Layout, count: int, output_of: Callable[[int], Any]) -> Iterator[None]:
+    """Skip the first `count` layer calls of a pass: call n returns `output_of(n)` instead of being computed."""
+    calls = 0
+
+    def skip(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return output_of(calls - 1) if calls <= count else forward(*args, **kwargs)
+
+        return call
+
+    layers = layout.distinct_layers
+    before = [layer.__dict__.get("forward") for layer in layers]
+    try:
+        for layer in layers:
+            layer.__dict__["forward"] = skip(layer.forward)
+        yield
+    finally:
+        for layer, forward in zip(layers, before, strict=True):
+            del layer.__dict__["forward"]
+            if forward is not None:
+                layer.__dict__["forward"] = forward

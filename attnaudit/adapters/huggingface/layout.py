@@ -1,0 +1,139 @@
+"""Where the attention, layers and embeddings of a Transformers model are, and hooks that read or replace them.
+
+Shapes: B rows, T tokens, K keys, d and m features.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.recorder import AttentionCall
+from attnaudit.adapters.protocol import Site
+from attnaudit.errors import AdapterError
+
+#: The stream of tokens that the decoder of an encoder-decoder model reads.
+DECODER = "decoder"
+#: Arguments that hold the states of another stream, in every architecture that has cross-attention.
+_CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The parts of a model that an audit reads or replaces.
+
+    Attributes:
+        calls: Every attention call of a forward pass, in order.
+        layers: The layers around these calls, in the order in which they are called. A layer that is called several
+            times is listed several times.
+        embedding: The module whose first call embeds the tokens of the text.
+        embedding_time_first: Whether that module is called with ids of shape (T, B) rather than (B, T).
+        decoder_embeddings: Modules that embed the tokens of the decoder.
+        output_projections: Site key -> the linear layer that the outputs of the site's heads go through.
+        causal: Whether no query attends to a later key.
+    """
+
+    calls: tuple[AttentionCall, ...]
+    layers: tuple[nn.Module, ...]
+    embedding: nn.Module
+    embedding_time_first: bool
+    decoder_embeddings: tuple[nn.Module, ...]
+    output_projections: Mapping[str, nn.Module]
+    causal: bool
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The attention sites, in the order in which a forward pass computes them."""
+        return tuple(call.site for call in self.calls)
+
+    @property
+    def distinct_layers(self) -> list[nn.Module]:
+        """The layers, each listed once."""
+        return list({id(layer): layer for layer in self.layers}.values())
+
+    def call_index(self, site: Site) -> int:
+        """Return the index of the attention call that computes a site. Raise AdapterError for an unknown site."""
+        for index, call in enumerate(self.calls):
+            if call.site.key == site.key:
+                return index
+        raise AdapterError(
+            f"The model has no attention site '{site.key}'. Its sites are {', '.join(c.site.key for c in self.calls)}."
+        )
+
+    def first_call_in_layer(self, site: Site) -> int:
+        """Return the index of the first attention call in the layer that a site is in."""
+        layer_call = self.calls[self.call_index(site)].layer_call
+        return next(index for index, call in enumerate(self.calls) if call.layer_call == layer_call)
+
+
+def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Tensor | None, bool]:
+    """Find, among the arguments of an attention module, the states that its keys and values are computed from.
+
+    Returns:
+        The states, None if there are none; and whether they belong to another stream (cross-attention).
+    """
+    parameters = inspect.signature(module.forward).parameters
+    names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    arguments: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+    for name in _CROSS_ARGUMENTS:
+        if isinstance(arguments.get(name), Tensor):
+            return arguments[name], True
+    if isinstance(arguments.get("hidden_states"), Tensor):
+        return arguments["hidden_states"], False
+    return next((v for v in arguments.values() if isinstance(v, Tensor) and v.dim() == 3), None), False
+
+
+@contextmanager
+def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
+    """Use these embeddings (B, T, d) for the text, at the first call of the embedding module; None changes nothing.
+
+    If the decoder embeds its own tokens, its embeddings become a leaf with gradients, so that every attention of the
+    model has a gradient.
+    """
+    if embeddings is None:
+        yield
+        return
+    calls = 0
+
+    def replace(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            return make_leaf(_module, _args, output)
+        # A copy, because some architectures scale the embeddings in place.
+        return (embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings).clone()
+
+    def make_leaf(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
+        if not torch.is_grad_enabled() or output.requires_grad:
+            return None
+        return output.detach().requires_grad_(True)
+
+    handles = [layout.embedding.register_forward_hook(replace)]
+    handles += [module.register_forward_hook(make_leaf) for module in layout.decoder_embeddings]
+    with temporary_hooks(handles):
+        yield
+
+
+@contextmanager
+def recorded_value_states(layout: Layout, states: dict[str, Tensor]) -> Iterator[None]:
+    """Fill `states` with the states that each site's values are computed from: site key -> (B, K, m)."""
+    index = 0
+
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        nonlocal index
+        call = layout.calls[index]
+        found, _ = value_states(module, args, kwargs)
+        index += 1
+        if found is not None:
+            states[call.site.key] = found.transpose(0, 1) if call.time_first else found
+
+    modules = {id(call.module): call.module for call in layout.calls}
+    with temporary_hooks([m.register_forward_pre_hook(record, with_kwargs=True) for m in modules.values()]):
+        yield

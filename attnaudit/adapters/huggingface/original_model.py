@@ -1,0 +1,90 @@
+"""Compare the audited logits with those of the original model: its own attention kernel and its own precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.huggingface import attention_interface
+from attnaudit.adapters.huggingface.runner import Runner
+from attnaudit.adapters.protocol import Inputs
+from attnaudit.errors import AdapterError
+
+#: Largest difference in logits that rounding explains, for logits up to one.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginalModel:
+    """What a model was before it was prepared for the audit.
+
+    Attributes:
+        implementation: Name of its attention kernel.
+        dtype: Type of its weights.
+        load: Loads it again with a given type and kernel; None if it cannot be loaded again.
+        note: A further sentence for reports; "" if there is none.
+    """
+
+    implementation: str
+    dtype: torch.dtype
+    load: Callable[[torch.dtype, str], Any] | None = None
+    note: str = ""
+
+
+def compare_with_original(runner: Runner, original: OriginalModel, inputs: Inputs) -> str:
+    """Describe how far the audited logits of a batch are from those of the original model.
+
+    Raises:
+        AdapterError: The logits differ by more than rounding explains.
+    """
+    audited = runner.run(inputs).logits.float()
+    expected = _original_kernel_logits(runner, original, inputs)
+    difference = float((audited - expected).abs().max())
+    if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
+        raise AdapterError(
+            f"The logits differ by {difference:.2g} from those of the model's own {original.implementation} kernel; "
+            f"expected at most {TOLERANCE:g}. The audit would measure another model than the one in use. Report the "
+            f"architecture, {runner.name}."
+        )
+    sentences = [f"{original.implementation} kernel of the original model: logits differ by at most {difference:.1e}"]
+    if original.note:
+        sentences.append(original.note)
+    if original.dtype not in (torch.float32, torch.float64):
+        sentences.append(_describe_precision(runner, original, inputs, audited))
+    return "; ".join(sentences)
+
+
+def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inputs) -> Tensor:
+    """(B, C) logits in float32, computed by the model's own kernel."""
+    model = runner.model
+    if attention_interface.current_implementation(model) == original.implementation:
+        return _logits(runner, model, inputs)
+    if attention_interface.uses_interface(model):
+        with attention_interface.temporary_implementation(model, original.implementation):
+            return _logits(runner, model, inputs)
+    if original.load is None:
+        return _logits(runner, model, inputs)
+    reloaded = original.load(torch.float32, original.implementation)
+    return _logits(runner, reloaded.to(runner.builder.device).eval(), inputs)
+
+
+def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs, audited: Tensor) -> str:
+    """Describe how far the logits in the model's own precision are from the audited ones."""
+    dtype = str(original.dtype).removeprefix("torch.")
+    if original.load is None:
+        return f"given in {dtype}, audited in float32"
+    try:
+        model = original.load(original.dtype, original.implementation).to(runner.builder.device).eval()
+        difference = float((_logits(runner, model, inputs) - audited).abs().max())
+    except RuntimeError as error:
+        return f"checkpoint is {dtype}, audited in float32; it could not be run in {dtype} here ({error})"
+    return f"checkpoint is {dtype}, audited in float32: logits differ by at most {difference:.2g}"
+
+
+def _logits(runner: Runner, model: Any, inputs: Inputs) -> Tensor:
+    builder = runner.builder
+    return runner.head.logits(model, builder.arguments(inputs), builder.output_mask(inputs)).float()

@@ -1,0 +1,121 @@
+"""Run a Transformers model: its logits, and its attention recorded or replaced.
+
+Shapes: B rows, T tokens, C classes, d features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from attnaudit.adapters.huggingface.attention_kernels import Kernel
+from attnaudit.adapters.huggingface.input_builder import InputBuilder
+from attnaudit.adapters.huggingface.layer_states import LayerStates, recorded_layer_states
+from attnaudit.adapters.huggingface.layout import Layout, recorded_value_states, replaced_embeddings
+from attnaudit.adapters.huggingface.output_heads import Head
+from attnaudit.adapters.huggingface.recorder import Observer, Recorder
+from attnaudit.adapters.huggingface.site_discovery import discover_layout
+from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """A model and what it takes to run it.
+
+    Attributes:
+        head: Reads the class logits.
+        kernel: The way in which the attention is observed.
+        builder: Builds the model's inputs.
+        layout: Where the model's attention, layers and embeddings are.
+    """
+
+    head: Head
+    kernel: Kernel
+    builder: InputBuilder
+    layout: Layout
+
+    @property
+    def model(self) -> Any:
+        return self.builder.model
+
+    @property
+    def name(self) -> str:
+        """The class name of the model, for messages."""
+        return type(self.model).__name__
+
+    def with_padding(self, *, pads_left: bool, first_position: int) -> Runner:
+        """Return a runner that pads and counts positions in another way (see `InputBuilder`)."""
+        return replace(self, builder=replace(self.builder, pads_left=pads_left, first_position=first_position))
+
+    def call(self, arguments: Mapping[str, Any], mask: Tensor, observer: Observer | None = None) -> Tensor:
+        """Run the model with these forward() arguments.
+
+        Args:
+            arguments: The arguments of the model's forward().
+            mask: (B, T) mask of the stream that the logits are read from, True on tokens.
+            observer: Sees every attention of the pass; None: the observer of the surrounding context does.
+
+        Returns:
+            (B, C) logits.
+        """
+        return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer)
+
+    def logits(self, inputs: Inputs, observer: Observer | None = None) -> Tensor:
+        """Run the model on a batch and return its logits (B, C)."""
+        return self.call(self.builder.arguments(inputs), self.builder.output_mask(inputs), observer)
+
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        embeddings: Mapping[str, Tensor] | None = None,
+        intervene: Intervention | None = None,
+        hidden: bool = False,
+    ) -> Trace:
+        """Run the model on a batch and record its attention, as `ModelAdapter.run`.
+
+        With `hidden`, the trace caches a `LayerStates` for replays.
+        """
+        recorder = Recorder(self.layout.calls, self.builder.masks(inputs), intervene=intervene)
+        states: dict[str, Tensor] = {}
+        cache = LayerStates(values=recorder.values) if hidden else None
+        with ExitStack() as stack:
+            if cache is not None:
+                stack.enter_context(recorded_value_states(self.layout, states))
+                stack.enter_context(recorded_layer_states(self.layout, cache))
+            stack.enter_context(replaced_embeddings(self.layout, None if embeddings is None else embeddings.get(TEXT)))
+            logits = self.logits(inputs, recorder)
+        recorder.require_complete()
+        return Trace(logits=logits, attention=recorder.attention, allowed=recorder.allowed, hidden=states, cache=cache)
+
+
+def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:
+    """Find the layout of a model with passes over synthetic tokens, and return a runner for it.
+
+    Raises:
+        AdapterError: The attention of the model cannot be seen in full.
+    """
+    inputs = builder.synthetic()
+
+    def forward() -> Tensor:
+        return class_logits(builder.model, head, kernel, builder.arguments(inputs), builder.output_mask(inputs))
+
+    layout = discover_layout(builder.model, inputs.ids[TEXT], forward, encoder_decoder=builder.decoder is not None)
+    return Runner(head=head, kernel=kernel, builder=builder, layout=layout)
+
+
+def class_logits(
+    model: Any,
+    head: Head,
+    kernel: Kernel,
+    arguments: Mapping[str, Any],
+    mask: Tensor,
+    observer: Observer | None = None,
+) -> Tensor:
+    """Return the logits (B, C) of one forward pass whose attention `observer` sees."""
+    with kernel.observe(model, observer):
+        return head.logits(model, arguments, mask)

@@ -1,0 +1,228 @@
+"""The options of `attnaudit train`, and the command that a set of options stands for. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attnaudit.models.base_encoders import PACKAGES
+
+#: Options that are fields of `Architecture`. --residual and --concat set "states".
+ARCHITECTURE_OPTIONS: Final = (
+    "form",
+    "encoder",
+    "layers",
+    "alignment",
+    "projection",
+    "projection_parameter",
+    "embedding_size",
+    "hidden_size",
+    "attention_size",
+    "states",
+)
+#: (name, type, default, help) of the options that are fields of `Settings`.
+_SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
+    ("seed", int, 0, "seed of everything random"),
+    ("epochs", int, 8, "passes over the training data; the best one on dev is kept"),
+    ("batch_size", int, 32, "instances per step"),
+    ("learning_rate", float, 1e-3, "learning rate of Adam (amsgrad); with --base the highest one of AdamW"),
+    (
+        "weight_decay",
+        float,
+        1e-5,
+        "weight decay, except of the attention's parameters; with --base except of biases and normalisation layers",
+    ),
+    ("dropout", float, 0.0, "dropout rate on embeddings and context"),
+    ("word_dropout", float, 0.0, "probability that a training token is read as unknown"),
+    ("min_count", int, 2, "least number of occurrences of a known word in the training data"),
+    ("max_words", int, None, "keep only this many words, the most frequent ones"),
+    ("tying", float, 0.0, "weight of the distance between each hidden state and its embedding"),
+    ("mlm", float, 0.0, "weight of predicting masked words from their hidden states"),
+)
+#: Names of the options that are fields of `Settings`, without --vectors.
+SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)
+#: Defaults with --base: the fields of `FineTuningSettings`.
+FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
+    "seed": 0,
+    "epochs": 2,
+    "batch_size": 32,
+    "learning_rate": 5e-5,
+    "weight_decay": 0.01,
+    "warm_up": 0.1,
+    "max_tokens": 256,
+}
+
+
+class _StoreAndRecord(argparse.Action):
+    """Store the value, and record in `given` that the user gave it: the defaults depend on the kind of model."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        namespace.given = {*namespace.given, self.dest}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `attnaudit train` to a parser."""
+    parser.description = (
+        "Train a small reference classifier that pools a text with attention or, with --base, fine-tune a pretrained "
+        "Transformers encoder, and write it as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is "
+        "chosen on dev; test is evaluated once, at the end. Training of a reference classifier that was stopped "
+        "resumes when the same command is given again: its state is saved in DIR after each epoch, at most once a "
+        "minute."
+    )
+    parser.set_defaults(given=frozenset(), states="plain")
+    _add_architecture_options(parser)
+    _add_pretrained_options(parser)
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "--data",
+        required=True,
+        metavar="NAME|FILE",
+        help="training data: a .jsonl, .csv or .parquet file with text and label, or a registered name such as "
+        "movie-reviews, whose parts are NAME-train, NAME-dev and NAME (test)",
+    )
+    data.add_argument("--dev", metavar="NAME|FILE", help="data to choose the epoch on; required if --data is a file")
+    data.add_argument("--test", metavar="NAME|FILE", help="data to evaluate on once, at the end")
+    settings = parser.add_argument_group("training")
+    for name, kind, default, description in _SETTING_OPTIONS:
+        default_note = "" if default is None else " (default: %(default)s)"
+        if default is not None and FINE_TUNING_DEFAULTS.get(name, default) != default:
+            default_note = f" (default: %(default)s; with --base {FINE_TUNING_DEFAULTS[name]:g})"
+        settings.add_argument(
+            option_name(name),
+            action=_StoreAndRecord,
+            type=kind,
+            default=default,
+            metavar="N",
+            help=description + default_note,
+        )
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the checkpoint folder to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace the checkpoint in DIR, if there is one")
+
+
+def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("model")
+    for part, default, choices in (
+        ("form", "text", "text, pair (text and query, as in NLI) or question (answered with a class in the text)"),
+        ("encoder", "bilstm", "bilstm, cnn, transformer, mlp or average"),
+        ("alignment", "additive", "additive, dot, deep or uniform"),
+        (
+            "projection",
+            "softmax",
+            "softmax, gumbel or, with the extra attnaudit[entmax], sparsemax, sparsegen or entmax",
+        ),
+    ):
+        model.add_argument(
+            f"--{part}",
+            action=_StoreAndRecord,
+            default=default,
+            metavar="NAME",
+            help=f"{choices} (default: %(default)s)",
+        )
+    model.add_argument(
+        "--layers",
+        action=_StoreAndRecord,
+        type=int,
+        metavar="N",
+        help="number of stacked layers of a bilstm (default: 1) or transformer (default: 2)",
+    )
+    model.add_argument(
+        "--projection-parameter",
+        action=_StoreAndRecord,
+        type=float,
+        metavar="N",
+        help="λ of sparsegen (default: 0.5), α of entmax (default: 1.5) or temperature of gumbel (default: 0.8)",
+    )
+    for part, description in (
+        ("embedding", "features of an embedding"),
+        ("hidden", "features of a hidden state; of a bilstm, per direction"),
+        ("attention", "features of the alignment's inner layer"),
+    ):
+        model.add_argument(
+            f"--{part}-size",
+            action=_StoreAndRecord,
+            type=int,
+            default=128,
+            metavar="N",
+            help=f"{description} (default: %(default)s)",
+        )
+    model.add_argument(
+        "--vectors",
+        action=_StoreAndRecord,
+        type=Path,
+        metavar="FILE",
+        help="word vectors that the embedding starts from, in the text format of GloVe, fastText and word2vec (also "
+        ".gz); they set the embedding size",
+    )
+    states = model.add_mutually_exclusive_group()
+    states.add_argument(
+        "--residual",
+        dest="states",
+        action="store_const",
+        const="residual",
+        help="add each token's embedding to its hidden state",
+    )
+    states.add_argument(
+        "--concat",
+        dest="states",
+        action="store_const",
+        const="concat",
+        help="append each token's embedding to its hidden state",
+    )
+
+
+def _add_pretrained_options(parser: argparse.ArgumentParser) -> None:
+    pretrained = parser.add_argument_group("pretrained model (replaces the options above)")
+    pretrained.add_argument(
+        "--base",
+        metavar="NAME|DIR",
+        help="fine-tune this encoder with a new classification head: a folder with config.json, model.safetensors and "
+        f"tokenizer, or the name of an installed package that contains one ({', '.join(PACKAGES)})",
+    )
+    pretrained.add_argument(
+        "--warm-up",
+        action=_StoreAndRecord,
+        type=float,
+        metavar="N",
+        help="share of the steps over which the learning rate rises (default: 0.1)",
+    )
+    pretrained.add_argument(
+        "--max-tokens",
+        action=_StoreAndRecord,
+        type=int,
+        metavar="N",
+        help="truncate longer texts to N tokens (default: 256)",
+    )
+
+
+def option_name(name: str) -> str:
+    """Return the command-line option of a field, such as --batch-size for batch_size."""
+    return f"--{name.replace('_', '-')}"
+
+
+def setting_values(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the training settings by name: those that were given, and the defaults of the kind of model."""
+    if options.base is None:
+        return {name: getattr(options, name) for name in SETTING_NAMES}
+    return {
+        name: getattr(options, name) if name in options.given else default
+        for name, default in FINE_TUNING_DEFAULTS.items()
+    }
+
+
+def command(options: argparse.Namespace) -> str:
+    """Return the full command with every setting, also those that have their default value."""
+    model = {name: getattr(options, name) for name in (("base",) if options.base is not None else ARCHITECTURE_OPTIONS)}
+    data = {name: getattr(options, name) for name in ("vectors", "data", "dev", "test")}
+    line = ["attnaudit", "train"]
+    for name, value in (model | data | setting_values(options) | {"out": options.out}).items():
+        if name == "states":
+            line += [f"--{value}"] if value != "plain" else []
+        elif value is not None and (name, value) not in (("tying", 0.0), ("mlm", 0.0), ("form", "text")):
+            line += [option_name(name), value.as_posix() if isinstance(value, Path) else str(value)]
+    return shlex.join([*line, *(["--overwrite"] if options.overwrite else [])])

@@ -1,0 +1,112 @@
+"""Read the quantities and figures of a row off its trained and audited models."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+from attnaudit import __version__
+from attnaudit.errors import CheckError
+from attnaudit.research.reproduction.figure_records import Figure
+from attnaudit.research.reproduction.model_plans import Plan
+from attnaudit.research.reproduction.paper_report import Provenance
+from attnaudit.research.reproduction.paper_tables import Models, Quantity, RowPlan, TablePlan
+from attnaudit.research.reproduction.results_file import MeasuredQuantity, MeasuredRow
+
+#: Decimals of the values that are stored.
+DECIMALS = 10
+
+
+@dataclass(slots=True, kw_only=True)
+class RowRun:
+    """A row that this run measures.
+
+    Attributes:
+        table: the table that the row belongs to.
+        plan: the row.
+        plans_by_seed: per seed, role -> plan of a model.
+        models_by_seed: per seed, role -> trained and audited model; seeds that failed are absent.
+        missing: why a seed failed; "" where none did.
+    """
+
+    table: TablePlan
+    plan: RowPlan
+    plans_by_seed: list[dict[str, Plan]]
+    models_by_seed: list[Models] = field(default_factory=list)
+    missing: str = ""
+
+
+def measured_row(row: RowRun, *, command: str, created: str, instances: int | None) -> MeasuredRow:
+    """The numbers of a row.
+
+    Args:
+        row: the row with its models.
+        command: the command that measures it again.
+        created: start of the run, in UTC.
+        instances: number of audited test texts; None for all of them.
+    """
+    if not row.models_by_seed:
+        return MeasuredRow(table=row.table.name, name=row.plan.name, missing=row.missing)
+    results = [result for models in row.models_by_seed for result in models.values()]
+    skipped = {why for result in results for audit in result.audits for why in audit.skipped.values()}
+    classes = next((audit.classes for result in results for audit in result.audits), [])
+    started = [result.trained.started for result in results if result.trained.started is not None]
+    quantities = [
+        quantity for quantity in row.table.quantities if quantity.of_class is None or quantity.of_class < len(classes)
+    ]
+    return MeasuredRow(
+        table=row.table.name,
+        name=row.plan.name,
+        provenance=Provenance(
+            command=command,
+            created=created,
+            attnaudit=__version__,
+            seeds=_seeds(row),
+            instances=instances,
+            training_seconds=round(sum(result.trained.seconds for result in results), 3),
+            audit_seconds=round(sum(audit.seconds for result in results for audit in result.audits), 3),
+        ),
+        classes=tuple(classes) if any(quantity.of_class is not None for quantity in quantities) else (),
+        words_with_vectors=max(started, default=None),
+        notes=tuple(sorted({*skipped, *([row.missing] if row.missing else [])})),
+        quantities={quantity.name: _measured(quantity, row) for quantity in quantities},
+    )
+
+
+def row_figures(row: RowRun) -> list[Figure]:
+    """The figures of a row, drawn from the models of its first seed."""
+    if row.table.figures is None or not row.models_by_seed:
+        return []
+    first = min(row.models_by_seed, key=lambda models: next(iter(models.values())).trained.plan.seed)
+    try:
+        return list(row.table.figures(row.plan, first))
+    except CheckError:
+        if not _skipped(first):
+            raise
+        return []
+
+
+def _seeds(row: RowRun) -> list[int]:
+    """The seeds of the first role (other roles may be models from the next seeds); of all roles, where the row compares
+    seeds."""
+    roles = [list(models.values())[: None if row.plan.once else 1] for models in row.models_by_seed]
+    return sorted({result.trained.plan.seed for results in roles for result in results})
+
+
+def _measured(quantity: Quantity, row: RowRun) -> MeasuredQuantity:
+    values: list[float | None] = []
+    counts: list[int] = []
+    for models in row.models_by_seed:
+        try:
+            value, n = quantity.read(models)
+        except CheckError:
+            if not _skipped(models):
+                raise
+            value, n = None, 0  # the check behind it could not be judged; the row's notes give the reason
+        values.append(None if value is None else round(value, DECIMALS))
+        counts.append(n)
+    return MeasuredQuantity(n=round(statistics.fmean(counts)) if counts else None, values=values)
+
+
+def _skipped(models: Models) -> bool:
+    return any(audit.skipped for result in models.values() for audit in result.audits)

@@ -1,0 +1,153 @@
+"""NAME.md and NAME.html of one report, and claims.md of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from attnaudit.formatting import number, plural
+from attnaudit.report.charts import Drawing
+from attnaudit.report.heatmaps import Heatmap, token_row
+from attnaudit.report.markdown import LONGEST_REASON, escape
+from attnaudit.research.reproduction import paper_wording as wording
+from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
+from attnaudit.research.reproduction.paper_figures import draw
+from attnaudit.research.reproduction.paper_report import Reproduction, Table
+from attnaudit.research.study.report_files import render_page
+from attnaudit.research.study.text_tables import markdown_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A figure as the HTML page shows it.
+
+    Attributes:
+        figure: what is drawn.
+        drawing: its shapes; None for a figure of coloured tokens.
+        heatmap: its coloured tokens; None for a figure of shapes.
+    """
+
+    figure: Figure
+    drawing: Drawing | None
+    heatmap: Heatmap | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What the HTML template can use.
+
+    Attributes:
+        report: the report.
+        pictures: name of a table -> its pictures.
+    """
+
+    report: Reproduction
+    pictures: dict[str, list[Picture]]
+
+    wording = wording
+    number = staticmethod(number)
+    plural = staticmethod(plural)
+
+
+def html(report: Reproduction) -> str:
+    """The report as one HTML page that needs no other file."""
+    pictures = {
+        table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
+        for table in report.tables
+    }
+    page = Page(report=report, pictures=pictures)
+    return render_page("attnaudit.research.reproduction", "paper.html.j2", page)
+
+
+def _picture(figure: Figure) -> Picture:
+    heatmap = None if figure.counterfactual is None else _heatmap(figure.counterfactual)
+    return Picture(figure=figure, drawing=draw(figure), heatmap=heatmap)
+
+
+def _heatmap(pair: Counterfactual) -> Heatmap:
+    positions = range(len(pair.tokens))
+    return Heatmap(
+        instance=pair.instance,
+        value=f"JSD {number(pair.jsd)}",
+        label=pair.label,
+        predicted=pair.predicted,
+        tokens=len(pair.tokens),
+        shown_tokens=len(pair.tokens),
+        rows=(
+            token_row("attention", pair.attention, pair.tokens, positions),
+            token_row("adversarial.0.01.attention", pair.adversarial, pair.tokens, positions),
+        ),
+    )
+
+
+def markdown(report: Reproduction) -> str:
+    """The report's tables as Markdown, without figures."""
+    lines = [f"# {wording.heading(report)}", "", report.citation, ""]
+    lines += [f"* {name}: {wording.sizes(parts)} texts" for name, parts in report.data.items()]
+    lines.append("")
+    if report.findings:
+        lines += [f"## {wording.CLAIMS}", "", *_findings(report)]
+    if report.remedies:
+        lines += [f"## {wording.REMEDIES}", "", *(f"* {remedy.words}" for remedy in report.remedies), ""]
+    for table in report.tables:
+        lines += _table(table)
+    lines += ["## How these numbers were made", "", "```", *wording.commands(report), "```", ""]
+    lines.append(
+        f"attnaudit {report.attnaudit}, {plural(report.jobs, 'job')}; last run {report.created}. "
+        f"{wording.made_with(report)}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def claims_page(reports: Mapping[str, Reproduction]) -> str:
+    """The claims of several papers as Markdown, and which of their rows have been measured.
+
+    Args:
+        reports: file name without extension -> report.
+    """
+    lines = [f"# {wording.CLAIMS}", ""]
+    for stem, report in reports.items():
+        if report.findings:
+            lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report)]
+    return "\n".join([*lines, *_coverage(reports)])
+
+
+def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
+    rows = [row for report in reports.values() for row in wording.rows_of_one_corpus(report)]
+    corpora = list(dict.fromkeys(row.corpus for row in rows))
+    lines = ["## What has been run", "", "How many rows of each table have numbers, and from how many seeds.", ""]
+    cells = [
+        (f"[{stem}]({stem}.md) {table.name}", *(wording.coverage(table, corpus) for corpus in corpora))
+        for stem, report in reports.items()
+        for table in report.tables
+    ]
+    return [*lines, *markdown_table(("table", *corpora), cells)]
+
+
+def _findings(report: Reproduction) -> list[str]:
+    return markdown_table(
+        wording.CLAIMS_HEAD,
+        [
+            (f"{finding.sentence} ({finding.paper})", wording.HOLDS[finding.holds], finding.evidence)
+            for finding in report.findings
+        ],
+    )
+
+
+def _table(table: Table) -> list[str]:
+    lines = [f"## {table.title}", "", f"In the paper: {table.source}.", ""]
+    rows = wording.measured_rows(table)
+    if rows:
+        lines += [f"* {text}" for text in table.deviations]
+        cells = [
+            (row.title if place == 0 else "", *wording.cells(quantity))
+            for row in rows
+            for place, quantity in enumerate(row.lines)
+        ]
+        lines += ["", *markdown_table(("model", *wording.HEAD), cells, numeric=wording.HEAD[1:])]
+        lines += [f"* {row.title}: {wording.how_measured(row)}" for row in rows]
+        lines += [f"* {row.title}: {escape(note, LONGEST_REASON)}" for row in rows for note in row.notes]
+        lines.append("")
+    for why, names in wording.missing_rows(table):
+        lines += [f"{', '.join(f'`{name}`' for name in names)}: {escape(why, LONGEST_REASON)}", ""]
+    return lines

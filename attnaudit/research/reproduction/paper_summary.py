@@ -1,0 +1,64 @@
+"""A reproduction on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnaudit.research.reproduction import paper_wording as wording
+from attnaudit.research.reproduction.paper_report import Reproduction, Table
+from attnaudit.research.study.text_tables import terminal_table, terminal_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def summary(report: Reproduction, *, width: int) -> str:
+    """Every table of a report, its claims and its remedies as text.
+
+    Args:
+        report: the report.
+        width: columns of the terminal; 80 are used where there are fewer.
+    """
+    return terminal_text(lambda console: _print_report(report, console), width=width)
+
+
+def _print_report(report: Reproduction, console: Console) -> None:
+    console.print(f"{wording.heading(report)}. {report.citation}")
+    for name, parts in report.data.items():
+        console.print(f"{name}: {wording.sizes(parts)} texts")
+    for table in report.tables:
+        _print_table(table, console)
+    if report.findings:
+        _print_claims(report, console)
+    if report.remedies:
+        console.print(f"\n{wording.REMEDIES}")
+        for remedy in report.remedies:
+            console.print(f"* {remedy.words}")
+
+
+def _print_table(table: Table, console: Console) -> None:
+    from rich.text import Text
+
+    console.print(f"\n{table.title} (in the paper: {table.source})")
+    rows = wording.measured_rows(table)
+    if rows:
+        for text in table.deviations:
+            console.print(f"* {text}")
+        grid = terminal_table(wording.HEAD, unbroken_from=3)
+        for row in rows:
+            grid.add_row(Text(row.title, style="bold"))
+            for line in row.lines:
+                grid.add_row(*(Text(cell) for cell in wording.cells(line)))
+            for note in (wording.how_measured(row), *row.notes):
+                grid.add_row(Text(f"({note})"))
+        console.print(grid)
+    for why, names in wording.missing_rows(table):
+        console.print(f"{', '.join(names)}: {why}")
+
+
+def _print_claims(report: Reproduction, console: Console) -> None:
+    """Print the evidence below its claim: 80 columns leave no room for it next to the claim."""
+    console.print(f"\n{wording.CLAIMS}")
+    for finding in report.findings:
+        console.print(f"{wording.HOLDS[finding.holds]}: {finding.sentence} ({finding.paper})")
+        console.print(f"  {finding.evidence}")

@@ -1,0 +1,19 @@
+"""Deviations that the trained adversaries of several papers share, as sentences for their tables."""
+
+from __future__ import annotations
+
+from attnaudit.retraining import LONGER, PATIENCE
+
+HALVED = (
+    "The published code halves the TVD. If the paper's TVD is halved as well, ours is twice as large for the same "
+    "outputs."
+)
+LONG = (
+    f"An adversary starts from the seed of its base model, as in the published code. It is trained for up to {LONGER} "
+    f"times the base model's epochs, and stops after {PATIENCE} epochs without a smaller loss on dev (in the published "
+    "code: on training)."
+)
+SHORT = (
+    "Adversaries are trained for as many epochs as their base model. Wiegreffe & Pinter's code trains them for "
+    f"{LONGER} times as many; trained for that long, our adversaries reach attention that differs more."
+)

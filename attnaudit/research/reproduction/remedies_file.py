@@ -1,0 +1,60 @@
+"""remedies.json: the training options that reproductions have shown to help a model whose attention fails an audit.
+
+`attnaudit reproduce` writes the file next to its reports, and `attnaudit validate --remedies` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from attnaudit.errors import ReportError
+from attnaudit.records import Record
+
+REMEDIES = "remedies.json"
+
+
+class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may help a model that fails a question of the policy.
+
+    Attributes:
+        question: name of the question, such as "used".
+        option: name of the training option, such as "tying".
+        words: what to do and its measured effect; one entry of the question's `remedies` in the policy.
+    """
+
+    question: str
+    option: str
+    words: str
+
+
+def first_of_each_option(remedies: Sequence[Remedy]) -> list[Remedy]:
+    """The remedies in their order, without those whose question and option came before."""
+    found: dict[tuple[str, str], Remedy] = {}
+    for remedy in remedies:
+        found.setdefault((remedy.question, remedy.option), remedy)
+    return list(found.values())
+
+
+def remedies_text(remedies: Sequence[Remedy]) -> str:
+    """The content of remedies.json, one remedy per line."""
+    lines = ",\n".join(msgspec.json.encode(one).decode() for one in remedies)
+    return f"[\n{lines}\n]\n" if lines else "[]\n"
+
+
+def read_remedies(path: Path) -> list[Remedy]:
+    """Read remedies.json. Raises ReportError that names the file and what is wrong with it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Remedy])
+    except OSError as error:
+        raise ReportError(
+            f"{path}: cannot be read ({error.strerror}). Expected the {REMEDIES} that `attnaudit reproduce` writes "
+            f"next to its reports."
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReportError(
+            f"{path}: is not a list of remedies ({error}). Expected the {REMEDIES} that `attnaudit reproduce` writes "
+            f"next to its reports."
+        ) from error

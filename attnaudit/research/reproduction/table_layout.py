@@ -1,0 +1,152 @@
+"""Build the report of a paper from its measured results: titles, the paper's numbers, means over seeds, claims."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from attnaudit.errors import ReportError, nearest
+from attnaudit.research.reproduction.claims import answer_claims
+from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table, WordVectors
+from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
+from attnaudit.research.reproduction.results_file import MeasuredRow, Results
+
+NOT_RUN = "not run here"
+
+
+def lay_out(results: Results, paper: Paper) -> Reproduction:
+    """The report of a paper, without remedies.
+
+    Args:
+        results: the measured results; `require_declared` has checked them.
+        paper: the declaration of the paper.
+    """
+    header = results.header
+    report = Reproduction(
+        paper=paper.name,
+        title=paper.title,
+        citation=paper.citation,
+        quick=header.quick,
+        created=header.created,
+        attnaudit=header.attnaudit,
+        seconds=header.seconds,
+        jobs=header.jobs,
+        environment=header.environment,
+        data=header.data,
+        tables=[_table(table, results, paper) for table in paper.tables],
+        vectors=header.vectors,
+    )
+    return report.with_findings(answer_claims(paper.claims, report))
+
+
+def corpora_of(paper: Paper, *, embedded: bool) -> Sequence[str]:
+    """The corpora that the rows are about."""
+    return (EMBEDDED,) if embedded else paper.corpora
+
+
+def require_declared(results: Results, paper: Paper, path: Path) -> None:
+    """Check that a paper's declaration has every table, row and quantity of its results, so that none is left out.
+
+    Raises:
+        ReportError: the first one that is unknown, with the nearest known name.
+    """
+    corpora = corpora_of(paper, embedded=results.header.embedded)
+    quantities = {table.name: [quantity.name for quantity in table.quantities] for table in paper.tables}
+    names = {table.name: [row.name for row in table.rows(corpora)] for table in paper.tables}
+    for row in results.rows:
+        _require(row.table, quantities, f"{path}: holds a row of a table '{row.table}'")
+        _require(row.name, names[row.table], f"{path}: holds a row '{row.name}' of table '{row.table}'")
+        for name in row.quantities:
+            _require(name, quantities[row.table], f"{path}: holds a quantity '{name}' of table '{row.table}'")
+
+
+def _require(name: str, known: Collection[str], problem: str) -> None:
+    if name not in known:
+        raise ReportError(f"{problem}, which this version's papers do not have. {nearest(name, known)}")
+
+
+def _table(table: TablePlan, results: Results, paper: Paper) -> Table:
+    measured = {row.name: row for row in results.rows if row.table == table.name}
+    plans = table.rows(corpora_of(paper, embedded=results.header.embedded))
+    rows = [_row(plan, measured.get(plan.name), table, results.header.vectors) for plan in plans]
+    with_lines = [row for row in rows if row.lines]
+    further, pictures = table.across(with_lines) if table.across is not None and with_lines else ((), ())
+    figures = [one.figure for one in results.figures if one.table == table.name]
+    return Table(
+        name=table.name,
+        title=table.title,
+        source=table.source,
+        deviations=_deviations(table, rows, results, paper),
+        rows=[*rows, *further],
+        figures=[*pictures, *figures],
+    )
+
+
+def _row(plan: RowPlan, measured: MeasuredRow | None, table: TablePlan, vectors: WordVectors | None) -> Row:
+    if measured is None or not measured.quantities:
+        missing = plan.unavailable or (measured.missing if measured else NOT_RUN)
+        return Row(name=plan.name, title=plan.title, corpus=plan.corpus, lines=[], missing=missing)
+    count = measured.words_with_vectors
+    started = [] if count is None or vectors is None else [
+        f"{count:,} words of the training texts started from {vectors.name}"
+    ]  # fmt: skip
+    return Row(
+        name=plan.name,
+        title=plan.title,
+        corpus=plan.corpus,
+        lines=[_line(one, plan, measured) for one in table.quantities if one.name in measured.quantities],
+        notes=(*started, *measured.notes),
+        provenance=measured.provenance,
+    )
+
+
+def _line(quantity: Quantity, plan: RowPlan, measured: MeasuredRow) -> Line:
+    found = measured.quantities[quantity.name]
+    known = [value for value in found.values if value is not None]
+    words = quantity.words
+    return Line(
+        quantity=quantity.name,
+        words=words if quantity.of_class is None else words.format(measured.classes[quantity.of_class]),
+        paper=plan.paper.get(quantity.name),
+        ours=statistics.fmean(known) if known else None,
+        std=statistics.stdev(known) if len(known) > 1 else None,
+        values=found.values,
+        n=found.n,
+        digits=quantity.digits,
+    )
+
+
+def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: Paper) -> list[str]:
+    """How the setting differs from the paper's: for all tables, for this one, for the corpora, seeds and instances of
+    the rows that were measured."""
+    measured = [(row, row.provenance) for row in rows if row.provenance is not None]
+    of_corpora = [text for name in dict.fromkeys(row.corpus for row, _ in measured) for text in corpus(name).deviations]
+    sampled = [f"{row.title}: {made.instances} test texts" for row, made in measured if table.audits and made.instances]
+    single = [row.title for row, made in measured if len(made.seeds) == 1]
+    every = len(single) == len(measured)
+    quick = "QUICK: small data, small models, short training, one seed. Not a reproduction."
+    return [
+        *([quick] if results.header.quick else []),
+        _embeddings(results.header.vectors, paper),
+        *paper.deviations,
+        *table.deviations,
+        *of_corpora,
+        *([f"Only a sample of the test set was audited: {'; '.join(sampled)}."] if sampled else []),
+        *(
+            [f"Without a standard deviation, since there is one seed: {'every row' if every else '; '.join(single)}."]
+            if single
+            else []
+        ),
+    ]
+
+
+def _embeddings(vectors: WordVectors | None, paper: Paper) -> str:
+    if vectors is None:
+        return paper.embeddings
+    return (
+        f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further; the embeddings for bAbI "
+        "are random. Words without a vector start at random, at the scale of the others. Words seen once in training "
+        "are read as unknown. Where the paper's hidden states are as wide as its embeddings, ours are too."
+    )

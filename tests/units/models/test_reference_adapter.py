@@ -1,0 +1,127 @@
+"""A reference model as an adapter: how it is retrained, and on which data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from attnaudit.conformance import quick
+from attnaudit.data import load
+from attnaudit.errors import DataError, ModelError
+from attnaudit.instances import Dataset
+from attnaudit.models import checkpoint_folder
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.reference_adapter import ReferenceModel
+from attnaudit.models.training import Trained
+from attnaudit.models.training_job import Settings
+from attnaudit.retraining import Retraining
+from tests.small_checkpoints import save_trained
+from tests.units.models.test_training_variants import PARTS, same_parameters
+
+Base = tuple[Trained, Dataset, Dataset]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture(scope="module")
+def base(folder: Path) -> Base:
+    return save_trained(folder)
+
+
+@pytest.fixture
+def adapter(base: Base, folder: Path) -> ReferenceModel:
+    return checkpoint_folder.load(folder / "model")
+
+
+def test_a_copy_with_the_same_seed_is_the_model_and_another_seed_gives_another(adapter: ReferenceModel) -> None:
+    copy = adapter.retrain(Retraining())
+    for part in PARTS:
+        assert same_parameters(copy.model, adapter.model, part)
+    other = adapter.retrain(Retraining(seed=1))
+    assert not same_parameters(other.model, adapter.model, "encoder")
+    assert other.vocabulary is adapter.vocabulary
+    assert adapter.retrain(Retraining(seed=1)) is other
+    assert adapter.capabilities.retrains
+
+
+@pytest.mark.parametrize(
+    "retraining",
+    [
+        Retraining(encoder="mlp", attention="base"),
+        Retraining(attention="base"),
+        Retraining(encoder="mlp", attention="adversary", weight=0.1),
+    ],
+    ids=lambda retraining: retraining.text,
+)
+def test_a_guided_copy_uses_the_weights_of_its_guide(
+    base: Base, adapter: ReferenceModel, retraining: Retraining
+) -> None:
+    dev = base[2].instances[:12]
+    copy = adapter.retrain(retraining)
+    guide = (
+        adapter if retraining.attention == "base" else adapter.retrain(Retraining(attention="adversary", weight=0.1))
+    )
+    with torch.no_grad():
+        inputs = copy.collate(dev)
+        ours, theirs = copy.run(inputs, hidden=True), guide.run(inputs)
+    weights = ours.attention["attention"]
+    assert torch.equal(weights, theirs.attention["attention"])
+    context = (weights[:, 0] @ ours.hidden["attention"])[:, 0]
+    torch.testing.assert_close(ours.logits, copy.decoder(context))
+    assert all(result.outcome != "failed" for result in quick(copy, dev))
+
+
+def load_with_card(folder: Path, **changes: object) -> ReferenceModel:
+    """Load the model with changes to the training record of its card, which is restored afterwards."""
+    path = folder / "model" / "attnaudit.json"
+    before = path.read_text(encoding="utf-8")
+    card = json.loads(before)
+    card["training"] |= changes
+    path.write_text(json.dumps(card), encoding="utf-8")
+    try:
+        return checkpoint_folder.load(folder / "model")
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
+def test_data_that_the_card_does_not_name_or_that_changed_are_refused(base: Base, folder: Path) -> None:
+    with pytest.raises(DataError, match=r'does not name the data.*\(train\).*train="..."'):
+        load_with_card(folder, data={}).retrain(Retraining())
+    data = json.loads((folder / "model" / "attnaudit.json").read_text(encoding="utf-8"))["training"]["data"]
+    changed = {**data, "dev": {**data["dev"], "sha256": "0"}}
+    with pytest.raises(DataError, match=r"no longer the rows.*dev="):
+        load_with_card(folder, data=changed).retrain(Retraining())
+    gone = {**data, "train": {**data["train"], "source": "gone.jsonl"}}
+    with pytest.raises(DataError, match=r"gone.jsonl.*Give the check train="):
+        load_with_card(folder, data=gone).retrain(Retraining())
+    with pytest.raises(ModelError, match="does not contain the settings"):
+        load_with_card(folder, settings={"epochs": "many"}).retrain(Retraining())
+    named = Retraining(train=str(folder / "train.jsonl"), dev=str(folder / "dev.jsonl"))
+    copy = load_with_card(folder, data={}).retrain(named)
+    assert same_parameters(copy.model, base[0].model, "encoder")
+
+
+def test_data_of_other_classes_are_refused(adapter: ReferenceModel, tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"text": "a", "label": "up"}\n{"text": "b", "label": "down"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="its labels are 'down', 'up'; expected the model's classes"):
+        adapter.retrain(Retraining(train=str(path)))
+
+
+def test_registered_data_are_loaded_by_name(base: Base, folder: Path) -> None:
+    data = {
+        part: {"name": f"planted-cue-{part}", "source": "elsewhere", "sha256": load(f"planted-cue-{part}").sha256()}
+        for part in ("train", "dev")
+    }
+    model = load_with_card(folder, data=data, settings=msgspec.to_builtins(Settings(epochs=1, batch_size=256)))
+    assert model.retrain(Retraining(encoder="mlp", attention="uniform")).model.architecture == Architecture(
+        encoder="average", alignment="uniform", embedding_size=12, hidden_size=12, attention_size=8
+    )

@@ -1,0 +1,146 @@
+"""Pages of a synthetic report: the same numbers on the terminal, in Markdown and in HTML."""
+
+from __future__ import annotations
+
+from attnaudit.records import Chart, Series
+from attnaudit.research.reproduction import paper_pages
+from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
+from attnaudit.research.reproduction.paper_figures import draw
+from attnaudit.research.reproduction.paper_report import Line, Provenance, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_summary import summary
+from attnaudit.research.reproduction.paper_wording import cells
+from attnaudit.run.environment import describe_environment
+
+PROVENANCE = Provenance(
+    command="attnaudit reproduce synthetic",
+    created="2026-01-01T00:00:00Z",
+    attnaudit="0",
+    seeds=[0, 1],
+    instances=500,
+    training_seconds=61.0,
+    audit_seconds=5.0,
+)
+
+
+def line(name: str, *, paper: float | None, values: list[float | None], n: int | None = 40) -> Line:
+    known = [v for v in values if v is not None]
+    mean = sum(known) / len(known) if known else None
+    return Line(
+        quantity=name, words=name, paper=paper, ours=mean, std=0.012 if len(known) > 1 else None, values=values, n=n
+    )
+
+
+def figures() -> list[Figure]:
+    violin = Violin(bin=1, side=0, at=[0.0, 0.1, 0.2], density=[0.2, 1.0, 0.1], median=0.1, n=9)
+    return [
+        Figure(
+            name="violins",
+            row="a",
+            title="Violins",
+            caption="c",
+            violins=Violins(bins=["low", "high"], sides=["no", "yes"], x_label="x", y_label="y", violins=[violin]),
+        ),
+        Figure(
+            name="bars",
+            row="a",
+            title="Bars",
+            caption="c",
+            chart=Chart(title="t", x_label="x", y_label="y", kind="bar", series=[Series(name="s", x=[0, 1], y=[1, 2])]),
+        ),
+        Figure(
+            name="rival",
+            row="a",
+            title="Rival",
+            caption="c",
+            counterfactual=Counterfactual(
+                instance="i",
+                tokens=["<b>waste", "was"],
+                predicted="no",
+                label="no",
+                attention=[0.9, 0.1],
+                adversarial=[0.0, 1.0],
+                probability=0.99,
+                tvd=0.004,
+                jsd=0.61,
+            ),
+        ),
+    ]
+
+
+def reproduction(*, quick: bool = False) -> Reproduction:
+    there = Row(
+        name="a",
+        title="SST, <i>BiLSTM</i>",
+        corpus="sst",
+        lines=[
+            line("tau", paper=0.351, values=[0.3, 0.32]),
+            line("flat", paper=0.2, values=[None, None], n=0),
+            line("half", paper=None, values=[0.5, None]),
+        ],
+        notes=("a note",),
+        provenance=PROVENANCE,
+    )
+    absent = Row(name="b", title="B", corpus="sst", lines=[], missing="not run here")
+    return Reproduction(
+        paper="synthetic",
+        title="A paper",
+        citation="Nobody 2026.",
+        quick=quick,
+        created="2026-01-01T00:00:00Z",
+        attnaudit="0",
+        seconds=1.0,
+        jobs=2,
+        environment=describe_environment(device="cpu", threads=1),
+        data={"sst": {"train": 6355, "dev": 821, "test": 1725}},
+        tables=[
+            Table(
+                name="t",
+                title="Table",
+                source="table 2",
+                deviations=["Embeddings are random."],
+                rows=[there, absent],
+                figures=figures(),
+            )
+        ],
+    )
+
+
+def test_a_line_shows_paper_ours_difference_and_n() -> None:
+    tau, flat, half = reproduction().tables[0].rows[0].lines
+    assert cells(tau) == ("tau", "0.351", "0.310 ± 0.012", "−0.041", "40")
+    assert cells(flat) == ("flat", "0.200", "undefined", "—", "0")
+    assert cells(half) == ("half", "—", "0.500 (1 of 2 seeds undefined)", "—", "40")
+
+
+def test_every_output_shows_the_same_numbers_and_the_deviations() -> None:
+    one = reproduction()
+    for text in (summary(one, width=100), paper_pages.markdown(one), paper_pages.html(one)):
+        for expected in ("0.351", "0.310 ± 0.012", "−0.041", "undefined", "not run here", "Embeddings are random."):
+            assert expected in text
+        assert "2 seeds; at most 500 test texts; training 1 min 01 s, audit 5.0 s" in " ".join(text.split())
+        assert "QUICK" not in text
+
+
+def test_quick_is_marked_on_every_output() -> None:
+    one = reproduction(quick=True)
+    for text in (summary(one, width=80), paper_pages.markdown(one), paper_pages.html(one)):
+        assert "QUICK: not a reproduction" in text
+
+
+def test_the_page_is_escaped_and_draws_every_figure() -> None:
+    page = paper_pages.html(reproduction())
+    assert "<i>BiLSTM" not in page
+    assert "<b>waste" not in page
+    assert "6,355 train" in page
+    assert page.count("<svg") == 2
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_half_a_violin_is_drawn_on_its_side_of_the_line() -> None:
+    drawn = draw(figures()[0])
+    assert drawn is not None
+    half = next(shape for shape in drawn.shapes if shape.kind == "path")
+    heights = [float(point.split()[1]) for point in half.text.strip("MZ").split("L")]
+    assert max(heights) == heights[0] == heights[-1]  # the upper half: nothing below its line
+    assert min(heights) < heights[0]
