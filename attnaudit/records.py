@@ -64,7 +64,7 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value shown beside the observed one ("floor", "ceiling"), with its meaning in words."""
+    """A value shown beside the observed one ("floor", "gradient_loo"), with its meaning in words."""
 
     name: str
     value: float | None

@@ -240,7 +240,7 @@ def of_ranking(shape: str, information: Sequence[float], attention: Sequence[flo
             return None
         instances, _ = independent(n)
         groups = Groups.of(instances, np.ones(n, dtype=bool))
-        return ranking_interval(ranking, weights, groups, confidence=LEVELS[0], generator=random, null=random)
+        return ranking_interval(ranking, weights, groups, confidence=LEVELS[0], generator=random, shuffling=random)
 
     return Scenario("MI ranking", shape, draw, lambda n: truth, slow=True)
 

@@ -20,6 +20,7 @@ class Decision:
         interval: at the check's own confidence; None where there is none.
         fail_interval: at the confidence that a failure needs; None without a threshold.
         planning: how many instances would decide an inconclusive case; None where no figure can be given.
+        coverage_warning: why the interval may be too narrow; "" where nothing speaks against it.
     """
 
     verdict: VerdictName
@@ -27,6 +28,7 @@ class Decision:
     interval: Interval | None
     fail_interval: Interval | None
     planning: Planning | None
+    coverage_warning: str
 
 
 def decision(
@@ -76,4 +78,11 @@ def decision(
             fail_confidence=for_failure,
             n=n_defined,
         )
-    return Decision(verdict=verdict, reason=reason, interval=interval, fail_interval=fail_interval, planning=planning)
+    return Decision(
+        verdict=verdict,
+        reason=reason,
+        interval=interval,
+        fail_interval=fail_interval,
+        planning=planning,
+        coverage_warning=estimate.caution if estimate else "",
+    )

@@ -226,7 +226,7 @@ def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_
     jsd = m.scalars["adversarial.0.01.jsd"]
     assert record.value == pytest.approx(jsd.mean())
     assert record.details["mean JSD / ln 2"] == pytest.approx(jsd.mean() / math.log(2))
-    assert record.details["mean share of the unconstrained maximum"] == pytest.approx(jsd.mean() / 0.65)
+    assert record.details["mean share of the largest possible JSD"] == pytest.approx(jsd.mean() / 0.65)
     assert record.details["method"] == "exact"
     assert record.references[0].value == pytest.approx(0.65)
     (line,) = record.charts[0].series

@@ -100,7 +100,7 @@ def test_an_expression_is_worth_what_python_makes_of_it(text, floor, ceiling):
         (lambda: checks.Agreement(at_least="0.3"), "at_least is '0.3', expected a number: write it without quotes"),
         (lambda: checks.UniformFragility(at_least="floor"), "this check has no reference that is measured"),
         (lambda: checks.InformationRanking(at_least="floor + 0.2"), "this check has no reference that is measured"),
-        (lambda: checks.AdversarialDivergence(at_least="ceiling"), "at_least would reward"),
+        (lambda: checks.AdversarialDivergence(at_least="largest_possible"), "at_least would reward"),
     ],
 )
 def test_declarations_that_cannot_be_meant(make, words):
@@ -150,20 +150,20 @@ def test_a_random_reference_widens_where_it_is_unrelated():
 
 def test_instances_without_a_reference_are_counted_and_left_out():
     m = with_floor(0.25, n=100)
-    m.scalars[f"{COLUMN}.ceiling"][:15] = np.nan
-    record = checks.Agreement(at_least="0.5 * floor + 0.1 * ceiling").judge(m)
+    m.scalars[f"{COLUMN}.gradient_loo"][:15] = np.nan
+    record = checks.Agreement(at_least="0.5 * floor + 0.1 * gradient_loo").judge(m)
     assert (record.n, record.n_defined) == (100, 85)
     assert record.undefined == {"a reference of the threshold is undefined": 15}
     assert record.value == pytest.approx(m.scalar(f"{COLUMN}.tau")[15:].mean())
-    m.scalars[f"{COLUMN}.ceiling"][:30] = np.nan
-    assert checks.Agreement(at_least="ceiling").judge(m).verdict == "undefined"
-    m.scalars[f"{COLUMN}.ceiling"][:] = np.nan
-    assert checks.Agreement(at_least="ceiling").judge(m).verdict == "undefined"
+    m.scalars[f"{COLUMN}.gradient_loo"][:30] = np.nan
+    assert checks.Agreement(at_least="gradient_loo").judge(m).verdict == "undefined"
+    m.scalars[f"{COLUMN}.gradient_loo"][:] = np.nan
+    assert checks.Agreement(at_least="gradient_loo").judge(m).verdict == "undefined"
 
 
 def test_a_bracketed_value_is_held_by_its_upper_bound():
     m = measured(200)
-    check = checks.AdversarialDivergence(at_most="0.97 * ceiling")
+    check = checks.AdversarialDivergence(at_most="0.97 * largest_possible")
     exact = check.judge(m)
     m.facts["adversarial.method"] = "bracketed"
     m.scalars["adversarial.0.01.upper"] = m.scalars["adversarial.0.01.jsd"] + 0.05
