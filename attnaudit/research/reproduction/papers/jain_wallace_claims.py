@@ -124,8 +124,8 @@ CLAIMS = (
     Claim(
         name="the search falls short",
         sentence="The exact adversary finds attention that differs more than what the published search finds. (The "
-        "paper does not claim this; it has the search only.)",
-        paper="its search",
+        "paper does not claim this; it only searches.)",
+        paper="§4.2.2",
         read=_search_falls_short,
     ),
 )
