@@ -179,8 +179,7 @@ class Fragility(PerInstanceCheck):
         f1, _, drop = self._f1_and_drop(measurements)
         interval = None
         if len(groups):
-            replaced = self.replaced_predictions(measurements)
-            interval = F1Drop.of(measurements, replaced).interval(groups, confidence=self.confidence)
+            interval = self._f1_drop(measurements).interval(groups, confidence=self.confidence)
         shown = no_real_attention(measurements)
         return Evidence(
             value=number_or_none(drop),
@@ -222,7 +221,13 @@ class Fragility(PerInstanceCheck):
         groups = Groups.of(measurements.instances, (measurements.labels >= 0) & known)
         if not len(groups):
             return math.nan, math.nan, math.nan
-        return F1Drop.of(measurements, self.replaced_predictions(measurements)).value(groups)
+        return self._f1_drop(measurements).value(groups)
+
+    def _f1_drop(self, measurements: Measurements) -> F1Drop:
+        """Compare the model's own predictions with those under other weights."""
+        own = measurements.predicted[:, None].astype(np.float64)
+        replaced = self.replaced_predictions(measurements)
+        return F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
 
 
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:

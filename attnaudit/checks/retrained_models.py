@@ -142,7 +142,8 @@ def f1_difference(
     """
     labels, labelled = measurements.labels, measurements.labels >= 0
     groups = Groups.of(measurements.instances, labelled)
-    difference = F1Drop.of(measurements, predictions[subtrahend], own=predictions[minuend])
+    classes = len(measurements.classes)
+    difference = F1Drop.of(labels, predictions[minuend], predictions[subtrahend], classes=classes)
     details: dict[str, Detail] = {}
     series, means = [], {}
     for name, predicted in predictions.items():
@@ -189,6 +190,6 @@ def mean_f1(measurements: Measurements, predicted: Floats) -> float | None:
 
 def _f1_scores(measurements: Measurements, predicted: Floats, groups: Groups) -> Floats:
     """Return the (R,) F1 scores of (n, R) predictions over the instances in the groups, NaN if there are none."""
-    f1 = F1Drop.of(measurements, predicted, own=predicted[:, :0])
+    f1 = F1Drop.of(measurements.labels, predicted[:, :0], predicted, classes=len(measurements.classes))
     scores: Floats = f1.scores(groups.sums(f1.columns).sum(0)[None])[0]
     return scores
