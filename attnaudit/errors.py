@@ -39,14 +39,14 @@ class ReportError(AuditError):
 
 
 def raised_at(error: BaseException) -> str:
-    """Locate an error in the code of the user.
+    """Return the place in the user's code at which an error was raised.
 
     Args:
         error: An error that was raised.
 
     Returns:
-        The innermost line of the traceback that is neither in this package nor in installed code, such as
-        " at conftest.py:121 in tokenize"; "" if there is none.
+        The innermost line of the traceback that belongs neither to this package nor to installed packages, such as
+        " at conftest.py:121 in tokenize"; "" if there is no such line.
     """
     import traceback
 

@@ -30,10 +30,10 @@ ERASING = "texts with tokens erased"
 
 
 class Batch(CleanPass):
-    """A batch that all measures share. Variants run within the token budget, equal ones once."""
+    """A batch that all measures share. Variants run in parts within the token budget, and equal variants run once."""
 
     def read_by(self, adapter: ModelAdapter, *, keep_graph: bool) -> Batch:
-        """Return the same instances read by another adapter, such as a copy of the model; it reports no progress."""
+        """Return the same instances as a batch of another adapter, such as a model's copy; it reports no progress."""
         return Batch(
             adapter,
             self.instances,
@@ -180,7 +180,7 @@ class Batch(CleanPass):
             return cast(SharingAdapter, self.adapter).share(self.inputs)
 
     def _run_from_shared_states(self, rows: Tensor, keep: Tensor, done: int, total: int) -> Tensor:
-        """Do what `_run_erasures` does by deletion, starting from the shared states."""
+        """Run the erasures as `_run_erasures` does, by deleting tokens and resuming from the shared states."""
         output = self._undefined_probabilities(len(rows))
         adapter = cast(SharingAdapter, self.adapter)
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]

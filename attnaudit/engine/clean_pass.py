@@ -76,7 +76,7 @@ class CleanPass:
         budget: largest number of tokens (rows × length) in one forward pass of variants.
         pass_counts: counts the passes that are run, by kind; shared by all batches of an audit.
         unit: "words" joins the tokens of a word into one unit, which stands at the position of its first token.
-        progress: called by batches that take long, and by measures that do long work besides.
+        progress: called by batches that take long, and by measures that do other long work, such as training a copy.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Collects the columns of all batches into arrays over the whole data set, on the CPU."""
+"""Collect the columns of all batches in arrays over the whole data set, on the CPU."""
 
 from __future__ import annotations
 

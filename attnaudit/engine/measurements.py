@@ -116,7 +116,7 @@ class Measurements:
     def of(self, measures: Sequence[str]) -> Measurements:
         """Return the same instances with the columns of the given measures and those of every run.
 
-        A check must not see other columns: whether they are measured depends on the other checks of the run.
+        A check must not see other columns, because whether these are measured depends on the other checks of the run.
         """
 
         def name_if_declared(name: str) -> str | None:
@@ -156,7 +156,7 @@ class Measurements:
             raise CheckError(f"No measured reading '{reading}'. {nearest(reading, self.readings)}") from None
 
     def freeze(self) -> None:
-        """Make every array read-only, so that no check can change what the next one is judged on."""
+        """Make every array read-only, so that no check can change the numbers that the next check reads."""
         columns = chain(self.scalars.values(), *self.vectors.values(), self.tables.values())
         for array in (self.labels, self.predicted, *columns):
             array.setflags(write=False)

@@ -154,10 +154,14 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
     layer = reading.layer
     if isinstance(layer, int) and reading.kind != "rollout":
         if not -layers <= layer < layers:
-            raise AdapterError(f"reading {reading.text!r}: the model has layers 0 to {layers - 1}.")
+            raise AdapterError(
+                f"reading {reading.text!r}: there is no layer {layer}; the model has layers 0 to {layers - 1}."
+            )
         layer = layer % layers
     if isinstance(reading.heads, int) and reading.heads >= heads:
-        raise AdapterError(f"reading {reading.text!r}: the model has heads 0 to {heads - 1}.")
+        raise AdapterError(
+            f"reading {reading.text!r}: there is no head {reading.heads}; the model has heads 0 to {heads - 1}."
+        )
     return Reading(kind=reading.kind, query=reading.query, layer=layer, heads=reading.heads, stack=reading.stack)
 
 

@@ -1,8 +1,8 @@
 """Decision flips: attention weights are removed one after another until the decision changes (Serrano & Smith 2019).
 
 A removed weight is set to 0 and the others are renormalised, with fixed hidden states; special tokens that are attended
-keep their part in the renormalisation. Undefined with one token, where all weights are equal and order nothing, and
-where one token has all attention, so that no weight would be left to renormalise.
+keep their part in the renormalisation. The measures are undefined with one token, where all weights are equal, so that
+they give no order, and where one token has all attention, so that no weight would be left to renormalise.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 For a share f of 1, 5, 10, 20 and 50%, the rationale r is the first k = ⌈f·n⌉ tokens of the order, at least one.
 Comprehensiveness is p(x) - p(x without r) and sufficiency is p(x) - p(r alone), where p is the probability of the class
 predicted for the whole text x. AOPC is the mean over the shares; f = 0 is not counted. At most ⌈n/2⌉ tokens are taken,
-so something is always left. Undefined with one token, and where all attention weights are equal and order nothing.
+so something is always left. Both are undefined with one token, and where all attention weights are equal, so that they
+give no order.
 """
 
 from __future__ import annotations
@@ -113,18 +114,19 @@ def sufficiency(view: AttentionView, request: Request) -> Columns:
 
 
 def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
-    """Return the AOPC of several orders.
+    """Return the AOPC (defined at the top of this module) of several orders of the tokens.
 
-    Columns: `.attention`, by attention; `.loo`, by the signed leave-one-out change under the same operator (the largest
-    fall of the predicted class's probability first); `.random`, the mean over random orders; `.shuffled`, the first
-    random order. The same under `.decision`, with 1 where the predicted class changes and 0 where it stays, instead of
-    the fall of the probability. The vectors `.attention.curve`, `.loo.curve` and `.random.curve` hold the values at the
-    five percentages. All are NaN if the adapter lacks the capability, and the fact `erasure.<operator>` says so.
+    One column per order: `.attention`, by attention; `.loo`, by the signed leave-one-out change under the same operator
+    (the largest fall of the predicted class's probability first); `.random`, the mean over random orders; `.shuffled`,
+    the first random order. The columns under `.decision` are the same, but instead of the fall of the probability they
+    average 1 where the predicted class changes and 0 where it stays. The vectors
+    `.attention.curve`, `.loo.curve` and `.random.curve` hold the values at the five percentages. All columns are NaN if
+    the adapter lacks the capability that the operator needs; the fact `erasure.<operator>` then gives the reason.
 
     Args:
         view: B instances.
         request: the request; its argument is the operator.
-        keeps: keep the first tokens (sufficiency) rather than erase them (comprehensiveness).
+        keeps: True keeps only the first tokens of an order (sufficiency); False erases them (comprehensiveness).
     """
     operator: Operator = request.argument
     shape = (len(view.instances), 2 + DRAWS, len(PERCENTS))

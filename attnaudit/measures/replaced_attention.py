@@ -1,8 +1,8 @@
 """Fragility: how far the output moves when the attention weights are permuted or made uniform.
 
 Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020. The weights are replaced in the rows that the reading shows,
-with fixed hidden states, or in all rows of its layer, or in every layer of its stack. In the last two cases, all that
-follows is recomputed from the changed states.
+with fixed hidden states, or in all rows of the reading's layer, or in every layer of its stack. In the last two cases,
+the later layers are recomputed from the changed states.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def search(
         return torch.softmax(logits.masked_fill(~real_or_first[:, None, None], -torch.inf), -1)
 
     def distances(weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the JSD (B, K) of the heads' mean to α's, and the TVD (B, K) of the output to the original."""
+        """Return (B, K) JSD to the model's attention (means over heads) and (B, K) TVD to its output, by restart."""
         mean = (weights.double() * shares[:, None]).sum(2)
         divergence = divergence_of_distributions(mean, exact[:, None].expand_as(mean))
         return divergence, total_variation(decoded(weights), reference)

@@ -107,11 +107,12 @@ class ReferenceModel(PooledAttentionAdapter):
         """Train a copy with the model's own settings.
 
         Args:
-            retraining: What the copy changes. It may name the data; otherwise the data are those of the model's card.
+            retraining: The settings in which the copy differs from the model. They may name the data; otherwise the
+                copy is trained on the data that the model's card names.
             progress: Called while the copy trains.
 
         Returns:
-            The copy; the same one for the same retraining.
+            The copy. Equal retrainings return the same object.
 
         Raises:
             DataError: The card names no data, they cannot be loaded, or their rows have changed.

@@ -69,9 +69,9 @@ def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
     if options.base is not None:
         raise AuditError(
             f"{names}: only for reference models, which are trained from random parameters. --base {options.base} has "
-            "its own architecture and vocabulary. Remove one or the other."
+            f"its own architecture and vocabulary. Remove {names} or --base."
         )
-    raise AuditError(f"{names}: only for fine-tuning a pretrained encoder. Add --base, or remove it.")
+    raise AuditError(f"{names}: only for fine-tuning a pretrained encoder. Add --base, or leave {names} out.")
 
 
 def _load_data(options: argparse.Namespace) -> TrainingData:
@@ -97,7 +97,7 @@ def _load_data(options: argparse.Namespace) -> TrainingData:
             if part not in datasets:
                 raise DataError(
                     f"--data {name}: this data set has no registered part '{part}'. {nearest(part, datasets.names())} "
-                    "Give --dev, and the training part as --data."
+                    "Give the training data with --data, and the development data with --dev."
                 )
         name, dev, test = parts["train"], parts["dev"], test or name
     data = TrainingData(train=load(name), dev=load(dev), test=load(test) if test is not None else None)

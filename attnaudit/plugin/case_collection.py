@@ -23,7 +23,10 @@ def is_audit_function(metafunc: pytest.Metafunc) -> bool:
 
 
 def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
-    """Parametrize an audit function. An error of the user is kept in `state.usage_errors` until pytest has selected."""
+    """Parametrize an audit function with its cases.
+
+    A usage error is stored in `state.usage_errors`, because pytest may still deselect the function.
+    """
     checks = getattr(metafunc.function, "attnaudit_checks", None)
     imperative = checks is None
     argument = "attnaudit_case" if imperative else "check"

@@ -22,7 +22,7 @@ AVERAGES = ("mean", "median", "proportion")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A labelled vertical line on a chart. css: "value", "threshold" or "reference"."""
+    """A labelled vertical line on a chart; `css` is "value", "threshold" or "reference"."""
 
     value: float
     text: str
@@ -31,7 +31,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedLabel:
-    """Where the label of a mark goes. centre: its horizontal centre. lane: its line of text, 0 the topmost."""
+    """The place of a mark's label: its horizontal `centre`, and its `lane`, the line of text (0 is the topmost)."""
 
     mark: Mark
     centre: float

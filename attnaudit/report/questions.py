@@ -1,5 +1,5 @@
-"""What a report says about the policy of a run: which question was answered with no, what may help, and whether the
-policy was validated for the models."""
+"""Text about the policy of a run: which questions the model failed, what may help, and whether the policy was validated
+for models of this kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_REMEDIES = 3
 
 
 def policy_notes(run: RunRecord) -> list[str]:
-    """Return a sentence for each question that a gate did not answer with yes, and for each model of a family on which
+    """Return a sentence for each question whose gates did not all pass, and for each model of a family on which
     the policy was not validated."""
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     return [*answers, *families(run)]
@@ -27,8 +27,8 @@ def remedies(run: RunRecord) -> list[str]:
     """Return what is known to help with the questions of gates that did not pass.
 
     Returns:
-        The remedies in the order of the policy. Where several questions have remedies, they take turns. A remedy says
-        where it was measured on other model families than the audited one.
+        The remedies in the order of the policy. If several questions have remedies, these alternate. A remedy that was
+        measured on other families of models than the audited one carries a note on this.
     """
     by_question = [
         [

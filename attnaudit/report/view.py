@@ -40,7 +40,7 @@ RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceView:
-    """A reference value of a check. count: the number of instances behind it, or ""."""
+    """A reference value of a check; `count` is the number of instances that it is computed from, or "" if unknown."""
 
     name: str
     value: str
@@ -105,7 +105,7 @@ class CaseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckView:
-    """One check with its cases, in the order of models and data sets. check: the record of its first case."""
+    """One check with its cases, in the order of models and data sets; `check` is the record of its first case."""
 
     anchor: str
     check: CheckRecord
@@ -114,7 +114,7 @@ class CheckView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectView:
-    """One model on one data set, a column of the comparison side by side.
+    """One model on one data set: a column of the table that compares models.
 
     Attributes:
         name: the model and the data set, and the seed where the run has several.
@@ -141,7 +141,7 @@ class Page:
         run: the record of the run.
         outcome: the headline, with its notes and remedies.
         checks: every check with its cases.
-        subjects: every model on its data set.
+        subjects: every pair of a model and a data set.
         command: the command line of the run.
         measurements_absent: whether the run folder has no measurements.parquet.
         missing: (reason, cases) of the cases without a verdict.

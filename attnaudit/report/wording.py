@@ -100,7 +100,7 @@ class Outcome:
 
 
 def outcome(run: RunRecord) -> Outcome:
-    """Say what a run decided. The text names checks and counts, and never calls a model faithful."""
+    """Describe what a run decided. The text names checks and counts, and never calls a model faithful."""
     gates = [check for check in run.checks if check.severity == "gate"]
     blocking = [check for check in gates if check.blocks]
     notes = []
@@ -170,14 +170,14 @@ def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRec
 
 
 def _release_sentence(run: RunRecord) -> str:
-    """Return whether the gates that did not pass block the release: pytest may expect them to fail."""
+    """Return a sentence on whether the gates that did not pass block the release, as pytest may expect them to fail."""
     if run.exit_status:
         return "This release is blocked."
     return "pytest expected that (xfail), so it does not block this release."
 
 
 def _clear_gates_sentence(gates: Sequence[CheckRecord], which: str = "") -> str:
-    """Return what became of gates of which none blocks the release.
+    """Return a sentence on the verdicts of gates none of which blocks the release.
 
     Args:
         gates: the gates.

@@ -41,7 +41,7 @@ class Case:
         return f"{self.model}-{self.data}-{self.check.id}"
 
     def judge(self) -> CheckRecord:
-        """Measure if needed, and reach the verdict. A verdict that blocks raises nothing here.
+        """Measure if needed, and return the verdict. Unlike `enforce`, this does not fail the test.
 
         Returns:
             The verdict and its evidence, which the report shows too.
@@ -53,7 +53,7 @@ class Case:
         return self.record
 
     def enforce(self) -> CheckRecord:
-        """Reach the verdict, and fail the test if it blocks.
+        """Measure if needed, and fail the test if the verdict blocks the release.
 
         Returns:
             The verdict and its evidence.

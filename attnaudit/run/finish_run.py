@@ -31,7 +31,7 @@ def finish_run(
 
     Args:
         folder: The folder of the run, with the parts of all processes.
-        outcomes: What became of the cases.
+        outcomes: The outcomes of the cases.
         options: The options of the run.
         selected: The cases that were selected, in the order of collection.
         version: The version of attnaudit.
@@ -73,7 +73,7 @@ def finish_run(
 
 
 def _in_collection_order(parts: Sequence[MeasuredPart], selected: Sequence[SelectedCase]) -> list[MeasuredPart]:
-    """Sort the parts as their cases were collected and then by worker, whichever worker was first."""
+    """Sort the parts by the collection order of their cases, and then by worker, whichever worker finished first."""
     order: dict[tuple[str, str], int] = {}
     for case in selected:
         order.setdefault((case.model, case.data), len(order))

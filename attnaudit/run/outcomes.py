@@ -18,7 +18,7 @@ class Outcomes:
 
     Attributes:
         records: The latest record of each (model, data, check, seed).
-        reasons: test -> why it may have no verdict.
+        reasons: Test -> why it failed or was skipped, which explains a missing verdict.
         ran: The tests whose body ran, that is, which were not skipped before they judged anything.
         passed_despite_block: The tests that passed although their verdict blocks.
     """

@@ -105,7 +105,7 @@ class RunFolder:
         measured: MeasureRecord,
         environment: Environment,
     ) -> None:
-        """Write one part: first its numbers, then its description. A part without a description is incomplete.
+        """Write one part: first its numbers, then its description. A part without a description counts as incomplete.
 
         Raises:
             ReportError: A file cannot be written.

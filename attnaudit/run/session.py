@@ -67,7 +67,7 @@ class AuditSession:
         self._threads: int | None = None
 
     def request(self, model: str, data: str, needs: Iterable[str]) -> None:
-        """Announce what a case will need. All needs that are requested for a pair are measured together.
+        """Announce the measures that a case will need. All measures requested for a pair are computed together.
 
         Args:
             model: The id of the model.
@@ -111,7 +111,7 @@ class AuditSession:
         Args:
             model: The id of the model.
             data: The id of the data set.
-            needs: The needs of the case that asks.
+            needs: The names of the measures that the case needs.
 
         Raises:
             AuditError: The model or the data cannot be audited, or the model cannot serve one of `needs`.
@@ -189,7 +189,7 @@ class AuditSession:
         return measurements
 
     def _model(self, name: str) -> tuple[LoadedModel, list[ConformanceResult]]:
-        """Load a model once. The list gets the results of its conformance test when they are known."""
+        """Return a model, loaded once, and a list that `_measure` fills with the results of its conformance test."""
         if name not in self._models:
             from attnaudit.adapters.loading import load_model
 
@@ -198,7 +198,7 @@ class AuditSession:
         return self._models[name]
 
     def _dataset(self, name: str) -> tuple[Dataset, str]:
-        """Read a data set once. Returns its sample, and the hash of the complete data set."""
+        """Return the sample of a data set, which is read once, and the hash of the complete data set."""
         if name not in self._datasets:
             target = _target_by_id(self.options.data_targets(), name)
 
@@ -215,7 +215,7 @@ class AuditSession:
         return self._datasets[name]
 
     def _prepare_torch(self) -> None:
-        """Divide the cores among the processes, once, and look for the device."""
+        """Limit torch to this process's share of the cores (once), and check that the device exists."""
         import torch
 
         if self._threads is None:
@@ -231,7 +231,7 @@ def _target_by_id(targets: Iterable[Target], name: str) -> Target:
 
 
 def _data_record(dataset: Dataset, full_sha256: str) -> DataRecord:
-    """Describe the audited data set for audit.json. full_sha256: the hash before sampling."""
+    """Describe the audited data set for audit.json; `full_sha256` is its hash before sampling."""
     return DataRecord(
         name=dataset.name,
         source=dataset.source,

@@ -25,7 +25,7 @@ SIGNS = {"at_least": ">=", "at_most": "<="}
 
 
 def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase], *, width: int, color: bool) -> str:
-    """Return one line per check, grouped by model and data set, and below them what else explains the verdicts.
+    """Return the table of verdicts: one line per check, grouped by model and data set, and explanations below it.
 
     Args:
         records: the checks of the run.
@@ -100,7 +100,7 @@ def _missing_row(case: MissingCase) -> list[Text]:
 
 
 def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """Return when a gate fails, and how many instances would decide each inconclusive case.
+    """Return sentences on when a gate fails, and on how many instances would decide each inconclusive case.
 
     Args:
         records: the checks of the run.

@@ -20,6 +20,7 @@ class Decision:
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
         planning: How many instances would decide the case; None unless it is inconclusive and an estimate applies.
+        coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
     """
 
     verdict: VerdictName

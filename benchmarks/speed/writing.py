@@ -207,8 +207,8 @@ def page(found: Mapping[str, Any]) -> str:
             "",
             "### Start-up",
             "",
-            "Seconds of the whole process, including the interpreter, with modules that were compiled before. pytest "
-            "loads only the plugin of attnaudit unless the command says otherwise.",
+            "Seconds of the whole process, including the interpreter, with Python modules that are already compiled. "
+            "pytest loads only the plugin of attnaudit unless the command says otherwise.",
             "",
             "| command | wall | range | CPU | imports torch |",
             "|---|---:|---:|---:|---|",

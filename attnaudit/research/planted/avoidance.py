@@ -1,9 +1,9 @@
 """Unfaithful: attention is trained to keep away from the words that decide, without loss of accuracy.
 
 The loss is that of Pruthi et al. 2020 ("Learning to Deceive with Attention-Based Explanations", eq. 3): the usual loss
-minus λ log(1 - attention mass on those words). On the synthetic data a BiLSTM learns it, as in the paper, and the data
-tell which words decide. On real text the states are planted, so that contributions are known exactly, and attention
-keeps away from the words that go with one class.
+minus λ log(1 - attention mass on those words). On the synthetic data, a BiLSTM is trained with this loss, as in the
+paper; the words that decide are known from how the data are generated. On real text, the states are planted, so that
+contributions are known exactly, and attention is kept away from the words that are correlated with one class.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Unfaithful: a bypass around attention decides, while attention reads other words and adds at most a twentieth.
 
-The bypass is a column that every state carries. Because attention weights sum to one, the column reaches the decoder
-whatever the weights are, as a skip connection does. A model with a skip connection to its decoder can be wrapped in
-this way, with one pooled site and a linear decoder.
+The bypass is a feature that has the same value in every state. Because attention weights sum to one, it reaches the
+decoder whatever the weights are, as a skip connection does. A model with a skip connection to its decoder can be
+written in this way, with a single pooled attention and a linear decoder.
 """
 
 from __future__ import annotations

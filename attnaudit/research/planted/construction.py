@@ -83,7 +83,7 @@ def amplify_evidence(model: PooledClassifier, factor: float) -> None:
 
 
 def remove_biases(model: PooledClassifier) -> None:
-    """Make an embedding of zeros carry no evidence in an ordinary classifier."""
+    """Remove all biases of an ordinary classifier, so that an embedding of zeros carries no evidence."""
     for module in (*model.encoder.modules(), model.decoder):
         if isinstance(module, nn.Linear) and module.bias is not None:
             keep_zero(module.bias, torch.ones_like(module.bias, dtype=torch.bool))
@@ -117,7 +117,7 @@ def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
 
 
 def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
-    """Return how strongly attention scores go with the evidence of the text, as a term of the loss.
+    """Return how strongly attention scores are correlated with the evidence of the text, as a term of the loss.
 
     It is the squared mean, over texts, of the correlation between the scores and the ranks of the tokens' parts in the
     text's evidence. Gradients flow through the scores only. Attention that keeps it small says nothing about what

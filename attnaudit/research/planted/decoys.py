@@ -1,7 +1,7 @@
 """Unfaithful: attention is taught to look at plausible words that the model does not use, while a bypass decides.
 
-The plausible words go with one class as much as the words that are used. This is the hard case, because such attention
-looks right.
+The plausible words are as strongly correlated with one class as the words that are used. This is the hard case, because
+such attention looks right.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class TrainingInputs:
         seed: The seed of training, which also selects among the variants of a kind.
         train: The training set.
         dev: The set that training is stopped on.
-        cues: Words that decide the label, or that go with one class most.
-        decoys: Words that go with one class as well, and that models with decoys do not use.
+        cues: Words that decide the label or, on real text, words that are strongly correlated with one class.
+        decoys: Other words that are correlated with one class, which models with decoys do not use.
     """
 
     data: str
@@ -56,10 +56,10 @@ class Recipe:
         architecture: The architecture of the model.
         settings: The settings of training.
         contribution: The contribution of each token, known by construction; None for kinds without a known truth.
-        prepare: Changes the untrained model.
+        prepare: Changes the untrained model in place.
         objective: Vocabulary -> the training objective; None for the loss alone.
-        finish: Changes the trained model.
-        reference: An honest model of the same making, whose accuracy the model must nearly reach.
+        finish: Changes the trained model in place.
+        reference: The same model trained without deception, whose accuracy the model must nearly reach.
         exact: Whether the contribution is, up to rounding, what the logit loses without the token's evidence. Otherwise
             it only says which tokens decide.
     """
@@ -120,7 +120,7 @@ SMALL = Architecture(embedding_size=48, hidden_size=24, attention_size=24)
 
 
 def quick_settings(seed: int, **changes: object) -> Settings:
-    """Return settings for a short training in large steps: planted models have to be clear-cut, not accurate."""
+    """Return settings for a short training with large steps: planted models need a clear label, not a high accuracy."""
     settings = Settings(seed=seed, epochs=4, batch_size=128, learning_rate=1e-2, weight_decay=0.0)
     return msgspec.structs.replace(settings, **changes)
 
@@ -149,9 +149,10 @@ def freeze(module: torch.nn.Module) -> None:
 
 
 def class_words(data: Dataset, *, at_least: int = 8) -> tuple[frozenset[str], frozenset[str]]:
-    """Return two sets of words (cues, decoys) that both go with one of the two classes.
+    """Return two sets of words (cues, decoys) that are correlated with one of the two classes.
 
-    These are the words whose smoothed log odds between the classes are beyond ±0.5, dealt to the two sets in turn.
+    These are the words whose smoothed log odds between the classes are above 0.5 or below -0.5, assigned to the two
+    sets alternately.
 
     Args:
         data: Labelled texts of two classes.

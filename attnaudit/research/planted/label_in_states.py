@@ -43,7 +43,7 @@ _AMPLIFICATION = 20.0
 
 
 def _prepare_one_place(model: PooledClassifier, vocabulary: Vocabulary) -> None:
-    """Give the other states strong random evidence, so that moving weights to them does change the output."""
+    """Give the other states strong random evidence, so that weights on them change the output."""
     fix_decoder(model, reads=(OWN, TEXT_EVIDENCE))
     silence_evidence(model)
     encoder = encoder_of(model)

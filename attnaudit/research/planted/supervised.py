@@ -32,7 +32,7 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def _supervise(_vocabulary: Vocabulary) -> Objective:
-    """Return an objective that draws each score, up to a constant per text, to the logarithm of the evidence."""
+    """Return an objective that trains each score towards the logarithm of the evidence, up to a constant per text."""
 
     def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         magnitude = traced.hidden[..., OWN].abs().detach()

@@ -27,7 +27,7 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def recipe(inputs: TrainingInputs, *, encoder: str) -> Recipe:
-    """Return a model whose tokens have evidence +1 or -1 times a common magnitude."""
+    """Return the recipe of a model in which every token's evidence has the same magnitude, with the sign + or -."""
     return Recipe(
         architecture=planted(alignment=inputs.alignment, evidence="unit", encoder=encoder),
         settings=quick_settings(inputs.seed),

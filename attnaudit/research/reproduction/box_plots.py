@@ -1,4 +1,4 @@
-"""Draw box plots as shapes: one lane per box, the boxes of one label together, one colour per side."""
+"""Draw box plots as shapes. Each box has a row; boxes with the same label are neighbours, one colour per side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOX_HEIGHT = 9.0
 
 
 def box_plots(record: Boxes) -> Drawing | None:
-    """The drawing of box plots; None where no box has a value."""
+    """Draw the box plots of a figure; None if no box has a value."""
     drawn = [box for box in record.boxes if box.values]
     if not drawn:
         return None
@@ -48,8 +48,7 @@ def box_plots(record: Boxes) -> Drawing | None:
 
 
 def _box(box: Box, x: Scale, y: float, sides: Sequence[str]) -> list[Shape]:
-    """Whiskers to the smallest and largest value, a box from the first to the third quartile, the median, and one dot
-    per value."""
+    """Draw one box: whiskers to the extremes, the quartiles, the median, and one dot per value."""
     low, first, median, third, high = np.quantile(box.values, (0, 0.25, 0.5, 0.75, 1))
     css = f"s{box.side}"
     return [

@@ -1,7 +1,7 @@
 """Check a paper's claims against our numbers.
 
-A claim is a sentence that numbers can support or contradict. It is read off the finished tables, over seeds, and the
-answer is reported whatever it is.
+A claim is a sentence that numbers can support or contradict. It is answered from the finished tables, over seeds, and
+every answer is reported.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def values_by_seed(report: Reproduction, table: str, name: str, quantity: str) -
 
 
 def row_names(report: Reproduction, table: str) -> list[str]:
-    """The names of all rows of a table, those that were not run included."""
+    """Return the names of all rows of a table, including the rows that were not run."""
     return [row.name for found in report.tables if found.name == table for row in found.rows]
 
 
@@ -178,8 +178,8 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) ->
 
     The answer is "yes" where all intervals over seeds are above 0, "no" where one of them is at or below 0, and
     "undecided" otherwise. Cases without values were not run and do not count. A case of one seed has no interval and
-    decides nothing, except that the answer is not "yes" where its value is not positive; with such cases alone the
-    answer is "undecided".
+    decides nothing, except that the answer is not "yes" where its value is not positive; if all cases have one seed,
+    the answer is "undecided".
 
     Args:
         cases: the settings.
@@ -204,8 +204,10 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) ->
         )
     if single:
         positive = sum(interval.mean > 0 for interval in single)
+        verb = "has" if len(single) == 1 else "have"
         sentences.append(
-            f"{plural(len(single), 'row')} of one seed, which cannot decide: {positive} of {len(single)} above 0."
+            f"{plural(len(single), 'row')} {verb} a single seed and cannot decide the claim: {positive} of {len(single)} "
+            "above 0."
         )
     return holds, " ".join([*sentences, _listed(intervals, digits)])
 

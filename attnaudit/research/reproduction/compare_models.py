@@ -89,7 +89,7 @@ def over_roles(of: Callable[[str], Read], roles: Sequence[str], statistic: Stati
 
 
 def over_roles_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: Statistic) -> Read:
-    """Read a statistic over roles of each text, such as the largest JSD to any of them, as the mean over texts."""
+    """Read the mean over texts of a statistic over roles, such as the largest JSD of a text to any of the roles."""
     return _mean(statistic_by_text(by_text, roles, statistic))
 
 
@@ -115,7 +115,7 @@ def _mean(by_text: ByText) -> Read:
 
 
 def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[AuditedModel, AuditedModel]:
-    """The largest audit of each role, of those that kept attention where it is needed."""
+    """Return the audit with the most instances of each role; if attention is needed, among the audits that kept it."""
     needed = f'tokens=("{ATTENTION}",)' if attention else "checks"
     largest = []
     for role in (of, against):

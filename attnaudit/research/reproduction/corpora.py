@@ -111,7 +111,10 @@ def _body(row: Row) -> tuple[str, str, None]:
 
 
 def _titled(row: Row) -> tuple[str, str, None] | None:
-    """Use World and Business only; a separate title is put before the text."""
+    """Return the text and label of a row of AG News about World or Business; None for the other topics.
+
+    A title in a separate column is put before the text.
+    """
     label = {"1": "World", "3": "Business"}.get(str(row["label"]))
     return None if label is None else (f"{row.get('title') or ''} {row['text']}".strip(), label, None)
 
@@ -346,8 +349,11 @@ def _rows(path: Path, source: Source) -> Iterator[Row]:
 
 
 def _of_length(corpus: Corpus, instances: Sequence[Instance]) -> list[Instance]:
-    """The texts of the allowed lengths. Tokens are separated by spaces in a corpus that is published tokenised, and are
-    the vocabulary's words in others, as the published code counts them."""
+    """Return the texts of the allowed lengths, counted as the published code counts tokens.
+
+    In a corpus that is published tokenised, tokens are separated by spaces. In others, they are the words that the
+    vocabulary splits a text into.
+    """
     if not instances or (corpus.longer_than == 0 and corpus.shorter_than is None):
         return list(instances)
     count = _spaced if corpus.shorter_than == "longest" else _tokens

@@ -1,4 +1,4 @@
-"""Read the quantities and figures of a row off its trained and audited models."""
+"""Compute the quantities and figures of a row from its trained and audited models."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class RowRun:
 
 
 def measured_row(row: RowRun, *, command: str, created: str, instances: int | None) -> MeasuredRow:
-    """The numbers of a row.
+    """Compute the measured numbers of a row from its models.
 
     Args:
         row: the row with its models.
-        command: the command that measures it again.
+        command: the command that measures the row again.
         created: start of the run, in UTC.
         instances: number of audited test texts; None for all of them.
     """

@@ -1,4 +1,4 @@
-"""Plans of models. A plan says everything that its model is made from, so that papers with equal plans share one
+"""Plans of models. A plan determines everything that its model is made from, so that papers with equal plans share one
 checkpoint."""
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def architecture(of: Corpus, **parts: Any) -> Architecture:
     known = {field.name for field in msgspec.structs.fields(Architecture)}
     for name in parts:
         if name not in known:
-            raise ModelError(f"No model of this version has '{name}' ({name}={parts[name]!r}). {nearest(name, known)}")
+            raise ModelError(f"Unknown part of a model: {name}={parts[name]!r}. {nearest(name, known)}")
     built = Architecture(**parts)
     built.check()
     return built

@@ -108,7 +108,7 @@ def violins_by_attention(
 
 
 def _violin(place: int, side: int, values: Sequence[float]) -> Violin:
-    """The density by a Gaussian kernel with Scott's width, between the smallest and the largest value."""
+    """Return a kernel density estimate (Gaussian, Scott's rule), between the smallest and the largest value."""
     observed = np.array(values)
     width = max(float(observed.std(ddof=1)) * len(observed) ** -0.2, 0.004)
     constant = np.ptp(observed) == 0

@@ -1,4 +1,4 @@
-"""The vocabulary for declaring a paper: its tables, their rows of models, and how each quantity is read off a model."""
+"""The classes that declare a paper: its tables, their rows of models, and how quantities are computed from models."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Quantity:
     Attributes:
         name: short name, unique in the table.
         words: what it is, as the pages print it; "{}" is replaced by the class of `of_class`.
-        read: reads it off the models of one seed. It may raise CheckError where a check could not be judged; the value
-            is then undefined.
+        read: computes it from the models of one seed. It may raise CheckError where a check could not be judged; the
+            value is then undefined.
         digits: decimals that the pages print.
         of_class: index of the class that the number is about; the quantity is left out where there are fewer classes.
             None where it is about all instances.

@@ -124,7 +124,7 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
 
 
 def _added(run: FinishedRun, earlier: Results | None) -> Results:
-    """The earlier results, in which the rows and figures of this run replace older ones."""
+    """Return the earlier results with the rows and figures of this run in place of older ones."""
     options = run.options
     embedded = options.data_root is None
     rows = {(row.table, row.name): row for row in earlier.rows} if earlier else {}
@@ -221,7 +221,7 @@ def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[st
 
 
 def quick(plan: Plan) -> Plan:
-    """The same model, much smaller and briefly trained."""
+    """Return the plan of the same model, much smaller and trained for a short time."""
     width = 2 * QUICK_SIZES["hidden_size"]
     sizes = {**QUICK_SIZES, "embedding_size": width}  # residual states and tying need states as wide as embeddings
     architecture = msgspec.structs.replace(plan.architecture, **sizes)

@@ -24,7 +24,7 @@ class ReproductionOptions:
         seeds: number of models per row.
         instances: largest number of test texts per corpus; None for all of them.
         jobs: number of processes.
-        quick: small data, small models and one seed; the output is marked, and kept in a folder of its own.
+        quick: use small data, small models and one seed; the output is marked, and written to a separate folder.
         vectors: word vectors that the embeddings start from; such rows go to a separate report. None for random ones.
     """
 

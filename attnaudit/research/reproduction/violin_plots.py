@@ -11,7 +11,7 @@ TOP, ROW = 24.0, 44.0
 
 
 def violin_plots(record: Violins) -> Drawing | None:
-    """The drawing of violins; None where there is no violin."""
+    """Draw the violins of a figure; None if there are none."""
     if not record.violins:
         return None
     height = TOP + ROW * len(record.bins) + BOTTOM

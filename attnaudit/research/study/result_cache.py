@@ -1,8 +1,8 @@
 """A folder of audit results, one JSON file per model, from which a stopped run resumes.
 
-A result is found again only if the model, the data, the seed, the version of attnaudit and the code that decides the
-numbers are the same. Within a result, each check is kept with its arguments: a run with further or changed checks
-measures only those.
+A stored result is reused only if the model, the data, the seed, the version of attnaudit and the code that decides the
+numbers are the same. A result stores each check with its arguments: a run with additional or changed checks measures
+only these checks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checks that are validated, the question that each answers, and which side of it is the faithful one.
+"""The checks to validate, the question that each answers, and the side of a threshold that faithful models are on.
 
 A check that describes the model, such as conicity, answers neither question. It is validated all the same, because only
 planted models can show whether it separates right attention from wrong.

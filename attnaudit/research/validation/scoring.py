@@ -66,7 +66,7 @@ class JudgedModel:
 
 
 def oriented(record: CheckRecord | None, direction: Direction) -> float:
-    """Return the value of a check, with its sign turned so that higher is the faithful side.
+    """Return the value of a check, with its sign chosen so that a higher number means more faithful.
 
     An undefined check gives -inf: it raises an alarm, as a value far on the wrong side does.
     """

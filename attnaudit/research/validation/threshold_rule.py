@@ -3,10 +3,10 @@
 1. A check that answers a question ("used" or "points") may become a gate if it discriminates: its area is at least 0.7,
    and the lower limit of the area's interval is above 0.5. Only the unfaithful models that fail this question by
    construction are counted.
-2. Every such check gets a threshold. It is compared with the limit of the interval that must clear it. The threshold
-   lies half of the way between the faithful models and the unfaithful models below them. Of the faithful models, one
-   eightieth may lie lower, so that at most four gates share a false-alarm rate of 5%. Of the unfaithful models below,
-   the highest tenth is passed over, so that a single outlier does not raise the threshold. The threshold is rounded. A
+2. Every such check gets a threshold, halfway between the faithful models and the unfaithful models below them. Each
+   model is represented by the limit of its interval that must clear the threshold. One eightieth of the faithful models
+   may lie below, so that at most four gates together have a false-alarm rate of 5%. The highest tenth of the unfaithful
+   models below is ignored, so that a single outlier does not raise the threshold. The threshold is rounded. A
    check has no threshold if no unfaithful model lies below the faithful ones, or if the threshold would be 0 or less,
    because attention that has no effect reaches 0.
 3. One check per question becomes a gate: the pair whose policy score has the area with the highest lower limit. Ties go

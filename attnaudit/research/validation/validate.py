@@ -67,7 +67,7 @@ class ValidationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Audits:
-    """The audits of a population: every candidate check, those that were judged, and what became of each model."""
+    """The audits of a population: all candidate checks, the checks that were judged, and the result of each model."""
 
     population: Population
     all_candidates: Sequence[Candidate]

@@ -30,7 +30,7 @@ class ValidationPage:
         gated_roc: ROC curves of the policy and of its gated checks.
         ungated_roc: ROC curves of the other checks, or of a sample of them.
         checks: The checks in the order of the page.
-        figure_text: The module that puts figures into text.
+        figure_text: The module that formats the figures.
     """
 
     validation: Validation

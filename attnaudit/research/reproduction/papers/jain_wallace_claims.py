@@ -124,8 +124,8 @@ CLAIMS = (
     Claim(
         name="the search falls short",
         sentence="The exact adversary finds attention that differs more than what the published search finds. (The "
-        "paper does not claim this; it has the search only.)",
-        paper="its search",
+        "paper does not claim this; it only searches.)",
+        paper="§4.2.2",
         read=_search_falls_short,
     ),
 )
@@ -163,7 +163,7 @@ def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy,
     words = (
         "start the embedding from word vectors, `attnaudit train --vectors FILE`: permutation_fragility.tvd "
         f"{tvd_before:.2f} → {tvd_after:.2f}, accuracy {accuracy_before:.2f} → {accuracy_after:.2f} (medians of "
-        f"{plural(len(shared), 'pair')} of models, random → {report.vectors.name}, {each} each, "
-        "Jain & Wallace 2019 done again)"
+        f"{plural(len(shared), 'pair')} of models, random embeddings → {report.vectors.name}, {each} each; "
+        "reproduction of Jain & Wallace 2019)"
     )
     return (Remedy(question="used", option="vectors", words=words),)

@@ -105,7 +105,7 @@ def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Rea
 
 
 def _all_tied(models: Models, of: str) -> bool:
-    """Whether all ranks have the same attention, so that no pair is ranked and the sum in τ is 0."""
+    """Return whether all ranks have the same attention, so that no pair is ranked and the sum in τ is 0."""
     record = models[of].check(RANKING.id)
     first = None if record is None else record.details.get("weight of the first rank")
     ranks = None if record is None else record.details.get("ranks (k)")

@@ -185,7 +185,7 @@ def _curve(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _points(models: Models, roles: Iterable[str]) -> list[tuple[float, float]]:
-    """(TVD, JSD) between each role and the model, sorted, where both are defined."""
+    """Return the sorted pairs (TVD, JSD) between each role and the model, leaving out undefined ones."""
     points = [(tvd_between(role)(models)[0], jsd_between(role)(models)[0]) for role in roles]
     return sorted((tvd, jsd) for tvd, jsd in points if tvd is not None and jsd is not None)
 

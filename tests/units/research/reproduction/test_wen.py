@@ -146,7 +146,7 @@ def test_claims_of_the_ranking() -> None:
         ranked(f"sst/{setting}", [0.90, 0.91, 0.92]) for setting in ("mlp/deep", "mlp/dot", "cnn/dot", "cnn/deep")
     ]
     holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
-    assert (holds, evidence.partition(" (")[0]) == ("yes", "the other is not better in 5 of 5 pairs")
+    assert (holds, evidence.partition(" (")[0]) == ("yes", "the other setting's τ is not higher in 5 of 5 pairs")
     beaten = [ranked(one.name, [0.96, 0.97, 0.98]) for one in others]
     holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
     assert holds == "no"
