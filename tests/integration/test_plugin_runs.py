@@ -45,7 +45,8 @@ def test_a_failure_shows_the_observed_value_and_the_command_that_runs_it_again(p
             "tiny on rows",
             "pass*attention_peak*<= 0.99*40",
             "fail*token_count*>= 50*40",
-            "reported*uniform_fragility*",
+            "measured*uniform_fragility*",
+            "*(informational)",
             "report: reports*report.html",
         ]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -227,7 +228,7 @@ def test_models_and_data_sets_of_installed_packages_are_found(
             check.enforce()
         """
     )
-    monkeypatch.setenv("PYTHONPATH", str(installed))
+    monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
     result = project.runpytest_subprocess("--model", "their-model", "--data", "their-data", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*their-model-their-data-uniform_fragility.tvd*PASSED*"])

@@ -121,7 +121,7 @@ def _population_remedies(gates: Sequence[Gate], remedies: Sequence[Remedy]) -> l
             effect = 0.0 if remedy is None else (remedy.treated - remedy.plain) * sign
             if remedy is None or effect < SMALLEST_EFFECT:
                 break
-            models = f"medians of {remedy.plain_models} plain models → {remedy.treated_models} with it"
+            models = f"medians of {remedy.plain_models} plain models and {remedy.treated_models} with the option"
             effects.append(f"{remedy.check} {remedy.plain:.2f} → {remedy.treated:.2f} ({models})")
         else:
             texts.append(f"{OPTIONS.get(option, option)}: {', '.join(effects)}")

@@ -163,7 +163,7 @@ def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy,
     words = (
         "start the embedding from word vectors, `attnaudit train --vectors FILE`: permutation_fragility.tvd "
         f"{tvd_before:.2f} → {tvd_after:.2f}, accuracy {accuracy_before:.2f} → {accuracy_after:.2f} (medians of "
-        f"{plural(len(shared), 'pair')} of models, random → {report.vectors.name}, {each} each, "
-        "Jain & Wallace 2019 done again)"
+        f"{plural(len(shared), 'pair')} of models, random embeddings → {report.vectors.name}, {each} each; "
+        "reproduction of Jain & Wallace 2019)"
     )
     return (Remedy(question="used", option="vectors", words=words),)

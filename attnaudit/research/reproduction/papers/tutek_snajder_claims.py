@@ -142,7 +142,7 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
         options: form of the model -> what to do, in words.
     """
     found = []
-    source = f"done again from {report.vectors.name}" if report.vectors else "done again"
+    source = f"Tutek & Šnajder 2020 from {report.vectors.name}" if report.vectors else "Tutek & Šnajder 2020"
     for form, words in options.items():
         bases = [name for name in row_names(report, "fragility") if "/base/" in name]
         pairs = [
@@ -161,13 +161,13 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
         )
         seeds = sorted({len(values_by_seed(report, "fragility", name, "tvd")) for pair in pairs for name in pair})
         each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-        over = f"medians of {plural(len(pairs), 'pair')} of models, base → with it, {each} each"
+        over = f"medians of {plural(len(pairs), 'pair')} of models, without → with the option, {each} each"
         action = f"{words.removesuffix('`')} --vectors FILE`" if report.vectors else words
         found.append(
             Remedy(
                 question="used",
                 option=form,
-                words=f"{action}: {measured} ({over}, Tutek & Šnajder 2020 {source})",
+                words=f"{action}: {measured} ({over}; reproduction of {source})",
             )
         )
     return tuple(found)

@@ -67,4 +67,4 @@ def test_the_default_policy_names_these_remedies() -> None:
     for question in named:
         words = [remedy.words for remedy in remedies if remedy.question == question]
         assert named[question][len(named[question]) - len(words) :] == words
-    assert sum("done again" in words for words in named["used"]) == len(remedies)
+    assert sum("reproduction of" in words for words in named["used"]) == len(remedies)

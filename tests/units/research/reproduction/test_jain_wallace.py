@@ -57,8 +57,8 @@ def test_word_vectors_are_a_remedy_with_the_medians_of_shared_recurrent_rows_as_
     assert (found.question, found.option) == ("used", "vectors")
     assert found.words == (
         "start the embedding from word vectors, `attnaudit train --vectors FILE`: permutation_fragility.tvd 0.03 → "
-        "0.15, accuracy 0.78 → 0.85 (medians of 2 pairs of models, random → made.2d, 2 to 3 seeds each, Jain & Wallace "
-        "2019 done again)"
+        "0.15, accuracy 0.78 → 0.85 (medians of 2 pairs of models, random embeddings → made.2d, 2 to 3 seeds each; "
+        "reproduction of Jain & Wallace 2019)"
     )
 
 

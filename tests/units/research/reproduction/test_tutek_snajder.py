@@ -179,7 +179,7 @@ def test_a_remedy_is_named_with_its_figures() -> None:
     assert (found.question, found.option) == ("used", "tying")
     assert found.words == (
         f"{OPTIONS['tying']}: permutation_fragility.tvd 0.05 → 0.30, drop in F1 under permuted attention 0.05 → 0.20, "
-        "F1 0.83 → 0.82 (medians of 2 pairs of models, base → with it, 3 seeds each, Tutek & Šnajder 2020 done again)"
+        "F1 0.83 → 0.82 (medians of 2 pairs of models, without → with the option, 3 seeds each; reproduction of Tutek & Šnajder 2020)"
     )
 
 
@@ -187,7 +187,7 @@ def test_a_remedy_measured_with_word_vectors_names_them() -> None:
     one = reproduction(fragility=table_1({"base": 0.05, "residual": 0.2}))
     (found,) = advice(msgspec.structs.replace(one, vectors=WordVectors(name="made.2d", width=2, sha256="")))
     assert found.words.startswith("add the embedding to each state, `attnaudit train --residual --vectors FILE`: ")
-    assert found.words.endswith("Tutek & Šnajder 2020 done again from made.2d)")
+    assert found.words.endswith("reproduction of Tutek & Šnajder 2020 from made.2d)")
 
 
 def test_an_option_with_a_small_effect_is_no_remedy() -> None:
