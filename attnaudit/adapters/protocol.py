@@ -238,9 +238,7 @@ class ModelAdapter(Protocol):
         ...
 
 
-def decode_logits(
-    adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None
-) -> Tensor:
+def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
     """Call `adapter.decode`, with the decoder condition only if there is one."""
     if decoder_condition is None:
         return adapter.decode(hidden, weights)

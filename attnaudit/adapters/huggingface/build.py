@@ -97,9 +97,7 @@ def from_model(
             break
         except ModelError:
             continue
-    return _build(
-        model, tokenizer, task, original, labels=labels, template=template, max_tokens=max_tokens, where=name
-    )
+    return _build(model, tokenizer, task, original, labels=labels, template=template, max_tokens=max_tokens, where=name)
 
 
 def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
