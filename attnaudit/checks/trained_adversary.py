@@ -11,7 +11,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import LN2, registered
-from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, single_token, predictions_of_model
+from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, predictions_of_model, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.retrained_models import (
     HOW_TO_READ_JSD,
