@@ -186,8 +186,8 @@ def test_random_orders_of_three_tokens_lie_among_all_six(operator: str, name: st
     assert measurements.vector(f"{column}.random.curve")[0].shape == (len(PERCENTS),)
 
 
-def test_the_shares_of_tokens_are_those_that_the_check_draws() -> None:
-    assert check.PERCENTS == PERCENTS
+def test_the_check_charts_the_measured_percentages() -> None:
+    assert check.PERCENTAGES == PERCENTS
     assert DRAWS > 1
 
 
