@@ -144,7 +144,7 @@ def test_its_arguments_are_validated(new_file: Path) -> None:
         checks.AttentionPeak(at_least=0.5)
     with pytest.raises(CheckError, match=r"AttentionPeak: scale=2 is impossible, expected a number between 0.1 and 1"):
         checks.AttentionPeak(at_most=0.5, scale=2)
-    with pytest.raises(CheckError, match="at_most=1.5 is impossible, expected a number between 0 and 1"):
+    with pytest.raises(CheckError, match=r"at_most=1\.5 is impossible, expected a number between 0 and 1"):
         checks.AttentionPeak(at_most=1.5)
 
 
