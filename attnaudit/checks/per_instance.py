@@ -53,7 +53,7 @@ class PerInstanceCheck(Check):
             subject = "largest_weight"
 
             def needs(self) -> tuple[str, ...]:
-                return ()
+                return ("attention",)
 
             def values(self, measurements: Measurements) -> Floats:
                 return measurements.scalar("attention.max")

@@ -57,11 +57,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("declare", "words"), BAD, ids=[words[:50] for _, words in BAD])
-def test_arguments_that_cannot_be_meant_are_refused_in_words(declare, words):
+@pytest.mark.parametrize(("declare", "message"), BAD, ids=[message[:50] for _, message in BAD])
+def test_invalid_arguments_are_refused(declare, message):
     with pytest.raises(CheckError) as caught:
         declare()
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from attnaudit import checks
 from attnaudit.checks import Agreement, check, from_tables, to_table
 from attnaudit.errors import AuditError, CheckError
 from attnaudit.verdict_text import failure_message
-from tests.units.checks.made import measured
+from tests.units.checks.synthetic_measurements import measured
 
 
 @check(title="Peak", question="Is one token given everything?", low=0, high=1, worst="highest", unit="weight")
@@ -57,22 +57,24 @@ def failing_for_tests(measurements):
     return measurements.scalar("attention.max") / np.zeros((3, 4))
 
 
-def test_what_is_not_declared_is_not_there_though_another_check_has_it_measured():
+def test_a_measure_that_is_not_declared_is_missing_even_if_it_was_measured():
     with pytest.raises(CheckError, match=r"No measured number 'uniform\.tvd'.*needs=\["):
         undeclared_for_tests(severity="report").judge(measured())
 
 
-def test_an_error_in_a_check_says_where_it_came_about():
+def test_an_error_in_a_check_names_the_line():
     with pytest.raises(CheckError, match=r"ValueError at test_custom_check\.py:\d+ in failing_for_tests: operands"):
         failing_for_tests(severity="report").judge(measured())
 
 
-def test_policies_find_it_by_its_name():
+def test_a_policy_names_the_function():
     made = attention_peak_for_tests(at_most=0.9, inconclusive="warn")
     assert from_tables([to_table(made)], where="here") == [made]
 
 
 def function(values):
+    """Return a function that returns the values."""
+
     def bad_for_tests(measurements):
         return values
 
@@ -80,7 +82,7 @@ def function(values):
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ([1.0, 2.0], "returned shape (2,), expected one number per instance, (40,)"),
         (np.full(40, np.inf), "returned an infinite value. Return NaN"),
@@ -88,12 +90,12 @@ def function(values):
         (["a"] * 40, "failed: ValueError: could not convert"),
     ],
 )
-def test_what_a_function_must_return(values, words, monkeypatch):
+def test_invalid_return_values_are_refused(values, message, monkeypatch):
     monkeypatch.setattr("attnaudit.checks.custom_check.checks.register", lambda name: lambda thing: thing)
     made = check(title="t", question="q", low=0, high=1)(function(values))(at_least=0.5)
     with pytest.raises(CheckError) as caught:
         made.judge(measured(40))
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_proportion_needs_zeros_and_ones(monkeypatch):
@@ -104,20 +106,20 @@ def test_a_proportion_needs_zeros_and_ones(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"statistic": "meen"}, "unknown statistic 'meen'. Did you mean 'mean'"),
         ({"worst": "low"}, "unknown worst 'low'. Did you mean 'lowest'?"),
         ({"needs": "attention"}, "expected a tuple of names, such as ('attention',)"),
     ],
 )
-def test_decorator_arguments(arguments, words):
+def test_unknown_decorator_arguments_are_refused(arguments, message):
     with pytest.raises(CheckError) as caught:
         check(title="t", question="q", **arguments)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_call_arguments():
+def test_invalid_call_arguments_are_refused():
     with pytest.raises(CheckError, match=r"unknown argument 'at_mots'. Did you mean 'at_most'"):
         attention_peak_for_tests(at_mots=0.5)
     with pytest.raises(CheckError, match="attention_peak_for_tests: a gate needs a threshold"):
@@ -133,7 +135,7 @@ def test_a_name_is_registered_once():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"title": 5}, "title is 5, expected text"),
         ({"unit": None}, "unit is None, expected text"),
@@ -141,17 +143,19 @@ def test_a_name_is_registered_once():
         ({"needs": (1,)}, "needs is (1,), expected a tuple of names"),
     ],
 )
-def test_decorator_arguments_of_another_type(arguments, words):
+def test_decorator_arguments_of_another_type_are_refused(arguments, message):
     with pytest.raises(CheckError) as caught:
         check(**{"title": "t", "question": "q", **arguments})
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("values", "words"), [(np.full(40, 1j), "complex numbers"), (np.full(40, 1e150), "beyond 1e")])
-def test_numbers_that_cannot_be_judged(values, words, monkeypatch):
+@pytest.mark.parametrize(
+    ("values", "message"), [(np.full(40, 1j), "complex numbers"), (np.full(40, 1e150), "beyond 1e")]
+)
+def test_numbers_that_cannot_be_judged(values, message, monkeypatch):
     monkeypatch.setattr("attnaudit.checks.custom_check.checks.register", lambda name: lambda thing: thing)
     made = check(title="t", question="q")(function(values))(severity="report")
-    with pytest.raises(CheckError, match=words):
+    with pytest.raises(CheckError, match=message):
         made.judge(measured(40))
 
 

@@ -10,10 +10,10 @@ import pytest
 from attnaudit.checks import Agreement, CheckFailed, InconclusiveWarning, InformationRanking, audit, enforce
 from attnaudit.errors import CheckError
 from attnaudit.verdict_text import failure_message
-from tests.units.checks.made import measured
+from tests.units.checks.synthetic_measurements import measured
 
 
-def test_audit_marks_the_function_and_hands_it_its_checks():
+def test_audit_marks_the_function_and_stores_its_checks():
     one, two = Agreement(at_least=0.3), InformationRanking(at_least=0.5)
 
     @audit(one, two)
@@ -24,7 +24,7 @@ def test_audit_marks_the_function_and_hands_it_its_checks():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "message"),
     [
         ((), "no check is given"),
         ((Agreement,), "argument 1 is the class Agreement: call it"),
@@ -36,13 +36,13 @@ def test_audit_marks_the_function_and_hands_it_its_checks():
         ),
     ],
 )
-def test_what_is_no_check_is_refused(given, words):
+def test_an_argument_that_is_not_a_check_is_refused(arguments, message):
     with pytest.raises(CheckError) as caught:
-        audit(*given)
-    assert words in str(caught.value)
+        audit(*arguments)
+    assert message in str(caught.value)
 
 
-def test_a_function_is_decorated_once():
+def test_a_function_is_decorated_only_once():
     def test_x(check): ...
 
     audit(Agreement(at_least=0.1))(test_x)
@@ -58,7 +58,7 @@ def test_a_record_that_blocks_fails_with_its_message():
     assert caught.value.record is record
 
 
-def test_an_inconclusive_gate_warns_where_it_was_declared_to():
+def test_an_inconclusive_gate_warns_if_it_was_declared_so():
     record = Agreement(at_least=0.3, inconclusive="warn").judge(measured())
     assert record.verdict == "inconclusive"
     with pytest.warns(InconclusiveWarning, match="agreement.gradient.meister.inputs: inconclusive: mean τ-b"):

@@ -1,4 +1,4 @@
-"""What the erasure, state and randomisation checks make of measurements."""
+"""The records of the erasure, state and randomisation checks on synthetic measurements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnaudit import checks
 from attnaudit.checks.policy import from_tables, to_table
 from attnaudit.errors import CheckError
 from attnaudit.verdict_text import failure_message
-from tests.units.checks.made import measured
+from tests.units.checks.synthetic_measurements import measured
 
 ERASURE = pytest.mark.parametrize(
     ("kind", "name", "sign"),
@@ -21,29 +21,32 @@ ERASURE = pytest.mark.parametrize(
 @ERASURE
 @pytest.mark.parametrize("measure", ["probability", "decision"])
 @pytest.mark.parametrize("operator", ["deletion", "mask"])
-def test_the_gain_is_over_random_orders_and_reaches_to_signed_leave_one_out(kind, name, sign, operator, measure):
+def test_the_value_is_the_gain_over_random_orders_and_signed_leave_one_out_is_a_reference(
+    kind, name, sign, operator, measure
+):
     m = measured()
     record = kind(at_least=0.0, operator=operator, measure=measure).judge(m)
     column = f"{name}.{operator}" + (".decision" if measure == "decision" else "")
-    attention, by_chance, loo, one = (m.scalars[f"{column}.{o}"] for o in ("attention", "random", "loo", "shuffled"))
-    assert record.value == pytest.approx(sign * (attention - by_chance).mean())
+    orders = ("attention", "random", "loo", "shuffled")
+    attention, random, loo, shuffled = (m.scalars[f"{column}.{order}"] for order in orders)
+    assert record.value == pytest.approx(sign * (attention - random).mean())
     floor, signed_loo = record.references
-    assert (floor.name, floor.value) == ("floor", pytest.approx(sign * (one - by_chance).mean()))
-    assert (signed_loo.name, signed_loo.value) == ("signed_loo", pytest.approx(sign * (loo - by_chance).mean()))
+    assert (floor.name, floor.value) == ("floor", pytest.approx(sign * (shuffled - random).mean()))
+    assert (signed_loo.name, signed_loo.value) == ("signed_loo", pytest.approx(sign * (loo - random).mean()))
     assert record.details["mean AOPC, order of attention"] == pytest.approx(attention.mean())
-    assert record.worst[0].value == pytest.approx((sign * (attention - by_chance)).min())
+    assert record.worst[0].value == pytest.approx((sign * (attention - random)).min())
     assert record.verdict == "pass"
 
 
 @ERASURE
-def test_against_signed_leave_one_out_is_a_ratio_of_means_that_scale_leaves_alone(kind, name, sign):
+def test_against_signed_leave_one_out_the_value_is_a_ratio_of_means_that_ignores_scale(kind, name, sign):
     m = measured()
     check = kind(at_least=0.2, against="signed_loo")
     record = check.judge(m)
-    by_chance = m.scalars[f"{name}.deletion.random"]
-    gain, reach = (sign * (m.scalars[f"{name}.deletion.{order}"] - by_chance) for order in ("attention", "loo"))
-    assert record.value == pytest.approx(gain.mean() / reach.mean())
-    assert [one.value for one in record.references][1] == 1.0
+    random = m.scalars[f"{name}.deletion.random"]
+    gain, best = (sign * (m.scalars[f"{name}.deletion.{order}"] - random) for order in ("attention", "loo"))
+    assert record.value == pytest.approx(gain.mean() / best.mean())
+    assert (record.references[1].name, record.references[1].value) == ("signed_loo", 1.0)
     assert record.interval.low < record.value < record.interval.high
     for column in [c for c in m.scalars if c.startswith(f"{name}.deletion")]:
         m.scalars[column] = 0.1 * m.scalars[column]
@@ -62,21 +65,21 @@ def test_there_is_no_share_of_a_leave_one_out_order_that_gains_nothing(kind, nam
 
 @ERASURE
 @pytest.mark.parametrize("operator", ["deletion", "mask"])
-def test_a_verdict_that_the_other_operator_would_change_says_so(kind, name, sign, operator):
+def test_a_note_says_that_the_other_operator_gives_another_verdict(kind, name, sign, operator):
     m = measured()
     other = {"deletion": "mask", "mask": "deletion"}[operator]
     m.scalars[f"{name}.{other}.attention"] = m.scalars[f"{name}.{other}.random"].copy()
     record = kind(at_least=0.1, operator=operator).judge(m)
     assert record.verdict == "pass"
-    words = {"deletion": "deletion", "mask": "mask substitution"}
-    expected = f"depends on the erasure operator: pass under {words[operator]}, fail under {words[other]}"
+    names = {"deletion": "deletion", "mask": "mask substitution"}
+    expected = f"depends on the erasure operator: pass under {names[operator]}, fail under {names[other]}"
     assert record.note == expected
     assert f"note: {expected}" in failure_message(record).splitlines()[2]
     assert kind(at_least=0.1, operator=other).judge(m).verdict == "fail"
 
 
 @ERASURE
-def test_equal_verdicts_and_checks_without_threshold_depend_on_no_operator(kind, name, sign):
+def test_equal_verdicts_and_checks_without_a_threshold_get_no_note_on_the_operator(kind, name, sign):
     m = measured()
     assert kind(at_least=0.1).judge(m).note == ""
     m.scalars[f"{name}.mask.attention"] = m.scalars[f"{name}.mask.random"].copy()
@@ -84,21 +87,21 @@ def test_equal_verdicts_and_checks_without_threshold_depend_on_no_operator(kind,
 
 
 @ERASURE
-def test_without_a_mask_token_deletion_is_judged_alone_and_mask_is_undefined(kind, name, sign):
+def test_without_a_mask_token_only_deletion_is_judged_and_mask_is_undefined(kind, name, sign):
     m = measured()
     m.facts["erasure.mask"] = "not possible"
     for column in [c for c in m.scalars if c.startswith(f"{name}.mask")]:
         m.scalars[column][:] = np.nan
     record = kind(at_least=0.1).judge(m)
     assert record.verdict == "pass"
-    assert record.note == "the model's adapter names no mask token, so that only deletion was tried"
+    assert record.note == "the model's adapter names no mask token, so only deletion was used"
     other = kind(at_least=0.1, operator="mask").judge(m)
     assert (other.verdict, other.blocks) == ("undefined", True)
     assert other.undefined == {"the model's adapter names no mask token": 120}
 
 
 @ERASURE
-def test_reasons_and_curve(kind, name, sign):
+def test_undefined_instances_have_a_reason_and_the_curve_leaves_them_out(kind, name, sign):
     m = measured(50)
     for column in [c for c in m.scalars if c.startswith(name)]:
         m.scalars[column][:3] = np.nan
@@ -113,7 +116,7 @@ def test_reasons_and_curve(kind, name, sign):
     assert chart.series[0].y == pytest.approx(np.mean(m.vectors[f"{name}.deletion.attention.curve"][3:], axis=0))
 
 
-def test_decision_flip_is_the_share_spared_against_random_order():
+def test_decision_flip_is_the_share_spared_compared_with_random_order():
     m = measured()
     record = checks.DecisionFlip(at_least=0.1).judge(m)
     gain = m.scalars["flip.random"] - m.scalars["flip.attention"]
@@ -121,11 +124,11 @@ def test_decision_flip_is_the_share_spared_against_random_order():
     best = m.scalars["flip.random"] - m.scalars["flip.attention_x_gradient"]
     assert record.references[1].value == pytest.approx(best.mean())
     m.scalars["flip.attention"][:30] = 1.0
-    told = checks.DecisionFlip(at_least=0.1).judge(m).details
-    assert told["share of decisions that never flip, order: attention"] == pytest.approx(30 / 120)
+    details = checks.DecisionFlip(at_least=0.1).judge(m).details
+    assert details["share of decisions that never flip, order: attention"] == pytest.approx(30 / 120)
 
 
-def test_flips_say_why_no_weight_can_be_removed():
+def test_the_reason_why_no_weight_can_be_removed_is_counted():
     m = measured(50)
     for column in ("flip.attention", "top_token.attention"):
         m.scalars[column][:3] = np.nan
@@ -158,13 +161,13 @@ def test_per_token_probability_counts_correct_predictions():
     assert (record.n, record.n_defined) == (correct.sum(), correct.sum())
     assert record.note == f"{correct.sum()} of 120 instances, those that are predicted correctly"
     assert record.note in failure_message(record)
-    assert {one.instance for one in record.worst} <= {i for i, c in zip(m.ids, correct, strict=True) if c}
-    every = checks.TokenProbability(at_most=0.7, among="all").judge(m)
-    assert every.value == pytest.approx(m.scalars["token_probability"].mean())
-    assert every.references[0].value == 0.5
+    assert {ranked.instance for ranked in record.worst} <= {i for i, c in zip(m.ids, correct, strict=True) if c}
+    among_all = checks.TokenProbability(at_most=0.7, among="all").judge(m)
+    assert among_all.value == pytest.approx(m.scalars["token_probability"].mean())
+    assert among_all.references[0].value == 0.5
 
 
-def test_per_token_probability_without_labels_is_undefined_and_says_the_mend():
+def test_per_token_probability_without_labels_is_undefined_and_names_the_remedy():
     record = checks.TokenProbability(at_most=0.7).judge(measured(labelled=False))
     assert (record.verdict, record.n) == ("undefined", 0)
     assert "add a label column, or use among='all'" in failure_message(record)
@@ -213,16 +216,16 @@ def test_information_retained_is_one_for_the_embedding_itself_and_zero_for_chanc
 
 
 @pytest.mark.parametrize(
-    ("embeddings", "words"),
-    [([], "too few occurrences to cluster"), ([3] * 200, "all embeddings fall together")],
+    ("embeddings", "note"),
+    [([], "too few occurrences to cluster"), ([3] * 200, "all embeddings fall into one cluster")],
 )
-def test_information_retained_is_undefined_without_words(embeddings, words):
+def test_information_retained_is_undefined_without_occurrences(embeddings, note):
     record = checks.InformationRetained(at_least=0.5).judge(occurrences(measured(50), embeddings, embeddings))
     assert (record.verdict, record.value) == ("undefined", None)
-    assert words in failure_message(record)
+    assert note in failure_message(record)
 
 
-def test_parameter_randomisation_shows_both_measures_and_the_likeness_of_two_copies():
+def test_parameter_randomisation_reports_both_measures_and_the_agreement_of_two_copies():
     m = measured()
     record = checks.ParameterRandomisation(at_most=0.5).judge(m)
     assert record.value == pytest.approx(m.scalars["randomised.attention.tau"].mean())
@@ -265,7 +268,7 @@ def test_needs_name_measures():
 
 
 @pytest.mark.parametrize(
-    ("declare", "words"),
+    ("declare", "message"),
     [
         (lambda: checks.Comprehensiveness(), "Comprehensiveness: a gate needs a threshold: give at_least=..."),
         (lambda: checks.Comprehensiveness(at_most=0.1), "at_most would reward what this check warns of"),
@@ -281,16 +284,16 @@ def test_needs_name_measures():
         (lambda: checks.InformationRetained(at_least=0.5, words="all"), "unknown words 'all'"),
         (
             lambda: checks.ParameterRandomisation(at_least=0.5),
-            "at_least would reward what this check warns of with measure='tau'; give at_most=...",
+            "with measure='tau', at_least would reward what this check warns of; give at_most=...",
         ),
         (
             lambda: checks.ParameterRandomisation(at_most=0.5, measure="jsd"),
-            "at_most would reward what this check warns of with measure='jsd'; give at_least=...",
+            "with measure='jsd', at_most would reward what this check warns of; give at_least=...",
         ),
         (lambda: checks.ParameterRandomisation(at_most=0.5, of="loo"), "unknown of 'loo'"),
     ],
 )
-def test_arguments_that_cannot_be_meant_are_refused_in_words(declare, words):
+def test_invalid_arguments_are_refused(declare, message):
     with pytest.raises(CheckError) as caught:
         declare()
-    assert words in str(caught.value)
+    assert message in str(caught.value)

@@ -6,18 +6,21 @@ from scipy.stats import weightedtau
 
 from attnaudit.checks import InformationRanking
 from attnaudit.metrics.ranked_information import information_ranking
-from tests.units.checks.made import measured, reordered
+from tests.units.checks.synthetic_measurements import measured, reordered
 
 
-def with_ranks(n=200, ranks=3, *, told=(3.0, 1.0, 0.0), seed=0, short=0, sources=None):
-    """States of rank r hold the output with strength told[r]; the last `short` instances have too few tokens."""
+def with_ranks(n=200, ranks=3, *, strengths=(3.0, 1.0, 0.0), seed=0, short=0, sources=None):
+    """Return measurements whose states of rank r contain the output with strength strengths[r].
+
+    The last `short` instances have too few tokens.
+    """
     random = np.random.default_rng(seed)
     m = measured(n, seed=seed, sources=sources)
     kept = np.arange(n - short)
     output = random.normal(size=len(kept))
     states = random.normal(size=(len(kept), ranks, 4)).astype(np.float32)
     for r in range(ranks):
-        states[:, r, 0] += 3 * told[r] * output
+        states[:, r, 0] += 3 * strengths[r] * output
     m.tables["ranked_hidden.states"] = states
     m.tables["ranked_hidden.weights"] = -np.sort(-random.dirichlet(np.ones(ranks), len(kept)), axis=1)
     m.tables["ranked_hidden.instances"] = kept
@@ -42,12 +45,12 @@ def test_value_and_curve_are_those_of_the_metric():
     assert record.charts[1].series[0].y == pytest.approx(expected.attention.tolist())
 
 
-def test_uncorrected_information_is_ranked_beside_it():
+def test_the_ranking_of_uncorrected_information_is_reported():
     m = with_ranks()
     tables = (m.tables[f"ranked_hidden.{name}"] for name in ("states", "weights", "outputs"))
-    found = information_ranking(*tables, seed=m.seed)
+    ranking = information_ranking(*tables, seed=m.seed)
     expected = weightedtau(
-        found.information, found.attention, rank=False, weigher=lambda r: found.attention[r], additive=False
+        ranking.information, ranking.attention, rank=False, weigher=lambda r: ranking.attention[r], additive=False
     )
     assert CHECK.judge(m).details["weighted τ of uncorrected information"] == pytest.approx(expected.statistic)
 
@@ -64,7 +67,7 @@ def test_the_preset_needs_clusters_of_two():
     assert "some cluster of some rank has one member" in failed.note
 
 
-def test_equal_attention_ranks_nothing():
+def test_equal_attention_is_undefined():
     m = with_ranks()
     m.tables["ranked_hidden.weights"] = np.full((200, 3), 1 / 3)
     assert CHECK.judge(m).note == "undefined: all ranks have the same attention"
@@ -72,7 +75,7 @@ def test_equal_attention_ranks_nothing():
 
 def test_information_that_falls_with_rank_passes_and_the_reverse_fails():
     assert CHECK.judge(with_ranks(300)).verdict == "pass"
-    assert CHECK.judge(with_ranks(300, told=(0.0, 1.0, 3.0))).verdict == "fail"
+    assert CHECK.judge(with_ranks(300, strengths=(0.0, 1.0, 3.0))).verdict == "fail"
 
 
 def test_shorter_instances_are_counted():
@@ -81,7 +84,7 @@ def test_shorter_instances_are_counted():
 
 
 def test_one_rank_is_undefined():
-    record = CHECK.judge(with_ranks(ranks=1, told=(1.0,)))
+    record = CHECK.judge(with_ranks(ranks=1, strengths=(1.0,)))
     assert (record.verdict, record.value, record.blocks) == ("undefined", None, True)
     assert "only one rank" in record.note
 
@@ -115,6 +118,6 @@ def test_shared_sources_are_subsampled_together():
     assert record.verdict == "inconclusive"
 
 
-def test_few_sources_are_said_in_the_note():
+def test_a_note_warns_of_few_sources():
     assert "fewer than 100 sources" in CHECK.judge(with_ranks(60)).note
     assert CHECK.judge(with_ranks(120)).note == ""

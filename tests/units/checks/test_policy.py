@@ -21,8 +21,8 @@ EVERY = [
 ]
 
 
-def test_tables_and_back():
-    assert from_tables([to_table(one) for one in EVERY], where="here") == EVERY
+def test_a_check_survives_the_conversion_to_a_table():
+    assert from_tables([to_table(check) for check in EVERY], where="here") == EVERY
 
 
 def test_a_file_gives_the_same_checks_as_python(tmp_path):
@@ -34,7 +34,7 @@ def test_a_file_gives_the_same_checks_as_python(tmp_path):
     assert load_policy(path) == [EVERY[2], EVERY[6]]
 
 
-def test_what_a_policy_says_for_all_checks_gives_way_to_what_a_check_says(tmp_path):
+def test_the_arguments_of_a_check_override_those_of_the_policy(tmp_path):
     path = tmp_path / "strict.toml"
     path.write_text(
         '[policy]\nconfidence = 0.99\ninconclusive = "warn"\n\n'
@@ -47,7 +47,7 @@ def test_what_a_policy_says_for_all_checks_gives_way_to_what_a_check_says(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("tables", "words"),
+    ("tables", "message"),
     [
         ([{"at_least": 0.3}], "p.toml: [[check]] number 1: no key 'name'"),
         (
@@ -70,14 +70,14 @@ def test_what_a_policy_says_for_all_checks_gives_way_to_what_a_check_says(tmp_pa
         ({"name": "Agreement"}, "expected a list of [[check]] tables, but got dict"),
     ],
 )
-def test_tables_that_cannot_be_meant(tables, words):
+def test_invalid_tables_are_refused(tables, message):
     with pytest.raises(CheckError) as caught:
         from_tables(tables, where="p.toml")
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (b"", "no [[check]] table"),
         (b"check = [", "not valid TOML"),
@@ -93,29 +93,29 @@ def test_tables_that_cannot_be_meant(tables, words):
         (b"[policy.questions.q]\nasks = '?'\nchecks = []\n" + CHECK, "none of its checks is a gate"),
     ],
 )
-def test_files_that_cannot_be_meant(tmp_path, content, words):
+def test_invalid_files_are_refused(tmp_path, content, message):
     path = tmp_path / "p.toml"
     path.write_bytes(content)
     with pytest.raises(CheckError) as caught:
         load_policy(path)
     assert str(caught.value).startswith(f"{path}: ")
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     with pytest.raises(CheckError, match="there is no such policy file"):
         load_policy(tmp_path / "none.toml")
     with pytest.raises(CheckError, match="the policy cannot be read"):
         load_policy(tmp_path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_policy(tmp_path):
+def test_a_byte_order_mark_is_ignored(tmp_path):
     (tmp_path / "mine.toml").write_bytes(b'\xef\xbb\xbf[[check]]\nname = "UniformFragility"\nat_least = 0.1\n')
-    assert [one.id for one in load_policy(tmp_path / "mine.toml")] == ["uniform_fragility.tvd"]
+    assert [check.id for check in load_policy(tmp_path / "mine.toml")] == ["uniform_fragility.tvd"]
 
 
-@pytest.mark.parametrize(("number", "words"), [("9" * 400, "a number too large"), ("9" * 5000, "not valid TOML")])
-def test_numbers_of_hundreds_of_digits(tmp_path, number, words):
+@pytest.mark.parametrize(("number", "message"), [("9" * 400, "a number too large"), ("9" * 5000, "not valid TOML")])
+def test_numbers_with_hundreds_of_digits_are_refused(tmp_path, number, message):
     (tmp_path / "mine.toml").write_text(f'[[check]]\nname = "UniformFragility"\nat_least = {number}\n')
-    with pytest.raises(CheckError, match=words):
+    with pytest.raises(CheckError, match=message):
         load_policy(tmp_path / "mine.toml")

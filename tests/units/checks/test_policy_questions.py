@@ -1,4 +1,4 @@
-"""What a policy file says of itself: its questions, and the families it was validated on."""
+"""The questions of a policy file, and the families of models that it was validated on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnaudit.checks import load_policy
 from attnaudit.errors import CheckError
 
 CHECKS = '[[check]]\nname = "UniformFragility"\nat_least = 0.05\n'
-WHOLE = f"""
+COMPLETE = f"""
 [policy]
 name = "mine"
 validated_on = ["pooled attention, bilstm encoder"]
@@ -25,31 +25,35 @@ remedies = ["tie the states"]
 {CHECKS}"""
 
 
-def written(folder: Path, text: str) -> Path:
+def write_policy(folder: Path, text: str) -> Path:
     path = folder / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_a_policy_says_what_it_asks_and_where_it_was_validated(tmp_path: Path) -> None:
-    policy = load_policy(written(tmp_path, WHOLE))
+def test_the_record_of_a_policy_has_its_questions_and_families(tmp_path: Path) -> None:
+    policy = load_policy(write_policy(tmp_path, COMPLETE))
     (check,) = policy
     assert check.confidence == 0.9
-    found = policy.record
-    assert (found.name, found.file, found.validated_on) == ("mine", "mine.toml", ["pooled attention, bilstm encoder"])
-    assert found.sha256 == hashlib.sha256(WHOLE.encode()).hexdigest()
-    (question,) = found.questions
+    record = policy.record
+    assert (record.name, record.file, record.validated_on) == (
+        "mine",
+        "mine.toml",
+        ["pooled attention, bilstm encoder"],
+    )
+    assert record.sha256 == hashlib.sha256(COMPLETE.encode()).hexdigest()
+    (question,) = record.questions
     assert (question.name, question.asks) == ("used", "Is attention used?")
     assert (question.checks, question.remedies) == (["uniform_fragility.tvd"], ["tie the states"])
 
 
-def test_a_policy_need_say_nothing_of_itself(tmp_path: Path) -> None:
-    found = load_policy(written(tmp_path, CHECKS)).record
-    assert (found.name, found.validated_on, found.questions) == ("", [], [])
+def test_a_policy_without_a_policy_table_has_an_empty_record(tmp_path: Path) -> None:
+    record = load_policy(write_policy(tmp_path, CHECKS)).record
+    assert (record.name, record.validated_on, record.questions) == ("", [], [])
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("validated_on", "validated_in", "unknown key 'validated_in'. Did you mean 'validated_on'?"),
         ('["pooled attention, bilstm encoder"]', '"all"', "[policy]: Expected `array`, got `str`"),
@@ -62,8 +66,8 @@ def test_a_policy_need_say_nothing_of_itself(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_an_invalid_policy_table_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(CheckError) as caught:
-        load_policy(written(tmp_path, WHOLE.replace(old, new)))
+        load_policy(write_policy(tmp_path, COMPLETE.replace(old, new)))
     assert str(caught.value).startswith(str(tmp_path / "mine.toml"))
-    assert said in str(caught.value)
+    assert message in str(caught.value)

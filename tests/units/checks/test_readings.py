@@ -1,4 +1,4 @@
-"""Checks under a reading of their own, and swept over layers and heads."""
+"""Checks with a reading, and sweeps over layers and heads."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.units.conformance.conformance_models import PLAIN, SmallTransformer
 
 
 def measured(
-    *asked: checks.Check, model: SmallTransformer | None = None, labels: Sequence[int] | None = None
+    *declared: checks.Check, model: SmallTransformer | None = None, labels: Sequence[int] | None = None
 ) -> Measurements:
-    rows = Dataset(name="films", source="made up", description="", instances=tuple(PLAIN))
-    needs = sorted({need for check in asked for need in check.needs_under_reading()})
+    rows = Dataset(name="films", source="synthetic", description="", instances=tuple(PLAIN))
+    needs = sorted({need for check in declared for need in check.needs_under_reading()})
     return measure(model or SmallTransformer(), rows, needs, model="small", seed=0, labels=labels)[0]
 
 
@@ -38,12 +38,12 @@ def measured(
         ("cls@layer=*,stack=cross", Reading(layer="*", stack="cross")),
     ],
 )
-def test_a_reading_is_read_back_from_its_text(text: str, reading: Reading) -> None:
+def test_a_reading_is_parsed_from_its_text(text: str, reading: Reading) -> None:
     assert parse(text) == reading
     assert parse(reading.text) == reading
 
 
-def test_names_carry_their_reading() -> None:
+def test_a_name_contains_its_reading() -> None:
     assert split(named("uniform.tvd", "cls@layer=0,heads=1")) == ("uniform.tvd", "cls@layer=0,heads=1")
     assert named("uniform.tvd", "") == "uniform.tvd"
 
@@ -63,66 +63,68 @@ def test_the_id_and_the_needs_name_the_reading() -> None:
         ("everywhere", "frozen", "permutation_fragility.tvd.everywhere.frozen"),
     ],
 )
-def test_fragility_of_a_layer_or_of_all(where: str, replacement: str | None, name: str) -> None:
+def test_fragility_of_one_layer_and_of_all(where: str, replacement: str | None, name: str) -> None:
     check = checks.PermutationFragility(severity="report", where=where, replacement=replacement)  # type: ignore[arg-type]
     assert check.id == name
     record = check.judge(measured(check))
     assert record.value is not None
 
 
-def test_live_or_frozen_is_asked_of_all_layers_only() -> None:
-    with pytest.raises(CheckError, match="goes with where='everywhere'"):
+def test_replacement_belongs_to_all_layers() -> None:
+    with pytest.raises(CheckError, match="belongs to where='everywhere'"):
         checks.UniformFragility(severity="report", replacement="frozen")
 
 
 def test_a_sweep_cannot_gate() -> None:
-    with pytest.raises(CheckError, match="reported side by side"):
+    with pytest.raises(CheckError, match="stands for several readings, so the check cannot be a gate"):
         checks.UniformFragility(at_least=0.1, reading="cls@layer=*")
 
 
-def test_a_reading_that_cannot_be_meant_names_the_check() -> None:
+def test_an_invalid_reading_names_the_check() -> None:
     with pytest.raises(CheckError, match=r"Agreement: reading 'clss'.*Did you mean 'cls'"):
         checks.Agreement(at_least=0.1, reading="clss")
 
 
-def test_a_policy_names_one_reading_for_all_its_checks(tmp_path: Path) -> None:
+def test_a_policy_can_name_a_reading_for_all_its_checks(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         '[policy]\nreading = "cls@layer=0"\n[[check]]\nname = "UniformFragility"\nat_least = 0.1\n'
         '[[check]]\nname = "UniformFragility"\nreading = "cls@layer=1"\nat_least = 0.1\n',
         encoding="utf-8",
     )
-    assert [one.reading for one in load_policy(path)] == ["cls@layer=0,heads=mean", "cls@layer=1,heads=mean"]
+    assert [check.reading for check in load_policy(path)] == ["cls@layer=0,heads=mean", "cls@layer=1,heads=mean"]
 
 
-def test_a_check_of_another_reading_is_judged_on_its_columns() -> None:
+def test_a_check_with_a_reading_is_judged_on_the_columns_of_that_reading() -> None:
     first, own = (checks.UniformFragility(severity="report", reading=r) for r in ("cls@layer=0,heads=1", None))
-    found = measured(first, own)
-    record, other = first.judge(found), own.judge(found)
+    measurements = measured(first, own)
+    record, other = first.judge(measurements), own.judge(measurements)
     assert record.value == pytest.approx(
-        np.nanmean(found.scalars["uniform.tvd/cls@layer=0,heads=1"][found.lengths > 1])
+        np.nanmean(measurements.scalars["uniform.tvd/cls@layer=0,heads=1"][measurements.lengths > 1])
     )
-    assert other.value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"][found.lengths > 1]))
+    assert other.value == pytest.approx(np.nanmean(measurements.scalars["uniform.tvd"][measurements.lengths > 1]))
     assert record.value != other.value
     assert (record.reading, other.reading) == ("cls@layer=0,heads=1", "")
     assert record.token_columns[0] == "attention/cls@layer=0,heads=1"
 
 
-def test_the_models_own_reading_by_name_is_measured_once() -> None:
-    named_own = checks.UniformFragility(severity="report", reading="cls@layer=-1")
-    found = measured(named_own, checks.UniformFragility(severity="report"))
-    assert [name for name in found.scalars if name.startswith("uniform.tvd")] == ["uniform.tvd"]
-    assert named_own.judge(found).value == pytest.approx(np.nanmean(found.scalars["uniform.tvd"][found.lengths > 1]))
+def test_naming_the_models_own_reading_measures_nothing_twice() -> None:
+    with_name = checks.UniformFragility(severity="report", reading="cls@layer=-1")
+    measurements = measured(with_name, checks.UniformFragility(severity="report"))
+    assert [name for name in measurements.scalars if name.startswith("uniform.tvd")] == ["uniform.tvd"]
+    assert with_name.judge(measurements).value == pytest.approx(
+        np.nanmean(measurements.scalars["uniform.tvd"][measurements.lengths > 1])
+    )
 
 
-def test_a_sweep_holds_each_head_and_their_mean() -> None:
+def test_a_sweep_has_the_value_of_each_head_and_their_mean() -> None:
     sweep = checks.UniformFragility(severity="report", reading="cls@layer=*,heads=*")
     single = checks.UniformFragility(severity="report", reading="cls@layer=1,heads=0")
-    found = measured(sweep, single)
-    record = sweep.judge(found)
+    measurements = measured(sweep, single)
+    record = sweep.judge(measurements)
     assert record.matrix is not None
     assert (record.matrix.rows, record.matrix.columns) == (["0", "1"], ["0", "1"])
-    assert record.matrix.values[1][0] == pytest.approx(single.judge(found).value)
+    assert record.matrix.values[1][0] == pytest.approx(single.judge(measurements).value)
     cells = [value for row in record.matrix.values for value in row if value is not None]
     assert record.value == pytest.approx(np.mean(cells))
     assert record.interval is not None
@@ -130,15 +132,15 @@ def test_a_sweep_holds_each_head_and_their_mean() -> None:
     assert record.details["highest"] == pytest.approx(max(cells))
 
 
-def test_a_sweep_says_what_its_readings_say_and_reaches_to_their_upper_bounds() -> None:
+def test_a_sweep_has_the_notes_and_the_upper_bounds_of_its_readings() -> None:
     sweep = checks.AdversarialDivergence(at_most=0.6, severity="report", reading="cls@layer=*")
-    found = measured(sweep)
-    for name in [one for one in found.scalars if one.startswith("adversarial") and ".upper" in one]:
-        found.scalars[name] = found.scalars[name.replace(".upper", ".jsd")] + 0.1
-    found.facts["adversarial.method"] = "searched"
-    assert "a pass is not certified" in sweep.judge(found).note
-    found.facts["adversarial.method"] = "bracketed"
-    record = sweep.judge(found)
+    measurements = measured(sweep)
+    for name in [column for column in measurements.scalars if column.startswith("adversarial") and ".upper" in column]:
+        measurements.scalars[name] = measurements.scalars[name.replace(".upper", ".jsd")] + 0.1
+    measurements.facts["adversarial.method"] = "searched"
+    assert "a pass is not certified" in sweep.judge(measurements).note
+    measurements.facts["adversarial.method"] = "bracketed"
+    record = sweep.judge(measurements)
     assert record.interval is not None
     assert record.value is not None
     assert record.interval.method.endswith("from the lower to the upper bound of the values")
@@ -153,7 +155,7 @@ def test_a_sweep_says_what_its_readings_say_and_reaches_to_their_upper_bounds() 
     ],
     ids=lambda sweep: sweep.subject,
 )
-def test_a_sweep_of_a_statistic_of_the_whole_has_the_mean_of_its_cells_and_no_interval(sweep: checks.Check) -> None:
+def test_a_sweep_of_a_statistic_of_the_data_set_is_the_mean_of_its_cells_without_interval(sweep: checks.Check) -> None:
     record = sweep.judge(measured(sweep, labels=[0, 1, 0, 0, 1, 1, 0, 1, 0]))
     assert record.matrix is not None
     cells = [value for row in record.matrix.values for value in row if value is not None]
@@ -163,18 +165,18 @@ def test_a_sweep_of_a_statistic_of_the_whole_has_the_mean_of_its_cells_and_no_in
     assert "mean of the values under the single readings" in failure_message(record)
 
 
-def test_an_operator_that_the_model_lacks_is_no_disagreement_under_a_reading_either() -> None:
+def test_a_missing_operator_is_no_disagreement_under_a_reading_either() -> None:
     check = checks.Comprehensiveness(at_least=0.05, reading="cls@layer=0")
     record = check.judge(measured(check, model=SmallTransformer(mask=False)))
-    assert "only deletion was tried" in record.note
+    assert "only deletion was used" in record.note
     assert "depends on the erasure operator" not in failure_message(record)
 
 
-def test_a_sweep_has_no_references_of_its_own() -> None:
-    with pytest.raises(CheckError, match="stands for many readings, each with its own"):
+def test_the_threshold_of_a_sweep_cannot_be_relative() -> None:
+    with pytest.raises(CheckError, match="stands for several readings, and each has its own references"):
         checks.Agreement(at_least="floor + 0.2", severity="report", reading="cls@layer=*")
 
 
-def test_no_replacement_is_not_the_same_as_an_empty_one() -> None:
+def test_an_empty_replacement_is_refused() -> None:
     with pytest.raises(CheckError, match="unknown replacement ''"):
         checks.UniformFragility(severity="report", where="everywhere", replacement="")  # type: ignore[arg-type]

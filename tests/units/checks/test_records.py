@@ -1,4 +1,4 @@
-"""What each check makes of measurements."""
+"""The records of the built-in checks on synthetic measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnaudit import checks
 from attnaudit.errors import CheckError
 from attnaudit.records import CheckRecord
 from attnaudit.verdict_text import failure_message
-from tests.units.checks.made import measured, reordered
+from tests.units.checks.synthetic_measurements import measured, reordered
 
 EVERY = [
     checks.Agreement(at_least=0.3),
@@ -46,21 +46,22 @@ EVERY = [
     checks.ParameterRandomisation(at_most=0.5),
     checks.ParameterRandomisation(at_least=0.1, of="gradient", measure="jsd"),
 ]
-each = pytest.mark.parametrize("check", EVERY, ids=[one.id for one in EVERY])
+each = pytest.mark.parametrize("check", EVERY, ids=[check.id for check in EVERY])
 BUILTINS = (str, int, float, bool, type(None), list, dict)
 
 
 def parts(value):
+    """Yield a value and everything inside it."""
     yield value
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     if isinstance(value, msgspec.Struct):
         inner = [getattr(value, name) for name in value.__struct_fields__]
-    for one in inner:
-        yield from parts(one)
+    for item in inner:
+        yield from parts(item)
 
 
 @each
-def test_a_record_holds_builtins_only_and_survives_the_way_to_another_process(check):
+def test_a_record_contains_builtins_only_and_survives_serialisation(check):
     record = check.judge(measured())
     assert {type(part) for part in parts(record) if not isinstance(part, msgspec.Struct)} <= set(BUILTINS)
     plain = msgspec.to_builtins(record)
@@ -69,7 +70,7 @@ def test_a_record_holds_builtins_only_and_survives_the_way_to_another_process(ch
 
 
 @each
-def test_a_record_says_what_it_is(check):
+def test_a_record_describes_its_check(check):
     m = measured()
     record = check.judge(m)
     assert record.check == check.id
@@ -87,7 +88,7 @@ def test_a_record_says_what_it_is(check):
 
 
 @each
-def test_a_record_depends_neither_on_order_nor_on_the_call_nor_on_other_columns(check):
+def test_a_record_depends_neither_on_order_nor_on_repetition_nor_on_other_columns(check):
     m = measured(90, sources=40)
     record = check.judge(m)
     m.scalars["another.column"] = np.zeros(90)
@@ -110,7 +111,7 @@ def test_intervals_of_other_checks_and_seeds_use_other_random_numbers(check):
 
 
 @each
-def test_undefined_everywhere_is_told_and_blocks_a_gate(check):
+def test_a_gate_without_defined_instances_is_undefined_and_blocks(check):
     m = measured(40)
     for column in m.scalars.values():
         column[:] = np.nan
@@ -126,7 +127,7 @@ def test_undefined_everywhere_is_told_and_blocks_a_gate(check):
 
 
 @each
-def test_no_instance_is_undefined(check):
+def test_without_instances_the_verdict_is_undefined(check):
     assert check.judge(measured(0)).verdict == "undefined"
 
 
@@ -145,6 +146,7 @@ def test_agreement_is_the_mean_tau_with_details_and_references():
     means = [tau[m.predicted[4:] == c].mean() for c in (0, 1)]
     assert record.details["mean where 'positive' is predicted"] == pytest.approx(means[1])
     floor, gradient_loo = record.references
+    assert (floor.name, gradient_loo.name) == ("floor", "gradient_loo")
     assert floor.value == pytest.approx(m.scalars[f"{name}.floor"].mean())
     assert (gradient_loo.value, gradient_loo.n) == (pytest.approx(m.scalars[f"{name}.gradient_loo"][7:].mean()), 113)
     low, high = stats.t.interval(0.95, 115, tau.mean(), stats.sem(tau))
@@ -152,7 +154,7 @@ def test_agreement_is_the_mean_tau_with_details_and_references():
     assert record.worst[0].value == tau.min()
 
 
-def test_agreement_tells_why_instances_are_undefined():
+def test_agreement_counts_why_instances_are_undefined():
     m = measured(50)
     tau = m.scalars["agreement.gradient.meister.inputs.tau"]
     tau[:3] = np.nan
@@ -165,13 +167,13 @@ def test_agreement_tells_why_instances_are_undefined():
     }
 
 
-def test_detached_gradient_times_input_at_hidden_states_is_labelled():
+def test_a_note_warns_of_detached_gradient_times_input_at_hidden_states():
     record = checks.Agreement(at_least=0.3, preset="jain_wallace", at="hidden").judge(measured())
     assert "contains attention as a factor" in record.note
     assert record.note in failure_message(record)
 
 
-def test_influence_shows_the_share_of_the_own_token_and_its_rival():
+def test_influence_reports_the_share_of_the_own_token_and_its_rival():
     m = measured()
     record = checks.InfluenceEntropy(at_most=0.8).judge(m)
     assert record.details["mean share of a state's own token"] == pytest.approx(
@@ -203,7 +205,7 @@ def test_f1_drop_without_labels_is_undefined_and_tvd_is_not():
     assert other.details["drop in F1"] is None
 
 
-def test_fragility_chart_has_the_median_by_largest_weight_and_class():
+def test_the_fragility_chart_has_the_median_by_largest_weight_and_class():
     m = measured(400)
     (chart,) = checks.PermutationFragility(at_least=0.05).judge(m).charts
     peak, tvd = m.scalars["attention.max"], m.scalars["permutation.tvd"]
@@ -213,14 +215,14 @@ def test_fragility_chart_has_the_median_by_largest_weight_and_class():
     assert chart.series[1].y[2] == pytest.approx(np.median(tvd[inside]))
 
 
-def test_single_tokens_are_not_shown_as_the_worst_of_fragility():
+def test_single_tokens_are_not_among_the_worst_instances_of_fragility():
     m = measured(50)
     m.scalars["uniform.tvd"][7] = 0.0
     m.tokens[7] = ["one"]
-    assert "row-0007" not in [one.instance for one in checks.UniformFragility(at_least=0.05).judge(m).worst]
+    assert "row-0007" not in [ranked.instance for ranked in checks.UniformFragility(at_least=0.05).judge(m).worst]
 
 
-def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_as_a_curve():
+def test_adversarial_divergence_is_reported_as_share_of_ln2_and_of_the_maximum_and_as_a_curve():
     m = measured()
     record = checks.AdversarialDivergence(severity="report").judge(m)
     jsd = m.scalars["adversarial.0.01.jsd"]
@@ -237,7 +239,7 @@ def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_
     assert "no threshold" in failure_message(record)
 
 
-def test_a_relative_limit_counts_texts_for_which_no_other_attention_was_found():
+def test_a_relative_threshold_includes_instances_with_a_divergence_of_0():
     m = measured()
     m.scalars["adversarial.0.01.jsd"][:20] = m.scalars["adversarial.0.01.share"][:20] = 0.0
     relative = checks.AdversarialDivergence(at_most="0.75 * largest_possible").judge(m)
@@ -266,7 +268,7 @@ def test_a_searched_divergence_says_that_a_pass_is_not_certified():
     assert "a pass is not certified" in failure_message(checks.AdversarialDivergence(at_most=0.6).judge(m))
 
 
-def test_equal_values_pass_or_fail_where_missed_ones_would_not_change_it():
+def test_equal_values_get_an_interval_that_allows_for_unseen_ones():
     m = measured(40)
     m.scalars["uniform.tvd"][:] = 0.25
     assert checks.UniformFragility(at_least=0.2).judge(m).verdict == "pass"
@@ -277,7 +279,7 @@ def test_equal_values_pass_or_fail_where_missed_ones_would_not_change_it():
     assert record.distribution.counts.count(0) == len(record.distribution.counts) - 1
 
 
-def test_tokens_of_the_data_cannot_write_to_the_terminal():
+def test_control_characters_in_tokens_do_not_reach_the_terminal():
     m = measured(40)
     for i in range(40):
         m.tokens[i] = ["\x1b[2J"] * len(m.tokens[i])
@@ -292,7 +294,7 @@ def test_a_measure_that_was_not_taken_is_named():
 
 
 @given(n=st.integers(0, 60), missing=st.integers(0, 60), threshold=st.floats(-1, 1), seed=st.integers(0, 9))
-def test_pass_means_that_enough_is_defined_and_all_of_the_interval_is_above(n, missing, threshold, seed):
+def test_a_pass_needs_enough_defined_instances_and_the_whole_interval_above(n, missing, threshold, seed):
     m = measured(n, seed=seed)
     m.scalars["agreement.gradient.meister.inputs.tau"][:missing] = np.nan
     record = checks.Agreement(at_least=threshold).judge(m)
@@ -301,12 +303,12 @@ def test_pass_means_that_enough_is_defined_and_all_of_the_interval_is_above(n, m
         assert record.interval.low >= threshold
     if record.verdict == "fail":
         assert record.interval.high < threshold
-    lax = dataclasses.replace(checks.Agreement(at_least=threshold), at_least=max(-1.0, threshold - 0.1)).judge(m)
-    assert lax.interval == record.interval
-    assert not (record.verdict == "pass" and lax.verdict != "pass")
+    laxer = dataclasses.replace(checks.Agreement(at_least=threshold), at_least=max(-1.0, threshold - 0.1)).judge(m)
+    assert laxer.interval == record.interval
+    assert not (record.verdict == "pass" and laxer.verdict != "pass")
 
 
-def test_copies_that_lie_apart_decide_nothing_however_many_instances():
+def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
     m = measured(400)
     near = checks.ParameterRandomisation(at_most=0.5).judge(m)
     assert near.verdict == "pass"
@@ -317,4 +319,4 @@ def test_copies_that_lie_apart_decide_nothing_however_many_instances():
     assert apart.value == near.value
     assert apart.verdict == "inconclusive"
     assert apart.planning is None
-    assert "3 re-drawn copies lie apart, which no more instances narrow" in apart.note
+    assert "the interval covers the choice of the 3 random copies" in apart.note

@@ -1,4 +1,4 @@
-"""What the checks that train make of measured copies."""
+"""The records of the checks that train copies, on synthetic measurements of the copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnaudit.checks.policy import from_tables, to_table
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.retraining import Retraining
-from tests.units.checks.made import measured
+from tests.units.checks.synthetic_measurements import measured
 
 EVERY = (
     checks.RetrainedUniform(),
@@ -29,7 +29,7 @@ each = pytest.mark.parametrize("check", EVERY, ids=range(len(EVERY)))
 
 
 def with_copies(check: checks.Check, *, classes: int = 2, labelled: bool = True) -> Measurements:
-    """Made-up measurements of all the copies that the check asks for."""
+    """Return synthetic measurements of all copies that the check trains."""
     m = measured(150, labelled=labelled)
     random = np.random.default_rng(5)
     n = len(m)
@@ -52,7 +52,7 @@ def f1(m: Measurements, predicted: np.ndarray) -> float:
 
 
 @each
-def test_a_record_is_whole_and_a_report_by_default(check: checks.Check) -> None:
+def test_a_record_is_complete_and_informational_by_default(check: checks.Check) -> None:
     record = check.judge(with_copies(check))
     assert record.value is not None
     assert record.interval is not None
@@ -70,7 +70,7 @@ def test_a_policy_table_gives_the_same_check(check: checks.Check) -> None:
     assert all("/" not in need for need in read.needs())
 
 
-def test_the_usual_arguments() -> None:
+def test_the_default_arguments() -> None:
     (uniform, seeds) = from_tables([{"name": "RetrainedUniform"}, {"name": "SeedVariance"}], where="policy")
     assert (uniform.severity, len(uniform.needs()), len(seeds.needs())) == ("report", 3, 8)
     assert uniform.needs()[0] == "retrained.attention=uniform"
@@ -78,23 +78,23 @@ def test_the_usual_arguments() -> None:
     assert checks.TrainedAdversary(weight=0.02, frozen=True).needs() == (
         "retrained.attention=adversary,weight=0.02,frozen=True",
     )
-    assert len({need for one in EVERY[4:6] for need in one.needs()}) == 9 + 6 + 2 + 2 - 6
+    assert len({need for check in EVERY[4:6] for need in check.needs()}) == 9 + 6 + 2 + 2 - 6
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_the_uniform_copies_f1_is_taken_from_the_models(classes: int) -> None:
+def test_the_value_is_f1_of_the_model_minus_f1_of_the_uniform_copies(classes: int) -> None:
     check = checks.RetrainedUniform()
     m = with_copies(check, classes=classes)
-    found = [f1(m, m.scalars[f"{need}.predicted"]) for need in check.needs()]
+    scores = [f1(m, m.scalars[f"{need}.predicted"]) for need in check.needs()]
     record = check.judge(m)
-    assert record.value == pytest.approx(f1(m, m.predicted) - np.mean(found))
-    assert record.details["F1, uniform"] == pytest.approx(np.mean(found))
+    assert record.value == pytest.approx(f1(m, m.predicted) - np.mean(scores))
+    assert record.details["F1, uniform"] == pytest.approx(np.mean(scores))
     assert record.details["accuracy, model"] == pytest.approx((m.predicted == m.labels).mean())
-    assert record.details["F1, uniform, lowest to highest"] == f"{min(found):.3f} to {max(found):.3f}"
+    assert record.details["F1, uniform, lowest to highest"] == f"{min(scores):.3f} to {max(scores):.3f}"
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_guided_mlps_are_held_against_uniform_ones(classes: int) -> None:
+def test_guided_mlps_are_compared_with_uniform_ones(classes: int) -> None:
     check = checks.GuidedMLP(seeds=2, adversary=0.01)
     m = with_copies(check, classes=classes)
 
@@ -117,10 +117,10 @@ def test_without_labels_f1_is_undefined() -> None:
         assert record.undefined == {"no label": 150}
 
 
-def test_an_adversarys_divergence_stands_beside_its_tvd_and_the_seeds() -> None:
+def test_an_adversary_is_reported_with_its_tvd_and_the_divergence_between_seeds() -> None:
     check = checks.TrainedAdversary(compare_seeds=2, seeds=2, at_most="2 * seeds")
     m = with_copies(check)
-    names = [f"retrained.{one.text}" for one in check.adversaries()]
+    names = [f"retrained.{adversary.text}" for adversary in check.adversaries()]
     seeds = np.nanmean([m.scalars[f"retrained.seed={s}.jsd"] for s in (1, 2)])
     record = check.judge(m)
     assert record.value == pytest.approx(np.nanmean([m.scalars[f"{name}.jsd"] for name in names]))
@@ -130,10 +130,10 @@ def test_an_adversarys_divergence_stands_beside_its_tvd_and_the_seeds() -> None:
     assert record.details["mean JSD as a multiple of that between seeds"] == pytest.approx(record.value / seeds)
     assert record.requirement is not None
     assert record.requirement.value == pytest.approx(2 * seeds)
-    assert record.undefined == {"nothing shown": 1}
+    assert record.undefined == {"no attention to compare": 1}
 
 
-def test_a_sweep_draws_one_point_for_each_weight() -> None:
+def test_a_sweep_charts_one_point_for_each_weight() -> None:
     check = checks.TrainedAdversary(sweep=True, weight=0.01)
     m = with_copies(check)
     (chart,) = check.judge(m).charts
@@ -151,7 +151,7 @@ def test_the_reference_of_seed_variance_is_the_divergence_to_equal_weights() -> 
     assert uniform.value == pytest.approx(np.mean(expected[1:]))
 
 
-def test_a_copy_that_was_not_trained_refuses_the_check_with_the_reason() -> None:
+def test_a_copy_that_could_not_be_trained_raises_the_reason() -> None:
     check = checks.TrainedAdversary()
     m = with_copies(check)
     m.facts[f"{check.needs()[0]}.refused"] = "There is no data."
@@ -176,6 +176,6 @@ def test_a_copy_that_was_not_trained_refuses_the_check_with_the_reason() -> None
         (lambda: checks.TrainedAdversary(sweep=True, weight=0), "multiplies weight"),
     ],
 )
-def test_arguments_that_cannot_be_meant_are_refused(make, message) -> None:
+def test_invalid_arguments_are_refused(make, message) -> None:
     with pytest.raises(CheckError, match=message):
         make()

@@ -9,7 +9,7 @@ import msgspec
 from attnaudit import checks
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.run_folder import SelectedCase
-from tests.units.checks.made import measured
+from tests.units.checks.synthetic_measurements import measured
 
 SELECTED = [SelectedCase(test=f"t[{name}]", model="m", data="d", check=name) for name in ("one", "two", "three")]
 

@@ -15,7 +15,7 @@ from attnaudit.records import Interval, Requirement
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
 from tests.strategies import directions
-from tests.units.checks.made import measured
+from tests.units.checks.synthetic_measurements import measured
 
 
 def normal(value, error):

@@ -14,7 +14,7 @@ from attnaudit import checks
 from attnaudit.errors import CheckError
 from attnaudit.statistics.threshold import parse
 from attnaudit.verdict_text import failure_message
-from tests.units.checks.made import measured
+from tests.units.checks.synthetic_measurements import measured
 
 KNOWN = ("floor", "gradient_loo")
 

@@ -1,4 +1,4 @@
-"""Measurements made by hand, with every column the built-in checks read."""
+"""Synthetic measurements with every column that the built-in checks read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMPORTANCES = (
 
 
 def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int | None = None) -> Measurements:
-    """n instances of 3 to 8 tokens; values are random but fixed by `seed`."""
+    """Return measurements of n instances with 3 to 8 tokens, random but fixed by the seed."""
     random = np.random.default_rng(seed)
     lengths = random.integers(3, 9, n)
     ids = [f"row-{i:04d}" for i in range(n)]
@@ -74,17 +74,17 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
 
 
 def add_erasure(m: Measurements, random: np.random.Generator) -> None:
-    """The columns of the erasure, state and randomisation checks."""
+    """Add the columns of the erasure, state and randomisation checks."""
     n = len(m)
-    for family, attended, by_chance, best in (("comprehensiveness", 5, 2, 7), ("sufficiency", 2, 5, 1)):
+    for metric, attention, chance, best in (("comprehensiveness", 5, 2, 7), ("sufficiency", 2, 5, 1)):
         for operator in ("deletion", "mask"):
             for decision in ("", ".decision"):
-                name = f"{family}.{operator}{decision}"
-                for order, height in (("attention", attended), ("random", by_chance), ("loo", best)):
+                name = f"{metric}.{operator}{decision}"
+                for order, height in (("attention", attention), ("random", chance), ("loo", best)):
                     curve = random.beta(height, 10 - height, (n, 5))
                     m.scalars[f"{name}.{order}"] = curve.mean(1)
                     m.vectors[f"{name}.{order}.curve"] = list(curve)
-                m.scalars[f"{name}.shuffled"] = random.beta(by_chance, 10 - by_chance, n)
+                m.scalars[f"{name}.shuffled"] = random.beta(chance, 10 - chance, n)
     for order, height in (
         ("attention", 5),
         ("random", 8),
@@ -104,14 +104,14 @@ def add_erasure(m: Measurements, random: np.random.Generator) -> None:
         m.scalars[f"randomised.{of}.tau"] = random.uniform(-0.5, 0.7, n)
         m.scalars[f"randomised.{of}.tau.floor"] = random.uniform(-0.5, 0.5, n)
         m.scalars[f"randomised.{of}.jsd"] = random.uniform(0, 0.6, n)
-        for copy, by in ((1, -0.01), (2, 0.0), (3, 0.01)):
+        for copy, shift in ((1, -0.01), (2, 0.0), (3, 0.01)):
             for name in ("tau", "jsd"):
-                m.scalars[f"randomised.{of}.{name}.{copy}"] = m.scalars[f"randomised.{of}.{name}"] + by
+                m.scalars[f"randomised.{of}.{name}.{copy}"] = m.scalars[f"randomised.{of}.{name}"] + shift
         m.scalars[f"randomised.{of}.jsd.floor"] = random.uniform(0, 0.6, n)
 
 
 def reordered(m: Measurements, order: np.ndarray) -> Measurements:
-    """The same instances in another order."""
+    """Return the same measurements with the instances in another order."""
     return Measurements(
         model=m.model,
         data=m.data,
