@@ -1,4 +1,4 @@
-"""Format numbers, counts, durations and text of a data set for people: shared by everything that writes text."""
+"""Format numbers, counts, durations and text of a data set for terminals and reports."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from collections.abc import Sequence
 
 FEWEST_DECIMALS = 3
 MOST_DECIMALS = 6
-#: Characters that cannot be seen, or that rearrange the text around them: controls, direction marks, surrogates.
+#: Characters that are invisible or reorder the text around them: control characters, direction marks and surrogates.
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 
 
 def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
-    """Format a number for a page: a true minus sign, thousands separated, no "-0.000", an em dash for no number.
+    """Format a number for a report, with a typographic minus sign and commas between thousands.
+
+    Zero has no sign. Numbers that would round to zero are written with an exponent. None and NaN become an em dash.
+
+    Args:
+        value: The number.
+        digits: Number of decimals of a float below 1,000; larger ones have none.
 
     >>> number(-0.25), number(12345.6), number(None)
     ('−0.250', '12,346', '—')
@@ -38,7 +44,7 @@ def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
 
 
 def plain_number(value: float, digits: int = FEWEST_DECIMALS) -> str:
-    """Format a number for a terminal: ASCII, a fixed number of decimals, no "-0.000".
+    """Format a number for a terminal in ASCII, with a fixed number of decimals and without "-0.000".
 
     >>> plain_number(-0.0001)
     '0.000'
@@ -48,8 +54,9 @@ def plain_number(value: float, digits: int = FEWEST_DECIMALS) -> str:
 
 
 def decimals(numbers: Sequence[float], threshold: float | None) -> int:
-    """Return how many decimals show every number on its own side of the threshold: 3, or up to 6 where 3 would round
-    a number onto a threshold that it does not equal.
+    """Return how many decimals it takes to distinguish every number from the threshold: at least 3, at most 6.
+
+    A number that equals the threshold needs no further decimals.
 
     >>> decimals([0.29996], 0.3)
     5
@@ -63,7 +70,7 @@ def decimals(numbers: Sequence[float], threshold: float | None) -> int:
 
 
 def threshold(value: float) -> str:
-    """Format a threshold as it was written: at least two decimals, and no digit lost.
+    """Format a threshold with at least two decimals and all of its digits.
 
     >>> threshold(0.3), threshold(0.125)
     ('0.30', '0.125')
@@ -75,7 +82,7 @@ def threshold(value: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Format a count with its noun, in the plural where the count is not 1.
+    """Format a count with its noun, which is in the plural unless the count is 1.
 
     >>> plural(1, "instance"), plural(2026, "instance")
     ('1 instance', '2,026 instances')
@@ -97,12 +104,12 @@ def duration(seconds: float) -> str:
 
 
 def sentence(clause: str) -> str:
-    """Turn a clause into a sentence: a capital first letter and a full stop."""
+    """Turn a clause into a sentence: capitalise its first letter and add a full stop."""
     return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
 
 
 def visible(text: str) -> str:
-    """Replace invisible characters by visible ones, so that no text of a data set can hide or rearrange a page.
+    """Replace invisible characters by visible ones, so that no text of a data set can hide or reorder a report.
 
     >>> visible("a\\x00b")
     'a␀b'
@@ -118,7 +125,7 @@ def visible(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace every character that a terminal may interpret, line breaks included, by U+FFFD."""
+    """Replace every character that a terminal may interpret, including line breaks, by U+FFFD."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -126,14 +133,14 @@ def marked_tokens(tokens: Sequence[str], top: int | None, limit: int = 24) -> st
     """Join tokens for a terminal, with the token at position `top` in guillemets.
 
     Args:
-        tokens: the tokens of one instance.
-        top: the position to mark; None marks nothing.
-        limit: how many tokens to show, around the marked one.
+        tokens: The tokens of one instance.
+        top: The position to mark; None marks nothing.
+        limit: The largest number of tokens to show. Longer texts are truncated around the marked token.
 
     >>> marked_tokens(["a", "good", "film"], 1)
     'a «good» film'
     """
     start = max(0, min((top or 0) - limit // 2, len(tokens) - limit))
-    words = [f"«{token}»" if i == top else token for i, token in enumerate(tokens)][start : start + limit]
-    text = printable(" ".join(words))
+    marked = [f"«{token}»" if i == top else token for i, token in enumerate(tokens)][start : start + limit]
+    text = printable(" ".join(marked))
     return ("… " if start else "") + text + (" …" if start + limit < len(tokens) else "")

@@ -1,4 +1,7 @@
-"""What a check's record says in words: rendered from the record alone, for terminal, JUnit, Markdown and HTML alike."""
+"""Put the record of a case into words.
+
+The terminal, JUnit, Markdown and HTML reports all use these functions, which depend on nothing but the record.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ INSTANCES_IN_MESSAGE = 3
 
 
 def shown_verdict(record: CheckRecord) -> str:
-    """Return the verdict, or "measured" for a check without a threshold, which is neither passed nor failed."""
+    """Return the verdict to display: "measured" for a check without a threshold, which can neither pass nor fail."""
     informational = record.requirement is None and record.verdict != "undefined" and not record.blocks
     return "measured" if informational else record.verdict
 
 
 def digits(record: CheckRecord) -> int:
-    """Return the number of decimals at which value and interval stay on their own side of the threshold."""
+    """Return how many decimals it takes to print the value and its interval without rounding them to the threshold."""
     numbers = [] if record.value is None else [record.value]
     if record.interval is not None:
         numbers += [record.interval.low, record.interval.high]
@@ -26,9 +29,9 @@ def digits(record: CheckRecord) -> int:
 
 
 def headline(record: CheckRecord) -> str:
-    """Return value, interval, threshold and count in one line: the first line of a failure.
+    """Return value, interval, threshold and number of instances in one line, which begins a failure message.
 
-    Such as 'mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)'.
+    For example "mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)".
     """
     places = digits(record)
     if record.value is None:
@@ -37,7 +40,7 @@ def headline(record: CheckRecord) -> str:
         text = f"{record.value_name} {plain_number(record.value, places)}"
         text += f" {_brackets(record.interval, places)}" if record.interval else " [no interval]"
     if record.requirement is None:
-        text += ", nothing required"
+        text += ", no threshold"
     else:
         limit = record.requirement
         text += f", required {_direction(limit)} {plain_number(limit.value, places)}"
@@ -47,29 +50,27 @@ def headline(record: CheckRecord) -> str:
 
 
 def failure_message(record: CheckRecord) -> str:
-    """Return the whole text of a failed case, as pytest shows it.
+    """Return the message of a failed case, as pytest shows it.
 
-    The lines are the headline, the verdict with its reason, the note, what would decide an inconclusive case, the
-    intervals, the instances without a value, the references, and the worst instances.
+    Its lines are the headline, the verdict with its reason, the note, the number of instances that would decide an
+    inconclusive case, the intervals, the instances without a value, the references, and the worst instances.
     """
     lines = [headline(record), f"{record.verdict}: {record.reason}."]
-    if record.note:
-        lines.append(f"note: {record.note}")
-    if record.planning is not None:
-        lines.append(f"planning: {_plan(record.planning)}.")
+    lines.append(f"note: {record.note}." if record.note else "")
+    lines.append(planned(record))
     if record.interval is not None:
-        lines.append(f"interval: {record.interval.level} confidence, {record.interval.method}.")
-    rule = failure_rule(record)
-    if rule:
-        lines.append(f"{rule}.")
-    lines += [f"undefined: {plural(count, 'instance')}: {why}." for why, count in record.undefined.items()]
+        interval = _brackets(record.interval, digits(record))
+        lines.append(f"{interval} is the {record.interval.level} interval ({record.interval.method}).")
+    lines.append(failure_rule(record))
+    lines += [_without_value(reason, count) for reason, count in record.undefined.items()]
     lines += [
         f"{reference.name}: "
         f"{'undefined' if reference.value is None else plain_number(reference.value)} ({reference.meaning})"
         for reference in record.references
     ]
+    lines = [line for line in lines if line]
     if record.worst:
-        lines.append(f"{record.worst_first} instances (most attended token marked):")
+        lines.append(f"Instances with the {record.worst_first} values; «» marks the most attended token:")
         lines += [
             f"  {printable(ranked.instance)}  {plain_number(ranked.value)}  {ranked.tokens}"
             for ranked in record.worst[:INSTANCES_IN_MESSAGE]
@@ -78,20 +79,20 @@ def failure_message(record: CheckRecord) -> str:
 
 
 def failure_rule(record: CheckRecord) -> str:
-    """Return when the check fails, where that takes a wider interval than a pass does; otherwise nothing."""
+    """Return a sentence on when the check fails, if a wider interval than that of a pass decides; otherwise ""."""
     wider, limit = record.fail_interval, record.requirement
     if wider is None or limit is None or wider == record.interval:
         return ""
     places = decimals((wider.low, wider.high), limit.value)
     side = "below" if limit.direction == "at_least" else "above"
     return (
-        f"fails only if the whole {wider.level} interval {_brackets(wider, places)} is {side} "
-        f"{plain_number(limit.value, places)}, because {plural(record.gated, 'check')} gate this release"
+        f"The check fails only if its whole {wider.level} interval, {_brackets(wider, places)}, is {side} "
+        f"{plain_number(limit.value, places)}, because {plural(record.gated, 'check')} gate this release."
     )
 
 
 def verdict_sentence(record: CheckRecord) -> str:
-    """Return the reason for the verdict as a sentence, with the interval and the threshold that it compares."""
+    """Return the reason for the verdict as a sentence that names the interval and the threshold."""
     if record.requirement is None or record.verdict == "undefined":
         return sentence(record.reason)
     if record.interval is None:
@@ -104,12 +105,12 @@ def verdict_sentence(record: CheckRecord) -> str:
 
 
 def planned(record: CheckRecord) -> str:
-    """Return what would decide an inconclusive case, as a sentence; nothing where no figure was planned."""
+    """Return a sentence on how many instances would decide an inconclusive case; "" if the record has no plan."""
     return sentence(_plan(record.planning)) if record.planning is not None else ""
 
 
 def defined_sentence(record: CheckRecord) -> str:
-    """Return how many instances have a value, as a sentence; nothing for a statistic of one whole data set."""
+    """Return a sentence on how many instances have a value; "" if the data set is a single instance that has one."""
     if record.n_defined == record.n:
         return f"All {plural(record.n, 'instance')} have a value." if record.n > 1 else ""
     has = "has" if record.n_defined == 1 else "have"
@@ -117,27 +118,27 @@ def defined_sentence(record: CheckRecord) -> str:
 
 
 def requirement_symbol(requirement: Requirement) -> str:
-    """Return a threshold with its sign, such as '≥ 0.30' or, of a relative one, '≥ 0.201 (shuffled + 0.2)'."""
+    """Return a threshold with a sign, such as "≥ 0.30", or "≥ 0.201 (floor + 0.2)" for a relative one."""
     return ("≥ " if requirement.direction == "at_least" else "≤ ") + _limit(requirement)
 
 
 def required_words(requirement: Requirement) -> str:
-    """Return a threshold in words, such as 'at least 0.30'."""
+    """Return a threshold in words, such as "at least 0.30"."""
     return f"{_direction(requirement)} {_limit(requirement)}"
 
 
 def interval_words(record: CheckRecord) -> str:
-    """Return the interval, such as '0.199 to 0.226'; an em dash where there is none."""
+    """Return the interval of a record, such as "0.199 to 0.226"; an em dash if it has none."""
     return "—" if record.interval is None else interval_range(record.interval, digits(record))
 
 
 def interval_range(interval: Interval, places: int) -> str:
-    """Return both bounds of an interval with this number of decimals, such as '0.199 to 0.226'."""
+    """Return the bounds of an interval with this number of decimals, such as "0.199 to 0.226"."""
     return f"{number(interval.low, digits=places)} to {number(interval.high, digits=places)}"
 
 
 def _only_the_wider_interval_decides(record: CheckRecord) -> bool:
-    """Whether the interval misses the threshold and the wider one, which a failure needs, holds it."""
+    """Return whether the interval misses the threshold, but the wider one that decides failures contains it."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return False
@@ -150,7 +151,7 @@ def _direction(requirement: Requirement) -> str:
 
 
 def _limit(requirement: Requirement) -> str:
-    """The threshold as it was written; of a relative one, the number that it came to."""
+    """Return a threshold as it was written; a relative one as its mean, followed by the expression."""
     if requirement.expression is None:
         return threshold(requirement.value)
     return f"{number(requirement.value)} ({requirement.expression})"
@@ -160,18 +161,24 @@ def _brackets(interval: Interval, places: int) -> str:
     return f"[{plain_number(interval.low, places)}, {plain_number(interval.high, places)}]"
 
 
+def _without_value(reason: str, count: int) -> str:
+    return f"{plural(count, 'instance')} {'has' if count == 1 else 'have'} no value: {reason}."
+
+
 def _plan(planning: Planning) -> str:
+    """Return a clause on how many instances would decide the case, with the range of that number."""
     count, low, high = planning.instances, planning.low, planning.high
     if count is None:
-        more = f"; at least {_rounded_up(low)} instances" if low is not None else ""
-        return f"the value is too close to the threshold to say how many instances would decide it{more}"
+        least = f", but at least {_rounded_up(low)}" if low is not None else ""
+        return f"the value is too close to the threshold to estimate how many instances would decide it{least}"
     if low == count == high:
         return f"{_rounded_up(count)} instances would decide it"
-    upper = f"to {_rounded_up(high)}" if high is not None else "upwards, without a known limit"
-    return f"about {_rounded_up(count)} instances would decide it ({_rounded_up(low or count)} {upper})"
+    lower = _rounded_up(low or count)
+    span = f"{lower} to {_rounded_up(high)}" if high is not None else f"at least {lower}, without an upper limit"
+    return f"about {_rounded_up(count)} instances would decide it ({span})"
 
 
 def _rounded_up(count: int) -> str:
-    """Two significant figures, rounded up, since the plan is no more precise than that."""
+    """Round up to two significant digits, since a plan is not more precise than that."""
     step = 10 ** max(0, len(str(count)) - 2)
     return f"{math.ceil(count / step) * step:,}"

@@ -1,9 +1,11 @@
-"""Does attention explain the predictions of the model? pytest runs one case per model, data set and check.
+"""Audit whether attention explains the predictions of the model.
+
+pytest runs one case per model, data set and check:
 
     pytest audits/ --model demo
     pytest audits/ --model my_checkpoint --data reviews.jsonl
 
-policy.toml in this folder holds the checks and their thresholds, with a comment on the evidence for each threshold.
+The checks and their thresholds are in policy.toml in this folder, with the evidence for each threshold in a comment.
 """
 
 from pathlib import Path

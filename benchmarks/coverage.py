@@ -207,7 +207,9 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
             predicted=predicted,
         )  # fmt: skip
         groups = Groups.of(instances, np.ones(n, dtype=bool))
-        return F1Drop.of(measured, replaced).interval(groups, confidence=LEVELS[0])
+        own = measured.predicted[:, None].astype(float)
+        drop = F1Drop.of(measured.labels, own, replaced, classes=len(measured.classes))
+        return drop.interval(groups, confidence=LEVELS[0])
 
     name = "ΔF1, " + ("uniform" if replacements == 1 else "permutations") + (", sources of 1 to 8" if sources else "")
     return Scenario(name, shape, draw, lambda n: truth)
@@ -240,7 +242,7 @@ def of_ranking(shape: str, information: Sequence[float], attention: Sequence[flo
             return None
         instances, _ = independent(n)
         groups = Groups.of(instances, np.ones(n, dtype=bool))
-        return ranking_interval(ranking, weights, groups, confidence=LEVELS[0], generator=random, null=random)
+        return ranking_interval(ranking, weights, groups, confidence=LEVELS[0], generator=random, shuffling=random)
 
     return Scenario("MI ranking", shape, draw, lambda n: truth, slow=True)
 

@@ -238,9 +238,7 @@ class ModelAdapter(Protocol):
         ...
 
 
-def decode_logits(
-    adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None
-) -> Tensor:
+def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
     """Call `adapter.decode`, with the decoder condition only if there is one."""
     if decoder_condition is None:
         return adapter.decode(hidden, weights)
@@ -281,7 +279,7 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """Return how many tokens `replay` runs for one variant of a row, to decide how many variants fit into memory."""
+        """Return how many tokens `replay` runs per variant of a row. It decides how many variants fit into memory."""
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:

@@ -1,84 +1,61 @@
-"""Are the hidden states all alike? (Mohankumar et al. 2020)"""
+"""Do the hidden states point in different directions? (Mohankumar et al. 2020)"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from attnaudit.checks.base import Check, Description, registered
-from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
+from attnaudit.arrays import Floats
+from attnaudit.checks.base import registered
+from attnaudit.checks.evidence import Mask, ReferenceValues, number_defined, single_token
+from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction, Reference
-from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.intervals import mean_interval
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class Conicity(Check):
-    """Mean over instances of the mean cosine between the real tokens' states and their mean, in [-1, 1].
+class Conicity(PerInstanceCheck):
+    """Mean over instances of the conicity: the mean cosine between the states of the real tokens and their mean.
 
-    Low is good, so the threshold is at_most. One token is undefined. Needs conicity; columns conicity and
-    conicity.orthogonal. It mostly tells encoder types apart: evidence beside the permutation check.
+    A low conicity is good. Conicity mostly depends on the type of encoder, so read it together with
+    `PermutationFragility`. An instance with a single token has none.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
 
-    @property
-    def subject(self) -> str:
-        return "conicity"
+    family = "states"
+    title = "Hidden states differ in direction"
+    question = "Do the hidden states point in different directions, so that it matters which ones get weight?"
+    why = (
+        "If all states point in nearly the same direction, any weights give nearly the same context vector. High "
+        "conicity alone explains why the output does not change when attention is permuted."
+    )
+    how_to_read = (
+        "Conicity is a mean cosine. At 1, all hidden states point in the same direction, and weights on them make no "
+        "difference; compare it with the value of as many orthogonal states."
+    )
+    unit = "cosine"
+    value_name = "mean conicity"
+    values_label = "conicity per instance"
+    bounds = (-1.0, 1.0)
+    worst = "highest"
+    threshold_references = ("floor",)
+    subject = "conicity"
 
     def needs(self) -> tuple[str, ...]:
         return ("conicity",)
 
-    @property
-    def description(self) -> Description:
-        return Description(
-            family="states",
-            title="Hidden states differ in direction",
-            question="Do the hidden states point in different directions, so that it matters which ones are weighed?",
-            why="Where all states lie in one narrow cone, any weights give nearly the same context: high conicity "
-            "alone explains why the output does not move when attention is permuted.",
-            how_to_read="Conicity is a mean cosine. At 1, all hidden states point in the same direction, and weights "
-            "on them make no difference; compare it with the value of as many orthogonal states.",
-            statistic="mean",
-            unit="cosine",
-            value_name="mean conicity",
-            low=-1.0,
-            high=1.0,
-            worst="highest",
-            references=("floor",),
+    def values(self, measurements: Measurements) -> Floats:
+        return measurements.scalar("conicity")
+
+    def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
+        orthogonal = measurements.scalar("conicity.orthogonal")
+        return (
+            ReferenceValues("floor", orthogonal, "mean of 1/√n, the conicity of n orthogonal states of equal length"),
+            Reference(name="maximum", value=1.0, meaning="all states in one direction", n=number_defined(values)),
         )
 
-    def evidence(self, measurements: Measurements) -> Evidence:
-        conicity = measurements.scalar("conicity")
-        missing = np.isnan(conicity)
-        return Evidence(
-            value=mean_of(conicity),
-            interval=mean_interval(
-                conicity,
-                Groups.of(measurements.instances, ~missing),
-                confidence=self.confidence,
-                generator=self.generator(measurements, "interval"),
-                bounds=(-1.0, 1.0),
-            ),
-            defined=~missing,
-            undefined=reasons(
-                ("a single token", missing & (measurements.lengths < 2)), ("the mean hidden state is zero", missing)
-            ),
-            values=conicity,
-            values_label="conicity per instance",
-            values_range=(-1.0, 1.0),
-            reference_values={"floor": measurements.scalar("conicity.orthogonal")},
-            references=(
-                reference(
-                    "floor",
-                    measurements.scalar("conicity.orthogonal"),
-                    "mean of 1/√n: n orthogonal states of equal length",
-                ),
-                Reference(name="ceiling", value=1.0, meaning="all states in one direction", n=int((~missing).sum())),
-            ),
-            details=by_predicted_class(measurements, conicity),
-        )
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        return (single_token(measurements), ("the mean hidden state is zero", undefined))

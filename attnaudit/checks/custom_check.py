@@ -1,4 +1,4 @@
-"""A check of one's own: a function from measurements to one number per instance."""
+"""Custom checks: a check made from a function that returns one number per instance."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnaudit.arrays import Floats
-from attnaudit.checks.base import HOW_TO_READ, TOKEN_COLUMNS, Check, Description, Parameter
-from attnaudit.checks.evidence import Evidence, mean_of, reasons
+from attnaudit.checks.base import HOW_TO_READ, TOKEN_COLUMNS
+from attnaudit.checks.check_arguments import CheckArguments, Parameter
+from attnaudit.checks.evidence import Mask
+from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, CheckError, nearest, raised_at
 from attnaudit.readings import split
@@ -21,7 +23,7 @@ from attnaudit.records import WorstOrder
 from attnaudit.registry import checks
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
-from attnaudit.statistics.intervals import mean_interval, median_interval, proportion_interval
+from attnaudit.statistics.intervals import median_interval, proportion_interval
 
 Measure = Callable[[Measurements], ArrayLike]
 STATISTICS = ("mean", "median", "proportion")
@@ -30,116 +32,167 @@ LARGEST = 1e100
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """What `check` was told about a function."""
+    """The arguments of `check`, and the function that it decorates."""
 
     name: str
     measure: Measure
     needs: tuple[str, ...]
+    title: str
+    question: str
+    why: str
+    how_to_read: str
     statistic: str
-    description: Description
+    unit: str
+    bounds: tuple[float, float]
+    worst: WorstOrder
+    token_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CustomCheck(Check):
-    """A decorated function with a threshold; made by calling what `check` returned."""
+class CustomCheck(PerInstanceCheck):
+    """A decorated function with a threshold. It is made by calling the `CheckFactory` that `check` returns."""
 
     definition: Definition = field(repr=False)
+
+    lists_classes: ClassVar[bool] = False
+
+    family = "custom"
+    values_range = None
 
     @property
     def subject(self) -> str:
         return self.definition.name
 
     @property
-    def description(self) -> Description:
-        return self.definition.description
+    def name_in_errors(self) -> str:
+        return self.definition.name
+
+    @property
+    def title(self) -> str:
+        return self.definition.title
+
+    @property
+    def question(self) -> str:
+        return self.definition.question
+
+    @property
+    def why(self) -> str:
+        return self.definition.why
+
+    @property
+    def how_to_read(self) -> str:
+        return self.definition.how_to_read
+
+    @property
+    def statistic(self) -> str:
+        return self.definition.statistic
+
+    @property
+    def unit(self) -> str:
+        return self.definition.unit
+
+    @property
+    def value_name(self) -> str:
+        return f"{self.definition.statistic} {self.definition.unit or self.definition.name}"
+
+    @property
+    def values_label(self) -> str:
+        return f"{self.definition.name} per instance"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.definition.bounds
+
+    @property
+    def worst(self) -> WorstOrder:
+        return self.definition.worst
+
+    @property
+    def token_columns(self) -> tuple[str, ...]:
+        return self.definition.token_columns
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        return {name: getattr(self, name) for name in Check.argument_names()}
-
-    @property
-    def _name(self) -> str:
-        return self.definition.name
+        return {name: getattr(self, name) for name in CheckArguments.argument_names()}
 
     def needs(self) -> tuple[str, ...]:
         return self.definition.needs
 
-    def evidence(self, measurements: Measurements) -> Evidence:
-        values = self._values(measurements)
-        missing = np.isnan(values)
-        kept = values[~missing]
-        statistic = self.definition.statistic
-        value = mean_of(values) if statistic != "median" else (float(np.median(kept)) if len(kept) else None)
-        groups = Groups.of(measurements.instances, ~missing)
-        interval = self._interval(measurements, values, groups)
-        return Evidence(
-            value=value,
-            interval=interval,
-            no_interval="all values are alike: give the check low and high, between which others may lie"
-            if interval is None and len(groups) > 1
-            else "",
-            defined=~missing,
-            undefined=reasons(("the check returned NaN", missing)),
-            values=values,
-            values_label=f"{self.definition.name} per instance",
-        )
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        return (("the check returned NaN", undefined),)
 
-    def _interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        generator = self.generator(measurements, "interval")
-        if self.definition.statistic == "median":
+    def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
+        if self.statistic == "median":
+            defined = values[~np.isnan(values)]
+            return float(np.median(defined)) if len(defined) else None
+        return super().value(measurements, values, groups)
+
+    def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
+        if self.statistic == "median":
             return median_interval(values, groups, confidence=self.confidence)
-        if self.definition.statistic == "proportion":
+        if self.statistic == "proportion":
             return proportion_interval(values, groups, confidence=self.confidence)
-        return mean_interval(
-            values, groups, confidence=self.confidence, generator=generator, bounds=self.description.bounds
-        )
+        return super().interval(measurements, values, groups)
 
-    def _measures(self) -> list[str]:
-        """The measures that it has asked for, and those behind them."""
+    def no_interval(self, value: float | None, groups: Groups) -> str:
+        if len(groups) < 2:
+            return ""
+        return "all values are equal, so an interval needs the range of possible values: give the check low and high"
+
+    def values(self, measurements: Measurements) -> Floats:
+        """Call the function on the measurements that it declared, and return its (n,) values.
+
+        Raises:
+            CheckError: The function raised an error, or returned something else than n real numbers within the bounds.
+        """
         from attnaudit.engine.planning import resolve
 
-        return [one.measure.name for one in resolve([split(need)[0] for need in self.needs()]).measures]
-
-    def _values(self, measurements: Measurements) -> Floats:
-        name, n, said = self._name, len(measurements), self.description
+        name, (low, high) = self.definition.name, self.bounds
+        declared = [planned.measure.name for planned in resolve([split(need)[0] for need in self.needs()]).measures]
         try:
-            given = self.definition.measure(measurements.of(self._measures()))
-            if np.iscomplexobj(given):
+            returned = self.definition.measure(measurements.of(declared))
+            if np.iscomplexobj(returned):
                 raise CheckError(f"check '{name}' returned complex numbers, expected real ones.")
-            values = np.asarray(given, dtype=np.float64)
+            values = np.asarray(returned, dtype=np.float64)
         except AuditError:
             raise
         except Exception as error:
-            frozen = "read-only" in str(error)
-            mend = " What was measured is shared by all checks: change a copy, x.copy()." if frozen else ""
+            remedy = " All checks share the measurements: change a copy, x.copy()." if "read-only" in str(error) else ""
             raise CheckError(
-                f"check '{name}' failed: {type(error).__name__}{raised_at(error)}: {error}.{mend}"
+                f"check '{name}' failed: {type(error).__name__}{raised_at(error)}: {error}.{remedy}"
             ) from error
+        n = len(measurements)
         if values.shape != (n,):
             raise CheckError(f"check '{name}' returned shape {values.shape}, expected one number per instance, ({n},).")
-        known = values[~np.isnan(values)]
-        if not np.isfinite(known).all():
-            raise CheckError(f"check '{name}' returned an infinite value; return NaN where it is undefined.")
-        if len(known) and np.abs(known).max() > LARGEST:
+        defined = values[~np.isnan(values)]
+        if not np.isfinite(defined).all():
+            raise CheckError(f"check '{name}' returned an infinite value. Return NaN where the value is undefined.")
+        if len(defined) and np.abs(defined).max() > LARGEST:
             raise CheckError(f"check '{name}' returned a value beyond {LARGEST:g}: rescale it.")
-        outside = known[(known < said.low) | (known > said.high)]
+        outside = defined[(defined < low) | (defined > high)]
         if len(outside):
-            raise CheckError(
-                f"check '{name}' returned {outside[0]:g}, expected values between {said.low:g} and {said.high:g}."
-            )
-        if self.definition.statistic == "proportion" and not np.isin(known, (0.0, 1.0)).all():
+            raise CheckError(f"check '{name}' returned {outside[0]:g}, expected values between {low:g} and {high:g}.")
+        if self.statistic == "proportion" and not np.isin(defined, (0.0, 1.0)).all():
             raise CheckError(f"check '{name}': a proportion needs 0 or 1 per instance, or NaN where undefined.")
         return values
 
 
 class CheckFactory:
-    """What `check` returns: call it with a threshold to declare the check."""
+    """The result of `check`: call it with a threshold to declare the check."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         functools.update_wrapper(self, definition.measure)
 
     def __call__(self, **arguments: Any) -> CustomCheck:
+        """Declare the check.
+
+        Args:
+            **arguments: The arguments of `CheckArguments`, such as at_least=0.3.
+
+        Raises:
+            CheckError: An argument is unknown or invalid.
+        """
         unknown = sorted(set(arguments) - set(self.argument_names()))
         if unknown:
             raise CheckError(
@@ -148,7 +201,8 @@ class CheckFactory:
         return CustomCheck(definition=self.definition, **arguments)
 
     def argument_names(self) -> tuple[str, ...]:
-        return Check.argument_names()
+        """Return the names of all arguments."""
+        return CheckArguments.argument_names()
 
 
 def check(
@@ -165,12 +219,10 @@ def check(
     worst: WorstOrder = "lowest",
     token_columns: Sequence[str] = TOKEN_COLUMNS,
 ) -> Callable[[Measure], CheckFactory]:
-    """Decorator: makes a check of a function `measurements -> (n,)` numbers, NaN where undefined.
+    """Return a decorator that makes a check of a function.
 
-    needs: measures to take, such as "agreement.gradient.meister.inputs"; predictions and attention always are there.
-    statistic: "mean", "median" or "proportion" (of ones). low, high: the values it can take, to refuse impossible
-    thresholds. worst: "lowest" or "highest" values are shown as examples. The function's name is the check's id and its
-    name in policies.
+    The function takes the measurements and returns one number per instance, NaN where it is undefined. Its name is the
+    id of the check and its name in policies.
 
         @checks.check(title="Attention is not a spike", question="Is one token given all the weight?", low=0, high=1)
         def attention_peak(measurements):
@@ -178,6 +230,23 @@ def check(
 
         @audit(attention_peak(at_most=0.9))
         def test_attention(check): ...
+
+    Args:
+        needs: The measures that the function reads, such as "agreement.gradient.meister.inputs". Predictions and
+            attention are always measured.
+        title: The claim that the check tests.
+        question: The question that the check answers.
+        why: Why the answer matters.
+        how_to_read: How to interpret the value.
+        statistic: "mean", "median", or "proportion" for the share of ones among numbers that are 0 or 1.
+        unit: The unit of the value.
+        low: The smallest possible value. A threshold outside the bounds is refused.
+        high: The largest possible value.
+        worst: Whether the instances with the "lowest" or the "highest" values are shown as the worst.
+        token_columns: The measured columns that the report draws over the tokens of an instance.
+
+    Raises:
+        CheckError: An argument is invalid, or the decorated object is not a named function.
     """
     if statistic not in STATISTICS:
         raise CheckError(f"check: unknown statistic {statistic!r}. {nearest(statistic, STATISTICS)}")
@@ -190,40 +259,27 @@ def check(
         if not isinstance(text, str):
             raise CheckError(f"check: {argument} is {text!r}, expected text.")
     for argument, names in (("needs", needs), ("token_columns", token_columns)):
-        if not all(isinstance(one, str) for one in names):
+        if not all(isinstance(name, str) for name in names):
             raise CheckError(f"check: {argument} is {names!r}, expected a tuple of names.")
     for argument, bound in (("low", low), ("high", high)):
         if isinstance(bound, bool) or not isinstance(bound, (int, float)) or math.isnan(bound):
             raise CheckError(f"check: {argument} is {bound!r}, expected a number.")
-    if statistic == "proportion":
-        low, high = 0.0, 1.0
 
     def declare(measure: Measure) -> CheckFactory:
         name = getattr(measure, "__name__", "")
         if not name.isidentifier():
             raise CheckError(f"check: expected a named function, but got {measure!r}.")
-        factory = CheckFactory(
-            Definition(
-                name=name,
-                measure=measure,
-                needs=tuple(needs),
-                statistic=statistic,
-                description=Description(
-                    family="custom",
-                    title=title,
-                    question=question,
-                    why=why,
-                    how_to_read=how_to_read,
-                    statistic=statistic,
-                    unit=unit,
-                    value_name=f"{statistic} {unit or name}",
-                    low=low,
-                    high=high,
-                    worst=worst,
-                    token_columns=tuple(token_columns),
-                ),
-            )
+        definition = Definition(
+            name=name,
+            measure=measure,
+            needs=tuple(needs),
+            bounds=(0.0, 1.0) if statistic == "proportion" else (low, high),
+            statistic=statistic,
+            worst=worst,
+            token_columns=tuple(token_columns),
+            **texts,
         )
+        factory = CheckFactory(definition)
         checks.register(name)(factory)
         return factory
 

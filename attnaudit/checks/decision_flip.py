@@ -1,20 +1,19 @@
-"""How much attention must go until the decision flips? (Serrano & Smith 2019, §5)"""
+"""How much attention must be removed until the decision flips? (Serrano & Smith 2019, §5)"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
-from attnaudit.checks.base import Check, Description, registered
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons, reference
+from attnaudit.checks.base import registered
+from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, no_real_attention, single_token
+from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction
-from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.intervals import mean_interval
 
 ORDERS = {
     "attention": "attention",
@@ -26,84 +25,75 @@ ORDERS = {
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class DecisionFlip(Check):
-    """Mean over instances of the share of weights to remove until the decision flips, in random order minus in the
-    order of attention: how much sooner it flips when the largest weights go first.
+class DecisionFlip(PerInstanceCheck):
+    """How much sooner the decision flips when weights are removed in the order of attention and not at random.
 
-    Weights are set to zero and the rest renormalised, states fixed. A decision that never flips counts 1 in its order.
-    Undefined with one token, where all weights are tied and where one token holds all attention. Needs flip; columns
-    flip.attention, .random, .shuffled (one random order), .gradient, .attention_x_gradient.
+    Weights are removed one after the other: they are set to 0 and the rest is renormalised, while the hidden states
+    stay fixed. The value is the mean over instances of the share of weights that must be removed in random order, minus
+    the share in the order of attention, largest first. A decision that never flips counts as a share of 1. An instance
+    has no value if it has a single token, if all weights are tied, or if one token holds all attention.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
-    @property
-    def subject(self) -> str:
-        return "decision_flip"
+    family = "erasure"
+    title = "The decision flips sooner when the largest weights are removed first"
+    question = "Does removing the largest weights first flip the decision sooner than a random order?"
+    why = (
+        "If removing the largest weights has no more effect than removing any others, attention does not order the "
+        "tokens by their importance for the decision."
+    )
+    how_to_read = (
+        "The value is the share of weights that need not be removed when the largest go first. At 0, the order of "
+        "attention flips the decision no sooner than a random order; compare a positive value with the order of "
+        "attention × gradient."
+    )
+    unit = "share of weights"
+    value_name = "mean share of weights spared"
+    values_label = "share of weights spared per instance"
+    bounds = (-1.0, 1.0)
+    threshold_references = ("floor", "attention_times_gradient")
+    subject = "decision_flip"
 
     def needs(self) -> tuple[str, ...]:
         return ("flip",)
 
-    @property
-    def description(self) -> Description:
-        return Description(
-            family="erasure",
-            title="The decision flips sooner when the largest weights go first",
-            question="Does removing weights from the largest down flip the decision sooner than in random order?",
-            why="If the largest weights can go without more effect than any others, attention does not order tokens by "
-            "what the decision rests on.",
-            how_to_read="The value is the share of weights that need not be removed when the largest go first. At 0, "
-            "the order of attention flips the decision no sooner than a random order; compare a positive value with "
-            "the order of attention × gradient.",
-            statistic="mean",
-            unit="share of weights",
-            value_name="mean share of weights spared",
-            low=-1.0,
-            high=1.0,
-            references=("floor", "ceiling"),
+    def values(self, measurements: Measurements) -> Floats:
+        return self._spared(measurements, "attention")
+
+    def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
+        shuffled = self._spared(measurements, "shuffled")
+        best = self._spared(measurements, "attention_x_gradient")
+        return (
+            ReferenceValues("floor", shuffled, "one random order compared with the mean of several"),
+            ReferenceValues("attention_times_gradient", best, "the order of attention × gradient"),
         )
 
-    def evidence(self, measurements: Measurements) -> Evidence:
-        share = {name: measurements.scalar(f"flip.{name}") for name in (*ORDERS, "shuffled")}
-        gain = share["random"] - share["attention"]
-        shuffled = share["random"] - share["shuffled"]
-        best = share["random"] - share["attention_x_gradient"]
-        missing = np.isnan(gain)
-        details: dict[str, Detail] = {}
-        for name, said in ORDERS.items():
-            details[f"mean share to remove, order: {said}"] = mean_of(share[name])
+    def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
+        details: dict[str, Detail] = {
+            f"mean share to remove, order: {order}": mean_of(measurements.scalar(f"flip.{name}"))
+            for name, order in ORDERS.items()
+        }
+        never = measurements.scalar("flip.attention") >= 1
         details["share of decisions that never flip, order: attention"] = mean_of(
-            np.where(missing, np.nan, share["attention"] >= 1)
+            np.where(np.isnan(values), np.nan, never)
         )
-        return Evidence(
-            value=mean_of(gain),
-            interval=mean_interval(
-                gain,
-                Groups.of(measurements.instances, ~missing),
-                confidence=self.confidence,
-                generator=self.generator(measurements, "interval"),
-                bounds=(-1.0, 1.0),
-            ),
-            defined=~missing,
-            undefined=unremovable(measurements, missing),
-            values=gain,
-            values_label="share of weights spared per instance",
-            values_range=(-1.0, 1.0),
-            references=(
-                reference("floor", shuffled, "one random order against the mean of several"),
-                reference("ceiling", best, "the order of attention × gradient"),
-            ),
-            reference_values={"floor": shuffled, "ceiling": best},
-            details={**details, **by_predicted_class(measurements, gain)},
-        )
+        return details
+
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        return reasons_against_removal(measurements, undefined)
+
+    def _spared(self, measurements: Measurements, order: str) -> Floats:
+        """(n,) share of weights that an order spares, compared with random orders."""
+        spared: Floats = measurements.scalar("flip.random") - measurements.scalar(f"flip.{order}")
+        return spared
 
 
-def unremovable(measurements: Measurements, missing: NDArray[np.bool_]) -> dict[str, int]:
-    """Why no weight can be removed, counted."""
-    peak: Floats = measurements.scalar("attention.max")
-    return reasons(
-        ("a single token", missing & (measurements.lengths < 2)),
-        not_shown(measurements, missing),
-        ("one token holds all attention", missing & (peak >= 1)),
-        ("every attention weight is tied", missing),
+def reasons_against_removal(measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+    """Return why no weight can be removed, as `PerInstanceCheck.undefined_reasons` does."""
+    return (
+        single_token(measurements),
+        no_real_attention(measurements),
+        ("one token holds all attention", measurements.scalar("attention.max") >= 1),
+        ("every attention weight is tied", undefined),
     )

@@ -1,7 +1,8 @@
-"""What a check found, before a verdict is drawn from it."""
+"""What a check finds before a verdict is reached: its value, interval and references."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,121 +12,198 @@ from numpy.typing import NDArray
 from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import marked_tokens
-from attnaudit.records import Chart, CheckRecord, Histogram, RankedInstance, Reference
+from attnaudit.records import Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 Detail = str | float | int | None
-SHOWN = 10
+Mask = NDArray[np.bool_]
+#: How many of the worst instances a record lists.
+WORST_INSTANCES = 10
+HISTOGRAM_BINS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """value: the statistic, None where it is undefined. values: (n,) what is drawn and ranked, NaN where undefined, or
-    None for a statistic of the whole data set. defined: (n,) which instances the statistic counts. undefined: reason ->
-    how many instances. ranked: (n,) which instances may be shown as the worst; all defined ones by default.
-    reference_values: (n,) per instance, of the references whose mean a threshold can be relative to. upper: (n,) where
-    the values are only known to lie between `values` and it. no_interval: why there is no interval, where it is not
-    for want of sources."""
+    """What a check found on n instances.
+
+    Attributes:
+        value: The statistic; None if it is undefined.
+        interval: The interval of the statistic; None if there is none.
+        defined: (n,) mask, True at the instances that the statistic is about.
+        undefined: The number of instances that are left out, by reason.
+        values: (n,) values per instance, NaN where undefined, for the histogram and the worst instances; None for a
+            statistic that exists only for a whole data set.
+        values_label: What the values per instance are; the label of the histogram.
+        values_range: The range of the histogram; the range of the values by default.
+        rankable: (n,) mask, True at the instances that may be listed among the worst; all with a value by default.
+        references: Values to compare the statistic with.
+        reference_values: (n,) values per instance of each reference that a threshold may name.
+        upper_bounds: (n,) certified upper bounds, if `values` are only lower bounds of the true values.
+        details: Further numbers by name.
+        charts: Further charts.
+        note: Remarks on the value.
+        no_interval: Why there is no interval, if the reason is not that there are too few sources.
+    """
 
     value: float | None
     interval: IntervalEstimate | None
-    defined: NDArray[np.bool_]
+    defined: Mask
     undefined: dict[str, int] = field(default_factory=dict)
     values: Floats | None = None
     values_label: str = ""
     values_range: tuple[float, float] | None = None
-    ranked: NDArray[np.bool_] | None = None
+    rankable: Mask | None = None
     references: tuple[Reference, ...] = ()
     reference_values: dict[str, Floats] = field(default_factory=dict)
-    upper: Floats | None = None
+    upper_bounds: Floats | None = None
     details: dict[str, Detail] = field(default_factory=dict)
     charts: tuple[Chart, ...] = ()
     note: str = ""
     no_interval: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReferenceValues:
+    """A reference that has a value for every instance. A record holds their mean.
+
+    Attributes:
+        name: An identifier, which threshold expressions may use.
+        values: (n,) values, NaN where undefined.
+        meaning: What the reference is, in words.
+    """
+
+    name: str
+    values: Floats
+    meaning: str
+
+    @property
+    def record(self) -> Reference:
+        """The mean of the values, as a record holds it."""
+        return Reference(
+            name=self.name, value=mean_of(self.values), meaning=self.meaning, n=number_defined(self.values)
+        )
+
+
+def number_or_none(value: float) -> float | None:
+    """Return the value, or None for NaN."""
+    return None if np.isnan(value) else float(value)
+
+
+def number_defined(values: Floats) -> int:
+    """Return how many of the values are not NaN."""
+    return int(np.count_nonzero(~np.isnan(values)))
+
+
 def mean_of(values: Floats) -> float | None:
-    """Mean of the defined values; None when there is none."""
-    kept = values[~np.isnan(values)]
-    return float(kept.mean()) if len(kept) else None
+    """Return the mean of the values that are not NaN; None if there are none."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else None
 
 
-def reference(name: str, values: Floats, meaning: str) -> Reference:
-    return Reference(name=name, value=mean_of(values), meaning=meaning, n=int((~np.isnan(values)).sum()))
+def standard_deviation(values: Floats) -> float | None:
+    """Return the sample standard deviation of the values that are not NaN; None for fewer than two."""
+    defined = values[~np.isnan(values)]
+    return float(defined.std(ddof=1)) if len(defined) > 1 else None
 
 
-def reasons(*pairs: tuple[str, NDArray[np.bool_]]) -> dict[str, int]:
-    """Counts by the first reason that holds; reasons that hold nowhere are left out."""
+def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
+    """Count instances by the first reason whose mask is True for them.
+
+    Args:
+        reasons: (reason, (n,) mask) in order of precedence.
+
+    Returns:
+        The number of instances by reason, without the reasons that no instance has.
+    """
     counts: dict[str, int] = {}
-    taken: NDArray[np.bool_] | None = None
-    for reason, holds in pairs:
-        fresh = holds if taken is None else holds & ~taken
-        taken = fresh if taken is None else taken | fresh
-        if fresh.any():
-            counts[reason] = int(fresh.sum())
+    counted: Mask | None = None
+    for reason, mask in reasons:
+        new = mask if counted is None else mask & ~counted
+        counted = new if counted is None else counted | new
+        if new.any():
+            counts[reason] = int(new.sum())
     return counts
 
 
-def not_shown(measurements: Measurements, missing: NDArray[np.bool_]) -> tuple[str, NDArray[np.bool_]]:
-    """The reason of those of the missing instances whose attention is all on special tokens, or nowhere."""
-    return "no attention on real tokens", missing & np.isnan(measurements.scalar("attention.max"))
+def single_token(measurements: Measurements) -> tuple[str, Mask]:
+    """Return the reason and the (n,) mask of instances with fewer than two tokens."""
+    return "a single token", measurements.lengths < 2
 
 
-def histogram(values: Floats, label: str, span: tuple[float, float] | None, bins: int = 24) -> Histogram | None:
-    """Counts of the defined values over `span`, or over their own range."""
-    kept = values[~np.isnan(values)]
-    if not len(kept):
+def no_real_attention(measurements: Measurements) -> tuple[str, Mask]:
+    """Return the reason and the (n,) mask of instances with all attention on special tokens, or with none."""
+    return "no attention on real tokens", np.isnan(measurements.scalar("attention.max"))
+
+
+def predictions_of_model(measurements: Measurements) -> Floats:
+    """Return the class indices that the audited model predicts: an (n, 1) array."""
+    return measurements.predicted.astype(np.float64)[:, None]
+
+
+def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
+    """Return the mean value of the instances of each predicted class."""
+    return {
+        f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
+        for index, name in enumerate(measurements.classes)
+    }
+
+
+def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) -> Histogram | None:
+    """Count the values that are not NaN in equal bins.
+
+    Args:
+        values: (n,) values.
+        label: What the values are.
+        bounds: The range of the bins; the range of the values if None.
+
+    Returns:
+        The counts; None if every value is NaN.
+    """
+    defined = values[~np.isnan(values)]
+    if not len(defined):
         return None
-    low, high = span or (float(kept.min()), float(kept.max()))
+    low, high = bounds or (float(defined.min()), float(defined.max()))
     size = max(abs(low), abs(high))
     if high - low < 1e-9 * max(1.0, size):
         half = max(0.5, 1e-6 * size)
         low, high = low - half, high + half
-    counts, edges = np.histogram(np.clip(kept, low, high), bins=bins, range=(low, high))
+    counts, edges = np.histogram(np.clip(defined, low, high), bins=HISTOGRAM_BINS, range=(low, high))
     return Histogram(edges=[float(e) for e in edges], counts=[int(c) for c in counts], label=label)
 
 
-def worst_instances(measurements: Measurements, evidence: Evidence, *, lowest: bool) -> list[RankedInstance]:
-    """Return the instances with the worst values; among equals those with the most peaked attention, then by id."""
+def worst_instances(measurements: Measurements, evidence: Evidence, worst: WorstOrder) -> list[RankedInstance]:
+    """List the instances with the worst values. Ties are ordered by the largest attention weight, then by id."""
     if evidence.values is None:
         return []
     allowed = ~np.isnan(evidence.values)
-    if evidence.ranked is not None:
-        allowed &= evidence.ranked
+    if evidence.rankable is not None:
+        allowed &= evidence.rankable
     peak = measurements.scalars.get("attention.max")
-    sign = 1.0 if lowest else -1.0
+    sign = 1.0 if worst == "lowest" else -1.0
     ids, values = measurements.ids, evidence.values
 
     def key(row: int) -> tuple[float, float, str]:
-        top = 0.0 if peak is None or np.isnan(peak[row]) else float(peak[row])
-        return (sign * float(values[row]), -top, ids[row])
+        largest_weight = 0.0 if peak is None or np.isnan(peak[row]) else float(peak[row])
+        return (sign * float(values[row]), -largest_weight, ids[row])
 
-    rows = sorted(np.flatnonzero(allowed).tolist(), key=key)[:SHOWN]
+    rows = sorted(np.flatnonzero(allowed).tolist(), key=key)[:WORST_INSTANCES]
     return [
         RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
     ]
 
 
 def _tokens(measurements: Measurements, row: int) -> str:
-    """The tokens of an instance, with the most attended one marked."""
+    """Return the tokens of an instance as text, with the most attended one marked."""
     attention = measurements.vectors.get("attention")
-    top = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
-    return marked_tokens(measurements.tokens[row], top)
+    most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
+    return marked_tokens(measurements.tokens[row], most_attended)
 
 
 def with_note(record: CheckRecord, remark: str) -> CheckRecord:
     """Return the record with one more remark in its note."""
-    return msgspec.structs.replace(record, note=joined(record.note, remark))
+    return msgspec.structs.replace(record, note=join_remarks([record.note, remark]))
 
 
-def joined(*remarks: str) -> str:
-    """Join the remarks that are not empty."""
+def join_remarks(remarks: Iterable[str]) -> str:
+    """Join the remarks that are not empty with semicolons."""
     return "; ".join(remark for remark in remarks if remark)
-
-
-def by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Mean of the defined values among the instances predicted as each class."""
-    return {
-        f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
-        for index, name in enumerate(measurements.classes)
-    }

@@ -1,192 +1,251 @@
-"""What both fragility checks share: other weights are put in place, hidden states fixed, and the output compared.
+"""The base class of the checks that replace the attention weights and compare the output.
 
-A model whose output does not depend on which tokens are attended to cannot be explained by them (T §3.2; JW §4.2.1).
+If the output does not depend on which tokens are attended to, attention cannot explain it (Jain & Wallace 2019, §4.2.1;
+Tutek & Šnajder 2020, §3.2).
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
-from attnaudit.checks.base import Check, Description
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, not_shown, reasons
+from attnaudit.checks.evidence import (
+    Detail,
+    Evidence,
+    Mask,
+    count_reasons,
+    mean_of,
+    no_real_attention,
+    number_or_none,
+    predictions_of_model,
+)
+from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.intervals import mean_interval
 
+#: How many bins of the largest attention weight the chart has.
 BINS = 4
-#: TVD of outputs that are alike but for rounding.
-SAME = 1e-6
+#: A smaller TVD between two outputs is a rounding error.
+ROUNDING = 1e-6
 PLACES = {
     "reading": "hidden states fixed",
     "layer": "in all rows of the layer",
     "everywhere": "in all rows of every layer",
 }
-TVD_READING = (
+REPLACEMENTS = {"live": ", live (each layer's own weights)", "frozen": ", frozen (the unchanged model's weights)"}
+HOW_TO_READ_TVD = (
     "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, the "
     "model does not use which tokens are attended."
 )
-F1_READING = (
+HOW_TO_READ_F1 = (
     "The drop is the F1 score with the model's own attention minus the F1 score with replaced weights. Near 0, the "
     "predictions are as good with other weights; below 0, they are better."
 )
-REPLACED = {"live": ", live (each layer's own weights)", "frozen": ", frozen (the unchanged model's weights)"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fragility(Check):
-    """Base of the two checks. measure: "tvd" (total variation of the output, per instance) or "f1_drop" (labels).
+class Fragility(PerInstanceCheck):
+    """The base class of `PermutationFragility` and `UniformFragility`.
 
-    where: which weights are replaced. "reading" (the default): the rows that are shown, all states that they are
-    applied to being fixed. "layer": all rows of that layer. "everywhere": all rows of every layer. replacement: there,
-    what is permuted in a deeper layer: the weights that come out of the changed states below it ("live"), or those of
-    the unchanged model ("frozen").
+    Args:
+        measure: "tvd" for the total variation distance of the output, per instance; "f1_drop" for the drop in F1 on the
+            labelled instances.
+        where: Which weights are replaced. "reading": those of the reading, while the states that they are applied to
+            stay fixed. "layer": those of all rows of its layer. "everywhere": those of all rows of every layer.
+        replacement: With where="everywhere", the weights that are permuted in a deeper layer: "live" for those that the
+            changed states below it give (the default), "frozen" for those of the unchanged model.
     """
 
     measure: Literal["tvd", "f1_drop"] = "tvd"
     where: Literal["reading", "layer", "everywhere"] = "reading"
     replacement: Literal["live", "frozen"] | None = None
 
-    replaced_by: ClassVar[str] = ""
-    kind: ClassVar[str] = ""
-    tvd_words: ClassVar[str] = "mean TVD"
-    f1_words: ClassVar[str] = "drop in F1"
+    #: The measure that the check reads, without `where` and `replacement`.
+    measured_as: ClassVar[str]
+    #: What replaces the weights, in words.
+    replaced_by: ClassVar[str]
+    #: The name of the value for each `measure`.
+    tvd_value_name: ClassVar[str] = "mean TVD"
+    f1_value_name: ClassVar[str] = "drop in F1"
+
+    family = "fragility"
+    why = "If other weights give the same output, the weights cannot be the reason for it."
+    values_label = "TVD per instance"
+    values_range = None
 
     def validate(self) -> None:
-        self.choose("measure", ("tvd", "f1_drop"))
-        self.choose("where", PLACES)
+        self.require_choice("measure", ("tvd", "f1_drop"))
+        self.require_choice("where", PLACES)
         if self.where == "everywhere":
             object.__setattr__(self, "replacement", "live" if self.replacement is None else self.replacement)
-            self.choose("replacement", ("live", "frozen"))
+            self.require_choice("replacement", ("live", "frozen"))
         elif self.replacement is not None:
             raise CheckError(
-                f"{self._name}: replacement={self.replacement!r} tells live from frozen weights in deeper layers and "
-                "goes with where='everywhere': leave it out."
+                f"{self.name_in_errors}: replacement={self.replacement!r} chooses between live and frozen weights in "
+                "deeper layers and belongs to where='everywhere': leave it out."
             )
 
     @property
-    def subject(self) -> str:
-        return f"{self.kind}_fragility.{self.measure}{self.column.removeprefix(self.kind)}"
+    def column(self) -> str:
+        """The measure that the check reads."""
+        suffixes = {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}
+        return f"{self.measured_as}{suffixes[self.where]}"
 
     @property
-    def column(self) -> str:
-        """The measure behind it."""
-        words = {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}
-        return f"{self.kind}{words[self.where]}"
+    def subject(self) -> str:
+        return f"{self.measured_as}_fragility.{self.measure}{self.column.removeprefix(self.measured_as)}"
+
+    @property
+    def title(self) -> str:
+        return f"The {'output' if self.measure == 'tvd' else 'F1'} depends on attention: {self.replaced_by}"
+
+    @property
+    def question(self) -> str:
+        return (
+            f"Does the {'output' if self.measure == 'tvd' else 'quality of the predictions'} change when the attention "
+            f"weights are replaced by {self.replaced_by}, {PLACES[self.where]}"
+            f"{REPLACEMENTS.get(self.replacement or '', '')}?"
+        )
+
+    @property
+    def how_to_read(self) -> str:
+        return HOW_TO_READ_TVD if self.measure == "tvd" else HOW_TO_READ_F1
+
+    @property
+    def statistic(self) -> str:
+        return "mean" if self.measure == "tvd" else "difference"
+
+    @property
+    def unit(self) -> str:
+        return "total variation distance" if self.measure == "tvd" else "F1"
+
+    @property
+    def value_name(self) -> str:
+        return self.tvd_value_name if self.measure == "tvd" else self.f1_value_name
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return (0.0, 1.0) if self.measure == "tvd" else (-1.0, 1.0)
 
     def needs(self) -> tuple[str, ...]:
         return (self.column,)
 
+    @abstractmethod
     def replaced_predictions(self, measurements: Measurements) -> Floats:
-        """(n, R) class indices under other weights, NaN where undefined."""
-        raise NotImplementedError
+        """Return the (n, R) class indices predicted with R replacements of the weights, NaN where undefined."""
 
-    @property
-    def description(self) -> Description:
-        tvd = self.measure == "tvd"
-        return Description(
-            family="fragility",
-            title=f"The {'output' if tvd else 'F1'} depends on attention: {self.replaced_by}",
-            question=f"Does the {'output' if tvd else 'quality of the predictions'} change when the attention weights "
-            f"are replaced by {self.replaced_by}, {PLACES[self.where]}{REPLACED.get(self.replacement or '', '')}?",
-            why="If other weights give the same output, the weights cannot be the reason for it.",
-            how_to_read=TVD_READING if tvd else F1_READING,
-            statistic="mean" if tvd else "difference",
-            unit="total variation distance" if tvd else "F1",
-            value_name=self.tvd_words if tvd else self.f1_words,
-            low=0.0 if tvd else -1.0,
-            high=1.0,
+    def values(self, measurements: Measurements) -> Floats:
+        tvd = measurements.scalar(f"{self.column}.tvd")
+        values: Floats = np.where(self._not_replaceable(measurements), np.nan, tvd)
+        return values
+
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        return (
+            ("a single token", self._not_replaceable(measurements)),
+            no_real_attention(measurements),
+            ("not measured", undefined),
         )
 
-    def evidence(self, measurements: Measurements) -> Evidence:
-        tvd = measurements.scalar(f"{self.column}.tvd")
-        replaced = self.replaced_predictions(measurements)
-        known: NDArray[np.bool_] = np.logical_not(np.isnan(replaced).any(axis=1))
-        changed = np.where(known, (replaced != measurements.predicted[:, None]).mean(1), np.nan)
-        labelled = measurements.labels >= 0
-        groups = Groups.of(measurements.instances, labelled & known)
-        f1, f1_replaced, drop = math.nan, math.nan, math.nan
-        by_f1 = F1Drop.of(measurements, replaced)
-        if len(groups):
-            f1, f1_replaced, drop = by_f1.value(groups)
-        generator = self.generator(measurements, "interval")
-        details: dict[str, Detail] = {
-            "mean TVD": mean_of(tvd),
-            "share of decisions changed": mean_of(changed),
-            "F1": _or_none(f1),
-            f"F1 under {self.replaced_by}": _or_none(f1_replaced),
-            "drop in F1": _or_none(drop),
-            "instances labelled": int(labelled.sum()),
+    def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
+        f1, replaced_f1, drop = self._f1_and_drop(measurements)
+        return {
+            "mean TVD": mean_of(measurements.scalar(f"{self.column}.tvd")),
+            "share of decisions changed": mean_of(self._changed(measurements)),
+            "F1": number_or_none(f1),
+            f"F1 under {self.replaced_by}": number_or_none(replaced_f1),
+            "drop in F1": number_or_none(drop),
+            "instances labelled": int((measurements.labels >= 0).sum()),
         }
-        charts = (_by_attention(measurements, tvd),)
-        if self.measure == "tvd":
-            single = (measurements.lengths < 2) & (tvd < SAME)  # there is no other weight to put in place
-            tvd = np.where(single, np.nan, tvd)
-            missing = np.isnan(tvd)
-            return Evidence(
-                value=mean_of(tvd),
-                interval=mean_interval(
-                    tvd,
-                    Groups.of(measurements.instances, ~missing),
-                    confidence=self.confidence,
-                    generator=generator,
-                    bounds=(0.0, 1.0),
-                ),
-                defined=~missing,
-                undefined=reasons(
-                    ("a single token", single), not_shown(measurements, missing), ("not measured", missing)
-                ),
-                values=tvd,
-                values_label="TVD per instance",
-                details={**details, **by_predicted_class(measurements, tvd)},
-                charts=charts,
-            )
-        unlabelled = int((~labelled).sum())
+
+    def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
+        return (_tvd_by_largest_weight(measurements, measurements.scalar(f"{self.column}.tvd")),)
+
+    def evidence(self, measurements: Measurements) -> Evidence:
+        return super().evidence(measurements) if self.measure == "tvd" else self._f1_evidence(measurements)
+
+    def _f1_evidence(self, measurements: Measurements) -> Evidence:
+        """Return the drop in F1 on the labelled instances. The values per instance are shares of changed decisions."""
+        changed = self._changed(measurements)
+        labelled, known = measurements.labels >= 0, ~np.isnan(changed)
+        groups = Groups.of(measurements.instances, labelled & known)
+        f1, _, drop = self._f1_and_drop(measurements)
+        interval = None
+        if len(groups):
+            interval = self._f1_drop(measurements).interval(groups, confidence=self.confidence)
+        shown = no_real_attention(measurements)
         return Evidence(
-            value=_or_none(drop),
-            interval=by_f1.interval(groups, confidence=self.confidence) if len(groups) else None,
+            value=number_or_none(drop),
+            interval=interval,
             defined=labelled & known,
-            undefined=reasons(("no label", ~labelled), not_shown(measurements, ~known), ("not measured", ~known)),
+            undefined=count_reasons(("no label", ~labelled), (shown[0], shown[1] & ~known), ("not measured", ~known)),
             values=changed,
             values_label=f"share of {self.replaced_by} that change the decision",
             values_range=(0.0, 1.0),
-            ranked=measurements.lengths > 1,
+            rankable=measurements.lengths > 1,
             references=(
                 Reference(
-                    name="original", value=_or_none(f1), meaning="F1 of the unchanged model", n=int(labelled.sum())
+                    name="original",
+                    value=number_or_none(f1),
+                    meaning="F1 of the unchanged model",
+                    n=int(labelled.sum()),
                 ),
             ),
-            details=details,
-            charts=charts,
-            note="F1 needs labels: add a label column, or use measure='tvd'" if unlabelled == len(labelled) else "",
+            details=self.details(measurements, changed),
+            charts=tuple(self.charts(measurements, changed)),
+            note="" if labelled.any() else "F1 needs labels: add a label column, or use measure='tvd'",
         )
 
+    def _not_replaceable(self, measurements: Measurements) -> Mask:
+        """Return the (n,) mask of instances with a single token, for which there are no other weights."""
+        mask: Mask = (measurements.lengths < 2) & (measurements.scalar(f"{self.column}.tvd") < ROUNDING)
+        return mask
 
-def _or_none(x: float) -> float | None:
-    return None if math.isnan(x) else x
+    def _changed(self, measurements: Measurements) -> Floats:
+        """Return the (n,) share of the replacements that change the decision, NaN where undefined."""
+        replaced = self.replaced_predictions(measurements)
+        known = np.logical_not(np.isnan(replaced).any(axis=1))
+        changed: Floats = np.where(known, (replaced != measurements.predicted[:, None]).mean(1), np.nan)
+        return changed
+
+    def _f1_and_drop(self, measurements: Measurements) -> tuple[float, float, float]:
+        """Return F1, mean F1 under the replacements, and their difference; NaN without labelled instances."""
+        known = ~np.isnan(self._changed(measurements))
+        groups = Groups.of(measurements.instances, (measurements.labels >= 0) & known)
+        if not len(groups):
+            return math.nan, math.nan, math.nan
+        return self._f1_drop(measurements).value(groups)
+
+    def _f1_drop(self, measurements: Measurements) -> F1Drop:
+        """Return F1 with and without replaced weights, as a function of the instances."""
+        own, replaced = predictions_of_model(measurements), self.replaced_predictions(measurements)
+        return F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
 
 
-def _by_attention(measurements: Measurements, tvd: Floats) -> Chart:
-    """JW's violins in figures: the median TVD by largest attention weight in 4 equal bins, by predicted class."""
+def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
+    """Chart the median TVD by largest attention weight, in equal bins, and by predicted class.
+
+    This is the figure of Jain & Wallace 2019 (§4.2.1) with medians in place of violins.
+    """
     peak = measurements.scalar("attention.max")
     bins = np.clip((np.nan_to_num(peak) * BINS).astype(int), 0, BINS - 1)
     series = []
     for index, name in enumerate(measurements.classes):
         chosen = (measurements.predicted == index) & ~np.isnan(tvd) & ~np.isnan(peak)
-        inside = [tvd[chosen & (bins == b)] for b in range(BINS)]
+        by_bin = [tvd[chosen & (bins == b)] for b in range(BINS)]
         series.append(
             Series(
                 name=f"predicted {name}",
                 x=[(b + 0.5) / BINS for b in range(BINS)],
-                y=[float(np.median(part)) if len(part) else None for part in inside],
+                y=[float(np.median(values)) if len(values) else None for values in by_bin],
             )
         )
     return Chart(

@@ -1,4 +1,4 @@
-"""Does the attention help a model that has no other context? (Wiegreffe & Pinter 2019, §4.1)"""
+"""Does the attention help a model that sees no context? (Wiegreffe & Pinter 2019, §4.1)"""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
-from attnaudit.checks.base import Description, registered
-from attnaudit.checks.evidence import Evidence
-from attnaudit.checks.retrained_models import F1_READING, RetrainingCheck, f1_difference, together
+from attnaudit.checks.base import registered
+from attnaudit.checks.evidence import Evidence, predictions_of_model
+from attnaudit.checks.retrained_models import (
+    HOW_TO_READ_F1,
+    RetrainingCheck,
+    columns_of_copies,
+    f1_difference,
+)
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Direction
@@ -23,12 +26,15 @@ GUIDED, UNIFORM, LEARNED, ADVERSARY = "guided", "uniform", "its own", "adversary
 @registered
 @dataclass(frozen=True, kw_only=True)
 class GuidedMLP(RetrainingCheck):
-    """F1 of context-free MLPs that pool with the model's attention, text by text, minus that of MLPs that pool with
-    equal weights, both trained so.
+    """Mean F1 of context-free MLPs with the model's attention minus that of MLPs with uniform weights.
 
-    At_least: weights that point at the words that matter help a model that sees each word alone. Beside them stand MLPs
-    that learn their own attention and, with adversary=λ, MLPs that pool with the attention of adversaries of that λ and
-    divergence (see TrainedAdversary). Undefined without labels. Trains 3 × `seeds` models, 5 × with adversaries.
+    Weights that point at the words that matter help a model that sees each word separately. The report also shows MLPs
+    that learn their own attention. The value is undefined without labels. 3 × `seeds` models are trained, or
+    5 × `seeds` with `adversary`. `seeds`, `train` and `dev` are described in `RetrainingCheck`.
+
+    Args:
+        adversary: λ; the report also shows MLPs with the attention of adversaries with this λ (see `TrainedAdversary`).
+        divergence: The divergence that those adversaries maximise, "kl" or "jsd".
     """
 
     adversary: float | None = None
@@ -36,68 +42,64 @@ class GuidedMLP(RetrainingCheck):
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
+    title = "Attention guides a model without context"
+    question = "Does a model that sees words one by one decide better with this attention than with uniform weights?"
+    how_to_read = HOW_TO_READ_F1
+    statistic = "difference"
+    unit = "F1"
+    value_name = "F1 of guided above uniform MLPs"
+    bounds = (-1.0, 1.0)
+    token_columns = ("attention", "gradient.meister.inputs", "leave_one_out.inputs")
+    subject = "guided_mlp"
+
     def validate(self) -> None:
         super().validate()
-        self.choose("divergence", DIVERGENCES)
+        self.require_choice("divergence", DIVERGENCES)
         if self.adversary is not None:
-            self.number("adversary", 0.0, 1e6)
+            self.require_number("adversary", 0.0, 1e6)
         elif self.divergence != "kl":
             raise CheckError("GuidedMLP: divergence is that of the adversary: give adversary=λ, or leave it out.")
 
     @property
-    def subject(self) -> str:
-        return "guided_mlp"
+    def why(self) -> str:
+        return (
+            "Weights that only make sense together with the states that they were learnt with help no other model; "
+            f"weights that point at the words that matter do. {self.cost()}"
+        )
 
     @property
-    def kinds(self) -> dict[str, tuple[Retraining, ...]]:
-        """The MLPs by what they pool with."""
-        found = {
+    def mlps(self) -> dict[str, tuple[Retraining, ...]]:
+        """The MLPs of each seed, by where their attention comes from."""
+        kinds = {
             GUIDED: Retraining(encoder="mlp", attention="base"),
             UNIFORM: Retraining(encoder="mlp", attention="uniform"),
             LEARNED: Retraining(encoder="mlp"),
         }
         if self.adversary is not None:
-            found[ADVERSARY] = Retraining(
+            kinds[ADVERSARY] = Retraining(
                 encoder="mlp", attention="adversary", divergence=self.divergence, weight=self.adversary
             )
         return {
-            name: tuple(self.on_data(dataclasses.replace(one, seed=seed)) for seed in range(self.seeds))
-            for name, one in found.items()
+            name: tuple(self.on_data(dataclasses.replace(kind, seed=seed)) for seed in range(self.seeds))
+            for name, kind in kinds.items()
         }
 
     @property
-    def guides(self) -> tuple[Retraining, ...]:
-        """The adversaries whose attention is used."""
-        return tuple(dataclasses.replace(one, encoder="own") for one in self.kinds.get(ADVERSARY, ()))
+    def adversaries(self) -> tuple[Retraining, ...]:
+        """The adversaries whose attention guides MLPs."""
+        return tuple(dataclasses.replace(mlp, encoder="own") for mlp in self.mlps.get(ADVERSARY, ()))
 
     def retrainings(self) -> Sequence[Retraining]:
-        return (*(copy for copies in self.kinds.values() for copy in copies), *self.guides)
+        return (*(mlp for mlps in self.mlps.values() for mlp in mlps), *self.adversaries)
 
     def cost(self) -> str:
-        mlps = len(self.retrainings()) - len(self.guides)
-        more = f", and {len(self.guides)} adversaries, each at up to {LONGER} times that cost" if self.guides else ""
+        adversaries = len(self.adversaries)
+        mlps = len(self.retrainings()) - adversaries
+        more = f", and {adversaries} adversaries, each at up to {LONGER} times that cost" if adversaries else ""
         return f"Trains {mlps} MLPs, each at less than the cost of training the audited model{more}."
 
-    @property
-    def description(self) -> Description:
-        return Description(
-            family="retraining",
-            title="Attention guides a model without context",
-            question="Does a model that sees words one by one decide better with this attention than with equal "
-            "weights?",
-            why="Weights that only make sense together with the states that they were learnt with help no other model; "
-            f"weights that point at the words that matter do. {self.cost()}",
-            how_to_read=F1_READING,
-            statistic="difference",
-            unit="F1",
-            value_name="F1 of guided above uniform MLPs",
-            low=-1.0,
-            high=1.0,
-            token_columns=("attention", "gradient.meister.inputs", "leave_one_out.inputs"),
-        )
-
     def evidence(self, measurements: Measurements) -> Evidence:
-        self.refuse_untrained(measurements)
-        found = {name: together(measurements, copies, "predicted") for name, copies in self.kinds.items()}
-        found["audited model"] = measurements.predicted.astype(np.float64)[:, None]
-        return f1_difference(self, measurements, ours=GUIDED, others=UNIFORM, predicted=found)
+        self.require_trained(measurements)
+        predictions = {name: columns_of_copies(measurements, mlps, "predicted") for name, mlps in self.mlps.items()}
+        predictions["audited model"] = predictions_of_model(measurements)
+        return f1_difference(self, measurements, minuend=GUIDED, subtrahend=UNIFORM, predictions=predictions)

@@ -1,4 +1,4 @@
-"""Does attention rank hidden states by what they tell about the output? (Wen, Subbalakshmi & Yang 2022, §3.2)"""
+"""Do hidden states with more attention hold more information about the output? (Wen, Subbalakshmi & Yang 2022, §3.2)"""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnaudit.arrays import Floats, Table
-from attnaudit.checks.base import Check, Description, registered
-from attnaudit.checks.evidence import Detail, Evidence
+from attnaudit.arrays import Floats, Integers, Table
+from attnaudit.checks.base import Check, registered
+from attnaudit.checks.evidence import Detail, Evidence, number_or_none
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Chart, Reference, Series
 from attnaudit.statistics.groups import Groups
@@ -21,40 +20,62 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 if TYPE_CHECKING:
     from attnaudit.metrics.ranked_information import InformationRanking as Ranking
 
-FEWEST = 10
+PRESETS = ("wen",)
+MINIMUM_INSTANCES = 10
+#: How many label shuffles correct the information of all instances, and of each subsample.
 SHUFFLES = 100
 SUBSAMPLE_SHUFFLES = 10
+#: How many label shuffles the reference "label shuffle" is a percentile of.
 REFERENCE_SHUFFLES = 50
-PRESETS = ("wen",)
-#: With fewer, benchmarks/coverage.md finds the interval short.
+#: With fewer sources, the interval holds the truth too rarely (see benchmarks/coverage.md).
 ENOUGH_SOURCES = 100
 FEW_SOURCES = (
     f"there are fewer than {ENOUGH_SOURCES} sources: with 30, a 95% interval of this statistic was measured to hold "
     "the truth in 91% of samples"
 )
-#: Fitting k-means again for the floor is left out beyond this many multiplications per iteration.
-FLOOR_COST = 2e10
-
-Labels = NDArray[np.int64]
+#: The floor is left out if its k-means would need more multiplications per iteration.
+LARGEST_FLOOR_COST = 2e10
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
 class InformationRanking(Check):
-    """Shieh's weighted τ between mean attention by rank and the mutual information (nats) of that rank's hidden states
-    with the output, corrected by a label-shuffle null.
+    """Shieh's weighted τ between the attention of each rank and the information of its hidden states about the output.
 
-    preset: how the number of clusters is chosen, one twentieth of the instances (5 to 200) or, with "wen", the least of
-    50 to 200 at which no cluster has one member. Undefined with fewer than two ranks, fewer than 10 instances, when no
-    two ranks differ, or no such number exists. Instances shorter than the number of ranks are left out and counted.
-    Interval: subsampling over sources, k-means fitted once.
+    The hidden states of each instance are ranked by attention. For each rank, the mutual information (nats) between the
+    states and the outputs is estimated over all instances by k-means, and corrected by its mean over label shuffles.
+    Instances with fewer tokens than there are ranks are left out and counted. The interval is found by subsampling half
+    of the sources, without fitting k-means again.
+
+    The value is undefined with fewer than 2 ranks, with fewer than 10 instances, if all ranks have the same attention
+    or the same information, or if the preset finds no number of clusters.
+
+    Args:
+        preset: How the number of clusters is chosen. By default it is one twentieth of the instances, between 5 and
+            200. With "wen", it is the smallest from 50 to 200 for which no cluster has a single member.
     """
 
     preset: Literal["wen"] | None = None
 
+    family = "information"
+    title = "Attention ranks hidden states by their information about the output"
+    question = "Do positions with more attention hold hidden states with more information about the output?"
+    why = (
+        "If the most attended states hold no more information about the output than others, the weights do not show "
+        "where the decision came from. The first rank often holds nearly all the weight: see the unweighted τ-b."
+    )
+    how_to_read = (
+        "The weighted τ runs from −1 to 1: at 1, ranks with more attention hold hidden states with more information "
+        "about the output. The first ranks dominate it, so read the unweighted τ-b as well."
+    )
+    statistic = "weighted"
+    unit = "Shieh's τ"
+    value_name = "weighted τ"
+    bounds = (-1.0, 1.0)
+
     def validate(self) -> None:
         if self.preset is not None:
-            self.choose("preset", PRESETS)
+            self.require_choice("preset", PRESETS)
 
     @property
     def subject(self) -> str:
@@ -63,35 +84,16 @@ class InformationRanking(Check):
     def needs(self) -> tuple[str, ...]:
         return ("ranked_hidden",)
 
-    @property
-    def description(self) -> Description:
-        return Description(
-            family="information",
-            title="Attention ranks hidden states by their information about the output",
-            question="Do positions with more attention hold hidden states that tell more about the output?",
-            why="If the most attended states tell no more about the output than others, the weights do not show where "
-            "the decision came from. The first rank often carries nearly all the weight: see the unweighted τ-b.",
-            how_to_read="The weighted τ runs from −1 to 1: at 1, ranks with more attention hold hidden states with "
-            "more information about the output. The first ranks dominate it, so read the unweighted τ-b as well.",
-            statistic="weighted",
-            unit="Shieh's τ",
-            value_name="weighted τ",
-            low=-1.0,
-            high=1.0,
-        )
-
     def evidence(self, measurements: Measurements) -> Evidence:
-        states = measurements.table("ranked_hidden.states")
-        kept = measurements.table("ranked_hidden.instances").astype(np.int64)
-        n, ranks = states.shape[:2]
+        n, ranks = measurements.table("ranked_hidden.states").shape[:2]
         defined = np.zeros(len(measurements), dtype=bool)
-        defined[kept] = True
-        dropped = int((~defined).sum())
-        found = Evidence(
+        defined[measurements.table("ranked_hidden.instances").astype(np.int64)] = True
+        too_short = int((~defined).sum())
+        evidence = Evidence(
             value=None,
             interval=None,
             defined=defined,
-            undefined={f"fewer than {ranks} tokens": dropped} if dropped else {},
+            undefined={f"fewer than {ranks} tokens": too_short} if too_short else {},
             details={
                 "ranks (k)": int(ranks),
                 "rule that chose k": measurements.facts.get("ranked_hidden.k_rule", "unknown"),
@@ -99,87 +101,98 @@ class InformationRanking(Check):
             },
         )
         if ranks < 2:
-            return replace(found, note="undefined: there is only one rank to compare")
-        if n < FEWEST:
-            return replace(found, note=f"undefined: fewer than {FEWEST} instances to cluster")
-        return self._ranked(measurements, found)
+            return replace(evidence, note="undefined: there is only one rank to compare")
+        if n < MINIMUM_INSTANCES:
+            return replace(evidence, note=f"undefined: fewer than {MINIMUM_INSTANCES} instances to cluster")
+        return self._with_ranking(measurements, evidence)
 
-    def _ranked(self, measurements: Measurements, found: Evidence) -> Evidence:
+    def _with_ranking(self, measurements: Measurements, evidence: Evidence) -> Evidence:
+        """Return the evidence with the value, its interval, references and charts."""
         from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
 
-        groups = Groups.of(measurements.instances, found.defined)
-        # k-means depends on the order of its rows, so they are put in an order of their own.
-        place = np.full(len(measurements), -1)
-        place[measurements.table("ranked_hidden.instances").astype(np.int64)] = np.arange(len(groups.rows))
-        rows = place[groups.rows]
+        groups = Groups.of(measurements.instances, evidence.defined)
+        # k-means depends on the order of its rows, so the rows are sorted as in the groups.
+        position = np.full(len(measurements), -1)
+        position[measurements.table("ranked_hidden.instances").astype(np.int64)] = np.arange(len(groups.rows))
+        rows = position[groups.rows]
         states = measurements.table("ranked_hidden.states")
         weights = np.asarray(measurements.table("ranked_hidden.weights"), dtype=np.float64)[rows]
         outputs = measurements.table("ranked_hidden.outputs")[rows]
         ranking = information_ranking(
             states[rows], weights, outputs, seed=int(measurements.seed), preset=self.preset, shuffles=SHUFFLES
         )
-        value, attention = ranking.weighted_tau, ranking.attention
-        known = not np.isnan(value)
+        attention = ranking.attention
         details: dict[str, Detail] = {
-            **found.details,
+            **evidence.details,
             "clusters (N)": ranking.clusters,
             "weight of the first rank": float(attention[0] / attention.sum()),
-            "unweighted τ-b": _or_none(ranking.tau_b),
-            "weighted τ of uncorrected information": _or_none(ranking_agreement(ranking.information, attention)[0]),
+            "unweighted τ-b": number_or_none(ranking.tau_b),
+            "weighted τ of uncorrected information": number_or_none(
+                ranking_agreement(ranking.information, attention)[0]
+            ),
         }
         if ranking.clusters is None:
             note = "undefined: with each number of clusters from 50 to 200, some cluster of some rank has one member"
-            return replace(found, details=details, note=note)
-        return replace(
-            found,
-            value=value if known else None,
-            interval=ranking_interval(
+            return replace(evidence, details=details, note=note)
+        value, interval, note = number_or_none(ranking.weighted_tau), None, ""
+        if value is None:
+            tied = "have the same attention" if np.ptp(attention) == 0 else "hold the same information"
+            note = f"undefined: all ranks {tied}"
+        else:
+            interval = ranking_interval(
                 ranking,
                 weights,
                 groups,
                 confidence=self.confidence,
                 generator=self.generator(measurements, "interval"),
-                null=self.generator(measurements, "null"),
+                shuffling=self.generator(measurements, "null"),
             )
-            if known
-            else None,
+        return replace(
+            evidence,
+            value=value,
+            interval=interval,
             details=details,
             references=(
-                self._floor(measurements, states, rows, ranking),
+                self._floor(measurements, states[rows], ranking),
                 self._label_shuffle(measurements, ranking),
             ),
-            charts=_charts(ranking.information, ranking.corrected, attention),
-            note="" if known else f"undefined: {_same(attention)}",
+            charts=_charts(ranking),
+            note=note,
         )
 
-    def _floor(self, measurements: Measurements, states: Table, rows: Labels, ranking: Ranking) -> Reference:
+    def _floor(self, measurements: Measurements, states: Table, ranking: Ranking) -> Reference:
+        """Return the weighted τ of attention that is shuffled over the ranks of each instance."""
         from attnaudit.metrics.ranked_information import quantise
 
-        ranks, width = states.shape[1:]
+        n, ranks, width = states.shape
         clusters, value = ranking.clusters or 1, None
-        if len(rows) * ranks * width * clusters <= FLOOR_COST:
+        if n * ranks * width * clusters <= LARGEST_FLOOR_COST:
             generator = self.generator(measurements, "floor")
-            order = generator.permuted(np.tile(np.arange(ranks), (len(rows), 1)), axis=1)
+            order = generator.permuted(np.tile(np.arange(ranks), (n, 1)), axis=1)
             labels = np.stack(
-                [quantise(states[rows, order[:, r]], clusters, seed=int(measurements.seed)) for r in range(ranks)]
+                [
+                    quantise(states[np.arange(n), order[:, rank]], clusters, seed=int(measurements.seed))
+                    for rank in range(ranks)
+                ]
             )
-            information = _corrected(labels, ranking.outputs, generator, SHUFFLES)
-            value = _or_none(float(_weighted([information], [ranking.attention])[0]))
+            information = _corrected_information(labels, ranking.outputs, generator, SHUFFLES)
+            value = number_or_none(float(_weighted_taus([information], [ranking.attention])[0]))
         return Reference(
             name="floor",
             value=value,
             meaning="weighted τ with each instance's attention shuffled over its ranked states"
-            + ("" if value is not None else "; undefined or too large to fit again"),
-            n=len(rows),
+            + ("" if value is not None else "; undefined, or too expensive to compute"),
+            n=n,
         )
 
     def _label_shuffle(self, measurements: Measurements, ranking: Ranking) -> Reference:
+        """Return the 95th percentile of the weighted τ with shuffled outputs."""
         generator = self.generator(measurements, "label shuffle")
         information = [
-            _corrected(ranking.labels, generator.permutation(ranking.outputs), generator)
+            _corrected_information(ranking.labels, generator.permutation(ranking.outputs), generator)
             for _ in range(REFERENCE_SHUFFLES)
         ]
-        taus = _weighted(information, [ranking.attention] * REFERENCE_SHUFFLES)
+        taus = _weighted_taus(information, [ranking.attention] * REFERENCE_SHUFFLES)
         taus = taus[~np.isnan(taus)]
         return Reference(
             name="label shuffle",
@@ -197,28 +210,38 @@ def ranking_interval(
     *,
     confidence: float,
     generator: np.random.Generator,
-    null: np.random.Generator,
+    shuffling: np.random.Generator,
 ) -> IntervalEstimate | None:
-    """Interval of the weighted τ by subsampling half of the sources, the clusters kept.
+    """Return the interval of the weighted τ, by subsampling half of the sources without fitting k-means again.
 
-    weights: (n, k), their rows and those of the ranking in the order of groups.rows. null: for the shuffles.
+    Args:
+        ranking: The ranking, with its instances in the order of `groups.rows`.
+        weights: (n, k) attention by rank, in the same order.
+        groups: The instances by source.
+        confidence: The confidence of the interval.
+        generator: Draws the subsamples.
+        shuffling: Draws the label shuffles.
+
+    Returns:
+        The interval; None with fewer than 4 sources.
     """
-    spot = np.full(int(groups.rows.max(initial=-1)) + 1, -1)
-    spot[groups.rows] = np.arange(len(groups.rows))
-
     if len(groups) < FEWEST_TO_HALVE:
         return None
-    parts = [spot[rows] for rows in half_samples(groups, generator)]
-    information = [_corrected(ranking.labels[:, part], ranking.outputs[part], null) for part in parts]
-    found = _weighted(information, [weights[part].mean(0) for part in parts])
-    estimate = from_half_samples(found, observed=ranking.weighted_tau, confidence=confidence, bounds=(-1.0, 1.0))
+    position = np.full(int(groups.rows.max(initial=-1)) + 1, -1)
+    position[groups.rows] = np.arange(len(groups.rows))
+    samples = [position[rows] for rows in half_samples(groups, generator)]
+    information = [
+        _corrected_information(ranking.labels[:, sample], ranking.outputs[sample], shuffling) for sample in samples
+    ]
+    taus = _weighted_taus(information, [weights[sample].mean(0) for sample in samples])
+    estimate = from_half_samples(taus, observed=ranking.weighted_tau, confidence=confidence, bounds=(-1.0, 1.0))
     return replace(estimate, caution=FEW_SOURCES) if estimate is not None and len(groups) < ENOUGH_SOURCES else estimate
 
 
-def _corrected(
-    labels: Labels, outputs: Labels, generator: np.random.Generator, shuffles: int = SUBSAMPLE_SHUFFLES
+def _corrected_information(
+    labels: Integers, outputs: Integers, generator: np.random.Generator, shuffles: int = SUBSAMPLE_SHUFFLES
 ) -> Floats:
-    """(k,) information of labels (k, n) that are clustered already, less that of shuffled outputs."""
+    """Return the (k,) information of clusters (k, n) about the outputs, minus its mean over label shuffles."""
     from attnaudit.metrics.ranked_information import information_by_rank
 
     shuffled = generator.permuted(np.tile(outputs, (shuffles, 1)), axis=1)
@@ -226,30 +249,23 @@ def _corrected(
     return information - null
 
 
-def _weighted(information: Sequence[Floats], attention: Sequence[Floats]) -> Floats:
-    """(S,) weighted τ of S rows of information and attention, each (k,)."""
+def _weighted_taus(information: Sequence[Floats], attention: Sequence[Floats]) -> Floats:
+    """Return the (S,) weighted τ between S rows of information and S rows of attention, each (k,)."""
     import torch
 
     from attnaudit.metrics.kendall import weighted_kendall_tau
 
-    m, a = (torch.from_numpy(np.stack(rows)) for rows in (information, attention))
-    found: Floats = weighted_kendall_tau(m, a, a).numpy()
-    return found
+    by_information, by_attention = (torch.from_numpy(np.stack(rows)) for rows in (information, attention))
+    taus: Floats = weighted_kendall_tau(by_information, by_attention, by_attention).numpy()
+    return taus
 
 
-def _same(attention: Floats) -> str:
-    return "all ranks have the same attention" if np.ptp(attention) == 0 else "all ranks hold the same information"
+def _charts(ranking: Ranking) -> tuple[Chart, ...]:
+    """Chart information and attention by rank."""
+    ranks = [float(rank) for rank in range(1, len(ranking.information) + 1)]
 
-
-def _or_none(x: float) -> float | None:
-    return None if np.isnan(x) else x
-
-
-def _charts(raw: Floats, information: Floats, attention: Floats) -> tuple[Chart, ...]:
-    ranks = [float(r) for r in range(1, len(raw) + 1)]
-
-    def series(name: str, values: Sequence[float]) -> Series:
-        return Series(name=name, x=ranks, y=[float(v) for v in values])
+    def series(name: str, values: Floats) -> Series:
+        return Series(name=name, x=ranks, y=[float(value) for value in values])
 
     return (
         Chart(
@@ -257,13 +273,13 @@ def _charts(raw: Floats, information: Floats, attention: Floats) -> tuple[Chart,
             x_label="rank of attention (1 = largest)",
             y_label="mutual information, nats",
             kind="line",
-            series=[series("null-corrected", information.tolist()), series("uncorrected", raw.tolist())],
+            series=[series("null-corrected", ranking.corrected), series("uncorrected", ranking.information)],
         ),
         Chart(
             title="Mean attention by rank",
             x_label="rank of attention (1 = largest)",
             y_label="mean attention weight",
             kind="bar",
-            series=[series("attention", attention.tolist())],
+            series=[series("attention", ranking.attention)],
         ),
     )

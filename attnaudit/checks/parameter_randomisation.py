@@ -2,128 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import stdev
 from typing import Literal
 
 import numpy as np
 
-from attnaudit.checks.base import LN2, Check, Description, registered
-from attnaudit.checks.evidence import Evidence, by_predicted_class, mean_of, reasons, reference
+from attnaudit.arrays import Floats
+from attnaudit.checks.base import LN2, registered
+from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, number_defined, single_token
+from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.records import Reference
+from attnaudit.records import Reference, WorstOrder
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import widened
-from attnaudit.statistics.intervals import mean_interval
+from attnaudit.statistics.interval_estimate import IntervalEstimate, widened
 
-WORDS = {"attention": "attention", "gradient": "the gradient's importance"}
+EXPLANATIONS = {"attention": "attention", "gradient": "the gradient's importance"}
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class ParameterRandomisation(Check):
-    """How alike the model's attention (or gradient norm at the inputs) is to that of copies with re-drawn parameters,
-    per instance, mean over 3 copies and over instances. The interval is over instances and over copies (Student's t):
-    where copies differ, so few decide little.
+class ParameterRandomisation(PerInstanceCheck):
+    """How similar the model's attention is to that of copies with random parameters.
 
-    of: "attention" or "gradient". measure: "tau", Kendall's τ-b, with at_most; or "jsd", Jensen-Shannon divergence in
-    nats, with at_least. Every parameter's entries are drawn again from a normal with that parameter's own mean and
-    standard deviation, from the audit's seed; the audited model is untouched. Needs randomised; columns
-    randomised.<of>.<measure> and .floor.
+    Every parameter tensor of a copy is drawn from a normal distribution with the mean and the standard deviation of
+    that tensor, from the seed of the audit. The audited model is not changed. The value is the mean over 3 copies and
+    over instances. The interval covers the choice of instances and of copies (Student's t over copies), so it stays
+    wide if the copies differ.
+
+    Args:
+        of: "attention", or "gradient" for the gradient norm at the inputs.
+        measure: "tau" for Kendall's τ-b, with the threshold at_most; "jsd" for the Jensen-Shannon divergence in nats,
+            with the threshold at_least.
     """
 
     of: Literal["attention", "gradient"] = "attention"
     measure: Literal["tau", "jsd"] = "tau"
 
+    family = "randomisation"
+    why = (
+        "If a model with random parameters shows the same, the explanation comes from the architecture or from the "
+        "text, and not from what this model has learnt."
+    )
+    how_to_read = (
+        "The model is compared with copies that have random parameters of the same scale. What those copies share with "
+        "it does not come from what the model learnt. Compare the value with that between two such copies."
+    )
+    threshold_references = ("floor",)
+
     def validate(self) -> None:
-        self.choose("of", WORDS)
-        self.choose("measure", ("tau", "jsd"))
+        self.require_choice("of", EXPLANATIONS)
+        self.require_choice("measure", ("tau", "jsd"))
         right, wrong = ("at_most", "at_least") if self.measure == "tau" else ("at_least", "at_most")
         if getattr(self, wrong) is not None:
             raise CheckError(
-                f"ParameterRandomisation: {wrong} would reward what this check warns of with measure="
-                f"{self.measure!r}; give {right}=..."
+                f"ParameterRandomisation: with measure={self.measure!r}, {wrong} would reward what this check warns "
+                f"of; give {right}=..."
             )
+
+    @property
+    def column(self) -> str:
+        """The column that holds the values."""
+        return f"randomised.{self.of}.{self.measure}"
 
     @property
     def subject(self) -> str:
         return f"parameter_randomisation.{self.of}.{self.measure}"
 
+    @property
+    def title(self) -> str:
+        return f"{EXPLANATIONS[self.of].capitalize()} depends on what the model has learnt"
+
+    @property
+    def question(self) -> str:
+        return f"Does {EXPLANATIONS[self.of]} change when the model's parameters are replaced by random ones?"
+
+    @property
+    def unit(self) -> str:
+        return "Kendall τ-b" if self.measure == "tau" else "nats"
+
+    @property
+    def value_name(self) -> str:
+        return "mean τ-b with randomised models" if self.measure == "tau" else "mean JSD to randomised models"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return (-1.0, 1.0) if self.measure == "tau" else (0.0, LN2)
+
+    @property
+    def worst(self) -> WorstOrder:
+        return "highest" if self.measure == "tau" else "lowest"
+
     def needs(self) -> tuple[str, ...]:
         return ("randomised",)
 
-    @property
-    def description(self) -> Description:
-        tau = self.measure == "tau"
-        return Description(
-            family="randomisation",
-            title=f"{WORDS[self.of].capitalize()} depends on what the model has learnt",
-            question=f"Does {WORDS[self.of]} change when the model's parameters are drawn anew?",
-            why="What a model with random parameters shows as well comes from the architecture or from the text, not "
-            "from what this model learnt to do.",
-            how_to_read="The model is compared with copies that have random parameters of the same scale. What those "
-            "copies share with it does not come from what the model learnt. Compare the value with that between two "
-            "such copies.",
-            statistic="mean",
-            unit="Kendall τ-b" if tau else "nats",
-            value_name="mean τ-b with re-drawn models" if tau else "mean JSD to re-drawn models",
-            low=-1.0 if tau else 0.0,
-            high=1.0 if tau else LN2,
-            worst="highest" if tau else "lowest",
-            references=("floor",),
+    def values(self, measurements: Measurements) -> Floats:
+        return measurements.scalar(self.column)
+
+    def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
+        over_instances = self.interval_of_mean(measurements, values, groups)
+        copies = [mean for mean in self._means_by_copy(measurements, values) if mean is not None]
+        if over_instances is None or len(copies) < 2:
+            return None
+        error = stdev(copies) / len(copies) ** 0.5
+        return widened(over_instances, error, len(copies) - 1, "and over copies", self.bounds)
+
+    def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
+        return (
+            ReferenceValues(
+                "floor", measurements.scalar(f"{self.column}.floor"), "the same between two randomised models"
+            ),
+            Reference(
+                name="maximum",
+                value=self.bounds[1],
+                meaning="the same order in every model" if self.measure == "tau" else "no token in common",
+                n=number_defined(values),
+            ),
         )
 
-    def evidence(self, measurements: Measurements) -> Evidence:
-        column = f"randomised.{self.of}.{self.measure}"
-        found = measurements.scalar(column)
-        missing = np.isnan(found)
-        bounds = self.description.bounds
-        groups = Groups.of(measurements.instances, ~missing)
-        over_rows = mean_interval(
-            found,
-            groups,
-            confidence=self.confidence,
-            generator=self.generator(measurements, "interval"),
-            bounds=bounds,
+    def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
+        other, name = ("jsd", "JSD, nats") if self.measure == "tau" else ("tau", "τ-b")
+        details: dict[str, Detail] = {f"mean {name}": mean_of(measurements.scalar(f"randomised.{self.of}.{other}"))}
+        for number, mean in enumerate(self._means_by_copy(measurements, values), start=1):
+            details[f"mean of copy {number}"] = mean
+        return details
+
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        return (
+            single_token(measurements),
+            (f"{EXPLANATIONS[self.of]} is tied or zero on every token", undefined),
         )
-        copies = [
-            mean_of(values[groups.rows])
-            for name, values in measurements.scalars.items()
-            if name.removeprefix(f"{column}.").isdigit()
+
+    def note(self, measurements: Measurements, values: Floats) -> str:
+        copies = [mean for mean in self._means_by_copy(measurements, values) if mean is not None]
+        if len(copies) < 2:
+            return ""
+        return f"the interval covers the choice of the {len(copies)} random copies, so more instances hardly narrow it"
+
+    def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:
+        """Return the mean of each copy over the instances that have a value."""
+        rows = Groups.of(measurements.instances, ~np.isnan(values)).rows
+        return [
+            mean_of(column[rows])
+            for name, column in measurements.scalars.items()
+            if name.removeprefix(f"{self.column}.").isdigit()
         ]
-        known = [one for one in copies if one is not None]
-        return Evidence(
-            value=mean_of(found),
-            interval=widened(over_rows, stdev(known) / len(known) ** 0.5, len(known) - 1, "and over copies", bounds)
-            if over_rows and len(known) > 1
-            else None,
-            defined=~missing,
-            undefined=reasons(
-                ("a single token", missing & (measurements.lengths < 2)),
-                (f"{WORDS[self.of]} is tied or zero on every token", missing),
-            ),
-            values=found,
-            values_label=f"{self.description.unit} per instance",
-            values_range=bounds,
-            note=f"the interval counts how far {len(known)} re-drawn copies lie apart, which no more instances narrow"
-            if len(known) > 1
-            else "",
-            references=(
-                reference("floor", measurements.scalar(f"{column}.floor"), "the same between two re-drawn models"),
-                Reference(
-                    name="ceiling",
-                    value=1.0 if self.measure == "tau" else LN2,
-                    meaning="the same order in every model" if self.measure == "tau" else "no token in common",
-                    n=int((~missing).sum()),
-                ),
-            ),
-            reference_values={"floor": measurements.scalar(f"{column}.floor")},
-            details={
-                f"mean {'JSD, nats' if self.measure == 'tau' else 'τ-b'}": mean_of(
-                    measurements.scalar(f"randomised.{self.of}.{'jsd' if self.measure == 'tau' else 'tau'}")
-                ),
-                **{f"mean of copy {number}": one for number, one in enumerate(copies, start=1)},
-                **by_predicted_class(measurements, found),
-            },
-        )

@@ -1,9 +1,8 @@
-"""Does it matter which token receives which weight? (Jain & Wallace 2019; Tutek & Šnajder 2020)"""
+"""Does the output change when the attention weights are permuted? (Jain & Wallace 2019; Tutek & Šnajder 2020)"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -16,21 +15,23 @@ from attnaudit.engine.measurements import Measurements
 @registered
 @dataclass(frozen=True, kw_only=True)
 class PermutationFragility(Fragility):
-    """The weights are shuffled over the real tokens: R = 100 times per instance, 10 times where whole layers are.
+    """Change of the output when the weights are permuted over the real tokens.
 
-    measure: "tvd" is the mean over instances of the per-instance median TVD over the shuffles (JW); "f1_drop" is the
-    fall of F1, mean over the shuffles (T), undefined without labels.
+    With measure="tvd", the value is the mean over instances of the median TVD over the permutations (Jain & Wallace
+    2019, §4.2.1). With measure="f1_drop", it is the mean drop in F1 over the permutations (Tutek & Šnajder 2020, §3.2),
+    which is undefined without labels. There are 100 permutations per instance, or 10 if `where` names whole layers. The
+    other arguments are described in `Fragility`.
     """
 
-    replaced_by: ClassVar[str] = "permutations"
-    kind: ClassVar[str] = "permutation"
-    tvd_words: ClassVar[str] = "mean of median TVD"
-    f1_words: ClassVar[str] = "mean drop in F1"
+    measured_as = "permutation"
+    replaced_by = "permutations"
+    tvd_value_name = "mean of median TVD"
+    f1_value_name = "mean drop in F1"
 
     def replaced_predictions(self, measurements: Measurements) -> Floats:
         rows = measurements.vector(f"{self.column}.predicted")
         width = max((len(row) for row in rows), default=1)
-        found = np.full((len(rows), width), np.nan)
+        predictions = np.full((len(rows), width), np.nan)
         for i, row in enumerate(rows):
-            found[i, : len(row)] = row
-        return found
+            predictions[i, : len(row)] = row
+        return predictions

@@ -1,12 +1,14 @@
-"""Checks written as tables: a policy is a file that can be reviewed, with the same names and arguments as in Python.
+"""Policies: checks that are written as tables, with the same names and arguments as in Python.
 
-[policy]                  # for every check that does not say otherwise
-confidence = 0.95
-inconclusive = "fail"
+A policy file can be reviewed. It is a TOML file such as
 
-[[check]]
-name = "Agreement"
-at_least = "floor + 0.5 * (ceiling - floor)"
+    [policy]                  # for every check that does not set them itself
+    confidence = 0.95
+    inconclusive = "fail"
+
+    [[check]]
+    name = "Agreement"
+    at_least = "floor + 0.5 * (gradient_loo - floor)"
 """
 
 from __future__ import annotations
@@ -19,22 +21,26 @@ from typing import Any
 
 import msgspec
 
-from attnaudit.checks.base import Check, Parameter
-from attnaudit.checks.decorator import same_ids
+from attnaudit.checks.base import Check
+from attnaudit.checks.check_arguments import CheckArguments, Parameter
 from attnaudit.errors import AuditError, CheckError, nearest
 from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
 
 TABLES = ("check", "policy")
-#: What [policy] may say for all checks.
-FOR_ALL = ("confidence", "inconclusive", "reading")
-#: What else it may say, about itself.
-ABOUT = ("name", "validated_on", "questions")
-ABOUT_A_QUESTION = ("asks", "checks", "remedies")
+#: The keys of [policy] that are arguments of all checks.
+SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading")
+#: The keys of [policy] that describe the policy itself.
+DESCRIPTION_KEYS = ("name", "validated_on", "questions")
+QUESTION_KEYS = ("asks", "checks", "remedies")
 
 
 class Policy(list[Check]):
-    """The checks of a policy file, and what the file says of itself."""
+    """The checks of a policy file.
+
+    Attributes:
+        record: What the file states about the policy itself.
+    """
 
     def __init__(self, checks: Sequence[Check], record: PolicyRecord) -> None:
         super().__init__(checks)
@@ -44,46 +50,56 @@ class Policy(list[Check]):
 def from_tables(
     tables: Sequence[Mapping[str, Any]], *, where: str, defaults: Mapping[str, Any] | None = None
 ) -> list[Check]:
-    """Checks from tables such as {"name": "Agreement", "importance": "gradient", "at_least": 0.3}.
+    """Make checks from tables such as {"name": "Agreement", "importance": "gradient", "at_least": 0.3}.
 
-    Strict: an unknown name or key raises CheckError with the nearest known one. where: begins every message, such as
-    the path of the file. defaults: arguments of every table that does not give them.
+    Args:
+        tables: One table per check.
+        where: The beginning of every error message, such as the path of the file.
+        defaults: Arguments of every table that does not set them itself.
+
+    Raises:
+        CheckError: A name, a key or a value is invalid, or two tables are the same check. The message names the table
+            and the most similar name.
     """
     if isinstance(tables, (str, Mapping)) or not isinstance(tables, Sequence):
         raise CheckError(f"{where}: expected a list of [[check]] tables, but got {type(tables).__name__}.")
-    found: list[Check] = []
+    declared: list[Check] = []
     for number, table in enumerate(tables, 1):
         place = f"{where}: [[check]] number {number}"
         if not isinstance(table, Mapping):
             raise CheckError(f"{place}: expected a table, but got {type(table).__name__}.")
         if "name" not in table:
-            raise CheckError(f"{place}: no key 'name'. It names the check, one of: {', '.join(_known())}.")
+            raise CheckError(f"{place}: no key 'name'. It names the check, one of: {', '.join(checks.names())}.")
         name = table["name"]
         if not isinstance(name, str) or name not in checks:
-            raise CheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), _known())}")
+            raise CheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), checks.names())}")
         arguments = {**(defaults or {}), **{key: value for key, value in table.items() if key != "name"}}
-        found.append(_one(name, arguments, f"{place} ({name})"))
-    twice = same_ids(found)
-    if twice:
-        first, second = twice
+        declared.append(_declare(name, arguments, f"{place} ({name})"))
+    duplicate = first_duplicate(declared)
+    if duplicate:
+        first, second = duplicate
         raise CheckError(
             f"{where}: [[check]] number {first + 1} and number {second + 1} are the same check "
-            f"'{found[first].id}': keep one."
+            f"'{declared[first].id}': keep one."
         )
-    return found
+    return declared
 
 
 def to_table(check: Check) -> dict[str, Parameter]:
-    """The table that `from_tables` reads back as the same check; arguments that are not set are left out."""
+    """Return the table from which `from_tables` makes an equal check. Arguments that are None are left out."""
     name = check.subject if check.family == "custom" else type(check).__name__
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 
 
 def load_policy(path: Path) -> Policy:
-    """The checks of a TOML file: [[check]] tables, and [policy] with what holds for all of them, the families of models
-    that it was validated on, and the questions that its checks answer.
+    """Read a policy file.
 
-    Raises CheckError naming the file, the table and the key, and the nearest key to an unknown one.
+    It contains [[check]] tables and one optional [policy] table, with the arguments that all checks share, the name of
+    the policy, the families of models that it was validated on, and the questions that its checks answer.
+
+    Raises:
+        CheckError: The file cannot be read or is invalid. The message names the file, the table, the key, and the most
+            similar known key.
     """
     try:
         raw = path.read_bytes()
@@ -94,86 +110,101 @@ def load_policy(path: Path) -> Policy:
         raise CheckError(f"{path}: not UTF-8 (byte {error.start}). Save the policy as UTF-8.") from error
     except OSError as error:
         raise CheckError(f"{path}: the policy cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError: also for a number with thousands of digits
         raise CheckError(f"{path}: not valid TOML: {error}.") from error
     for key in content:
         if key not in TABLES:
             raise CheckError(
-                f"{path}: unknown key '{key}'. {nearest(key, TABLES)} A policy holds [[check]] tables and one [policy]."
+                f"{path}: unknown key '{key}'. {nearest(key, TABLES)} A policy contains [[check]] tables and one "
+                "[policy] table."
             )
     if not content.get("check"):
         raise CheckError(f'{path}: no [[check]] table. Write at least one, with name = "Agreement" and a threshold.')
     table = content.get("policy", {})
-    found = from_tables(content["check"], where=str(path), defaults=_for_all(table, path))
-    sha256 = hashlib.sha256(raw).hexdigest()
-    return Policy(found, _about(table, found, path, sha256=sha256))
+    declared = from_tables(content["check"], where=str(path), defaults=_shared_arguments(table, path))
+    return Policy(declared, _policy_record(table, declared, path, sha256=hashlib.sha256(raw).hexdigest()))
 
 
-def _about(table: Mapping[str, Any], found: Sequence[Check], path: Path, *, sha256: str) -> PolicyRecord:
-    """What the checked [policy] table says of itself."""
-    ids = [one.id for one in found]
-    gates = {one.id for one in found if one.severity == "gate"}
-    given = table.get("questions", {})
-    if not isinstance(given, dict):
-        raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(given).__name__}.")
-    questions = []
-    for name, one in given.items():
-        place = f"{path}: [policy.questions.{name}]"
-        if not isinstance(one, dict):
-            raise CheckError(f"{place}: expected a table, but got {type(one).__name__}.")
-        for key in one:
-            if key not in ABOUT_A_QUESTION:
-                raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, ABOUT_A_QUESTION)}")
-        try:
-            question = msgspec.convert({"name": name, **one}, PolicyQuestion)
-        except msgspec.ValidationError as error:
-            raise CheckError(f"{place}: {error}.") from None
-        for check in question.checks:
-            if check not in ids:
-                raise CheckError(f"{place}: no [[check]] of this policy is '{check}'. {nearest(check, ids)}")
-        if not gates & set(question.checks):
-            raise CheckError(
-                f"{place}: none of its checks is a gate, so that nothing could answer it with no. Name a [[check]] "
-                "with a threshold, or leave the question out."
-            )
-        questions.append(question)
-    about = {key: table[key] for key in ("name", "validated_on") if key in table}
-    try:
-        record = msgspec.convert({"file": path.name, "sha256": sha256, **about}, PolicyRecord)
-    except msgspec.ValidationError as error:
-        raise CheckError(f"{path}: [policy]: {error}.") from None
-    return msgspec.structs.replace(record, questions=questions)
+def first_duplicate(checks: Sequence[Check]) -> tuple[int, int] | None:
+    """Return the positions of the first two checks with the same id; None if all ids differ."""
+    positions: dict[str, int] = {}
+    for position, check in enumerate(checks):
+        if check.id in positions:
+            return positions[check.id], position
+        positions[check.id] = position
+    return None
 
 
-def _for_all(table: Any, path: Path) -> dict[str, Any]:
-    """What the checked [policy] table says for all checks."""
-    if not isinstance(table, dict):
-        raise CheckError(f"{path}: [policy]: expected one table, but got {type(table).__name__}.")
-    for key in table:
-        if key not in (*FOR_ALL, *ABOUT):
-            raise CheckError(f"{path}: [policy]: unknown key '{key}'. {nearest(key, (*FOR_ALL, *ABOUT))}")
-    shared = {key: value for key, value in table.items() if key in FOR_ALL}
-    try:
-        Check(severity="report", **shared)  # what any check refuses
-    except CheckError as error:
-        raise CheckError(f"{path}: [policy]: {str(error).removeprefix('Check: ')}") from None
-    return shared
-
-
-def _known() -> list[str]:
-    return checks.names()
-
-
-def _one(name: str, arguments: dict[str, Any], place: str) -> Check:
+def _declare(name: str, arguments: dict[str, Any], place: str) -> Check:
+    """Declare the check that is registered under a name."""
     factory = checks.get(name)
     known = tuple(factory.argument_names())
     for key in arguments:
         if key not in known:
             raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, known)}")
     try:
-        made = factory(**arguments)
+        check = factory(**arguments)
     except AuditError as error:
         raise CheckError(f"{place}: {error}") from error
-    if not isinstance(made, Check):
-        raise CheckError(f"{place}: the registered check made a {type(made).__name__}, expected a Check.")
-    return made
+    if not isinstance(check, Check):
+        raise CheckError(f"{place}: the registered check returned a {type(check).__name__}, expected a Check.")
+    return check
+
+
+def _shared_arguments(table: Any, path: Path) -> dict[str, Any]:
+    """Return the arguments in the [policy] table, after validating its keys and these arguments."""
+    if not isinstance(table, dict):
+        raise CheckError(f"{path}: [policy]: expected one table, but got {type(table).__name__}.")
+    known = (*SHARED_ARGUMENTS, *DESCRIPTION_KEYS)
+    for key in table:
+        if key not in known:
+            raise CheckError(f"{path}: [policy]: unknown key '{key}'. {nearest(key, known)}")
+    shared = {key: value for key, value in table.items() if key in SHARED_ARGUMENTS}
+    try:
+        CheckArguments(severity="report", **shared)
+    except CheckError as error:
+        raise CheckError(f"{path}: [policy]: {str(error).removeprefix('CheckArguments: ')}") from None
+    return shared
+
+
+def _policy_record(table: Mapping[str, Any], declared: Sequence[Check], path: Path, *, sha256: str) -> PolicyRecord:
+    """Return what the [policy] table states about the policy itself."""
+    questions = table.get("questions", {})
+    if not isinstance(questions, dict):
+        raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(questions).__name__}.")
+    stated = {key: table[key] for key in ("name", "validated_on") if key in table}
+    try:
+        record = msgspec.convert({"file": path.name, "sha256": sha256, **stated}, PolicyRecord)
+    except msgspec.ValidationError as error:
+        raise CheckError(f"{path}: [policy]: {error}.") from None
+    return msgspec.structs.replace(
+        record,
+        questions=[
+            _question(name, question, declared, f"{path}: [policy.questions.{name}]")
+            for name, question in questions.items()
+        ],
+    )
+
+
+def _question(name: str, table: Any, declared: Sequence[Check], place: str) -> PolicyQuestion:
+    """Return the question in a [policy.questions.<name>] table."""
+    if not isinstance(table, dict):
+        raise CheckError(f"{place}: expected a table, but got {type(table).__name__}.")
+    for key in table:
+        if key not in QUESTION_KEYS:
+            raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, QUESTION_KEYS)}")
+    try:
+        question = msgspec.convert({"name": name, **table}, PolicyQuestion)
+    except msgspec.ValidationError as error:
+        raise CheckError(f"{place}: {error}.") from None
+    ids = [check.id for check in declared]
+    for check in question.checks:
+        if check not in ids:
+            raise CheckError(f"{place}: no [[check]] of this policy is '{check}'. {nearest(check, ids)}")
+    gates = {check.id for check in declared if check.severity == "gate"}
+    if not gates & set(question.checks):
+        raise CheckError(
+            f"{place}: none of its checks is a gate, so the answer can never be no. Name a [[check]] with a threshold, "
+            "or leave the question out."
+        )
+    return question

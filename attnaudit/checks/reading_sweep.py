@@ -1,4 +1,4 @@
-"""One check under every layer and head of a model: a matrix of its values, and what they are on average."""
+"""One check under every layer and head of a model: their mean, and a matrix of the single values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from attnaudit.arrays import Floats
-from attnaudit.checks.evidence import Evidence, mean_of, reasons
+from attnaudit.checks.evidence import Evidence, count_reasons, join_remarks, mean_of
 from attnaudit.engine.measurements import Measurements
 from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
@@ -17,108 +17,128 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 from attnaudit.statistics.intervals import mean_interval
 
 
-class Described(Protocol):
+class CheckOfReadings(Protocol):
+    """The part of a check that `evidence_over_readings` uses."""
+
+    @property
+    def confidence(self) -> float: ...
+
     @property
     def statistic(self) -> str: ...
 
     @property
     def bounds(self) -> tuple[float, float]: ...
 
-
-class Swept(Protocol):
-    """What a sweep needs of a check."""
-
-    @property
-    def confidence(self) -> float: ...
-
-    @property
-    def description(self) -> Described: ...
-
     def evidence(self, measurements: Measurements) -> Evidence: ...
 
     def generator(self, measurements: Measurements, purpose: str) -> np.random.Generator: ...
 
 
-def swept(check: Swept, measurements: Measurements, readings: Sequence[str]) -> tuple[Evidence, Matrix]:
-    """The evidence of the mean over all readings, and the matrix of the single ones, a row per layer and a column per
-    head. Where the check is a mean over instances, so is that of the readings, and it has an interval; of a ratio or a
-    difference of F1 it is the mean of the matrix, without one."""
-    own = measurements.own_reading
-    each = {reading: check.evidence(measurements.under(reading)) for reading in readings}
-    places = {name: parse(name or own) for name in readings}
-    layers = sorted({str(p.layer) for p in places.values()}, key=_order)
-    heads = sorted({str(p.heads) for p in places.values()}, key=_order)
-    values: list[list[float | None]] = [[None] * len(heads) for _ in layers]
-    for name, place in places.items():
-        values[layers.index(str(place.layer))][heads.index(str(place.heads))] = each[name].value
-    matrix = Matrix(row_label="layer", column_label="head", rows=layers, columns=heads, values=values)
-    stacked = [one.values for one in each.values() if one.values is not None]
-    known = [one.value for one in each.values() if one.value is not None]
+def evidence_over_readings(
+    check: CheckOfReadings, measurements: Measurements, readings: Sequence[str]
+) -> tuple[Evidence, Matrix]:
+    """Return the evidence of a check under several readings together.
+
+    If the check is a mean over instances, the value is the mean over instances and readings, with an interval. If it is
+    a ratio or a difference of F1, the value is the mean of the values under the readings, without an interval.
+
+    Args:
+        check: The check.
+        measurements: The measurements under all of the readings.
+        readings: The names of the readings.
+
+    Returns:
+        The evidence of the mean, and the matrix of the values under each reading: a row per layer and a column per
+        head.
+    """
+    by_reading = {reading: check.evidence(measurements.under(reading)) for reading in readings}
+    places = {name: parse(name or measurements.own_reading) for name in readings}
+    known = [evidence.value for evidence in by_reading.values() if evidence.value is not None]
     details = {
         "readings": len(readings),
         "lowest": min(known, default=None),
         "highest": max(known, default=None),
-        "highest at": _best(each, places),
+        "highest at": _highest(by_reading, places),
     }
-    notes = list(dict.fromkeys(one.note for one in each.values() if one.note))
-    if check.description.statistic != "mean" or len(stacked) < len(each):
-        found = Evidence(
+    notes = list(dict.fromkeys(evidence.note for evidence in by_reading.values()))
+    matrix = _matrix(by_reading, places)
+    values = [evidence.values for evidence in by_reading.values() if evidence.values is not None]
+    if check.statistic != "mean" or len(values) < len(by_reading):
+        evidence = Evidence(
             value=sum(known) / len(known) if known else None,
             interval=None,
-            defined=np.any([one.defined for one in each.values()], axis=0),
+            defined=np.any([evidence.defined for evidence in by_reading.values()], axis=0),
             details=details,
-            note="; ".join(["the mean of the values under the single readings, which has no interval", *notes]),
+            note=join_remarks(["the mean of the values under the single readings, which has no interval", *notes]),
             no_interval="the mean of such values under several readings has no interval",
         )
-        return found, matrix
-    mean, upper = _mean(stacked), None
-    if any(one.upper is not None for one in each.values()):
-        upper = _mean(
-            [np.fmax(v, v if e.upper is None else e.upper) for v, e in zip(stacked, each.values(), strict=True)]
-        )
-    missing = np.isnan(mean)
-    groups = Groups.of(measurements.instances, np.logical_not(missing))
+        return evidence, matrix
+    mean = _mean(values)
+    undefined = np.isnan(mean)
+    groups = Groups.of(measurements.instances, np.logical_not(undefined))
 
-    def estimate(values: Floats) -> IntervalEstimate | None:
+    def interval_of_mean(of_instances: Floats) -> IntervalEstimate | None:
         return mean_interval(
-            values,
+            of_instances,
             groups,
             confidence=check.confidence,
             generator=check.generator(measurements, "sweep"),
-            bounds=check.description.bounds,
+            bounds=check.bounds,
         )
 
-    below, above = estimate(mean), None if upper is None else estimate(upper)
-    interval = bracket(below, above) if below and above else below
-    found = Evidence(
+    interval, upper_bounds = interval_of_mean(mean), None
+    if any(evidence.upper_bounds is not None for evidence in by_reading.values()):
+        upper_bounds = _mean([_upper_bounds(evidence) for evidence in by_reading.values()])
+        above = interval_of_mean(upper_bounds)
+        interval = bracket(interval, above) if interval and above else interval
+    evidence = Evidence(
         value=mean_of(mean),
         interval=interval,
-        defined=np.logical_not(missing),
-        undefined=reasons(("undefined under every reading", missing)),
+        defined=np.logical_not(undefined),
+        undefined=count_reasons(("undefined under every reading", undefined)),
         values=mean,
         values_label="mean over the readings, per instance",
-        upper=upper,
+        upper_bounds=upper_bounds,
         details=details,
-        note="; ".join(notes),
+        note=join_remarks(notes),
     )
-    return found, matrix
+    return evidence, matrix
 
 
-def _mean(of: Sequence[Floats]) -> Floats:
-    """(n,) means over the readings under which an instance has a value, NaN where it has none."""
-    table = np.stack(of)
+def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> Matrix:
+    """Arrange the values by layer and head."""
+    layers = sorted({str(place.layer) for place in places.values()}, key=_numeric_order)
+    heads = sorted({str(place.heads) for place in places.values()}, key=_numeric_order)
+    values: list[list[float | None]] = [[None] * len(heads) for _ in layers]
+    for name, place in places.items():
+        values[layers.index(str(place.layer))][heads.index(str(place.heads))] = by_reading[name].value
+    return Matrix(row_label="layer", column_label="head", rows=layers, columns=heads, values=values)
+
+
+def _mean(values: Sequence[Floats]) -> Floats:
+    """Return (n,) means over the readings under which an instance has a value; NaN if it has none."""
+    table = np.stack(values)
     counts = np.logical_not(np.isnan(table)).sum(0)
-    found: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
-    return found
+    means: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
+    return means
 
 
-def _order(text: str) -> tuple[int, str]:
+def _upper_bounds(evidence: Evidence) -> Floats:
+    """Return (n,) upper bounds of the values: the values themselves if no others are known."""
+    values = np.full(len(evidence.defined), np.nan) if evidence.values is None else evidence.values
+    bounds: Floats = values if evidence.upper_bounds is None else np.fmax(values, evidence.upper_bounds)
+    return bounds
+
+
+def _numeric_order(text: str) -> tuple[int, str]:
+    """Sort key: words such as "mean" first, then numbers by their value."""
     return (int(text), "") if text.isdigit() else (-1, text)
 
 
-def _best(each: dict[str, Evidence], places: Mapping[str, Reading]) -> str | None:
-    known = {name: one.value for name, one in each.items() if one.value is not None}
+def _highest(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> str | None:
+    """Name the layer and head with the highest value."""
+    known = {name: evidence.value for name, evidence in by_reading.items() if evidence.value is not None}
     if not known:
         return None
-    top = places[max(known, key=lambda name: known[name])]
-    return f"layer {top.layer}, head {top.heads}"
+    place = places[max(known, key=lambda name: known[name])]
+    return f"layer {place.layer}, head {place.heads}"

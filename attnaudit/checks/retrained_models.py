@@ -1,11 +1,9 @@
-"""What the checks share that train other copies of the model (Wiegreffe & Pinter 2019, "Attention is not not
-Explanation"): their arguments, the measures behind them, and what is said where a model cannot be trained anew.
-"""
+"""The base class of the checks that train other copies of the model (Wiegreffe & Pinter 2019)."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +11,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
-from attnaudit.checks.evidence import Detail, Evidence, reasons
+from attnaudit.checks.evidence import Detail, Evidence, count_reasons, number_or_none
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Series, Severity
@@ -22,12 +20,12 @@ from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
 
 MOST_SEEDS = 100
-F1_READING = (
+HOW_TO_READ_F1 = (
     "The value is a difference between mean F1 scores of models that were trained for this check, or of the audited "
     "model. Near 0, the other models do as well. The interval is over instances, not over training runs, so compare it "
     "with the scores of the single seeds."
 )
-JSD_READING = (
+HOW_TO_READ_JSD = (
     "Jensen–Shannon divergence runs from 0, where the copy attends as the model does, to ln 2 ≈ 0.693 nats. The copies "
     "were trained for this check. The interval is over instances, not over training runs, so compare it with the "
     "values of the single seeds."
@@ -36,11 +34,14 @@ JSD_READING = (
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainingCheck(Check):
-    """Base of the checks that train. They report unless severity="gate" is asked for.
+    """The base class of the checks that train copies of the model. They are informational unless severity is "gate".
 
-    seeds: how many copies of each kind are trained, from seeds other than each other's; the value is their mean. train,
-    dev: data to train on and to choose the epoch on, by registered name or file, where the model's own is not to be
-    had. Copies that several checks need are trained once; every process that audits the model trains its own.
+    Copies that several checks need are trained once per process.
+
+    Args:
+        seeds: The number of copies of each kind, each with its own seed. The value is the mean over them.
+        train: Data to train on, as the name of a data set or a file. The default is the data of the model itself.
+        dev: Data to choose the epoch on, in the same form.
     """
 
     severity: Severity = "report"
@@ -48,96 +49,118 @@ class RetrainingCheck(Check):
     train: str | None = None
     dev: str | None = None
 
-    def validate(self) -> None:
-        self.whole("seeds", 1)
-        for part in ("train", "dev"):
-            given = getattr(self, part)
-            if given is not None and (not isinstance(given, str) or not given):
-                raise CheckError(f"{self._name}: {part} is {given!r}, expected a data set's name or a file.")
+    family = "retraining"
 
-    def whole(self, argument: str, low: int) -> None:
-        """Raises CheckError unless the argument is a whole number of at least `low`, and not absurdly many."""
-        given = getattr(self, argument)
-        if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= MOST_SEEDS:
+    def validate(self) -> None:
+        self.require_count("seeds", 1)
+        for argument in ("train", "dev"):
+            value = getattr(self, argument)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise CheckError(
+                    f"{self.name_in_errors}: {argument} is {value!r}, expected the name of a data set or a file."
+                )
+
+    def require_count(self, argument: str, low: int) -> None:
+        """Require that an argument is a whole number from `low` to 100.
+
+        Raises:
+            CheckError: It is not.
+        """
+        value = getattr(self, argument)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MOST_SEEDS:
             raise CheckError(
-                f"{self._name}: {argument} is {given!r}, expected a whole number from {low} to {MOST_SEEDS}."
+                f"{self.name_in_errors}: {argument} is {value!r}, expected a whole number from {low} to {MOST_SEEDS}."
             )
 
+    @abstractmethod
     def retrainings(self) -> Sequence[Retraining]:
-        """The copies that are trained."""
-        raise NotImplementedError
+        """Return how each copy is trained."""
 
     def needs(self) -> tuple[str, ...]:
-        return tuple(column(one) for one in self.retrainings())
+        return tuple(measure_of(retraining) for retraining in self.retrainings())
 
     def on_data(self, retraining: Retraining) -> Retraining:
-        """The same on the data that the check names."""
+        """Return the retraining with the data that the check was given."""
         return dataclasses.replace(retraining, train=self.train or "", dev=self.dev or "")
 
     def cost(self) -> str:
-        """What is trained, in a sentence for those who wait for it."""
-        long = sum(one.attention == "adversary" and one.encoder == "own" for one in self.retrainings())
-        kinds = ((long, f"up to {LONGER} times"), (len(self.retrainings()) - long, "about"))
-        said = [
+        """Return a sentence about how many models are trained, and how long this takes."""
+        adversaries = sum(
+            retraining.attention == "adversary" and retraining.encoder == "own" for retraining in self.retrainings()
+        )
+        others = len(self.retrainings()) - adversaries
+        parts = [
             f"{'1 model,' if number == 1 else f'{number} models, each'} at {times} the cost of training the audited one"
-            for number, times in kinds
+            for number, times in ((adversaries, f"up to {LONGER} times"), (others, "about"))
             if number
         ]
-        return f"Trains {'; '.join(said)}, unless another check has trained it."
+        return f"Trains {'; '.join(parts)}, unless another check has trained it."
 
-    def refuse_untrained(self, measurements: Measurements) -> None:
-        """Raises CheckError where a copy could not be trained."""
+    def require_trained(self, measurements: Measurements) -> None:
+        """Require that every copy was trained.
+
+        Raises:
+            CheckError: A copy could not be trained. The message gives the reason.
+        """
         for need in self.needs():
-            why = measurements.facts.get(f"{need}.refused")
-            if why is not None:
-                raise CheckError(f"{self._name} on {measurements.model}: {why}")
+            reason = measurements.facts.get(f"{need}.refused")
+            if reason is not None:
+                raise CheckError(f"{self.name_in_errors} on {measurements.model}: {reason}")
 
 
-def column(retraining: Retraining) -> str:
-    """The measure of a copy, with which the names of its columns begin."""
+def measure_of(retraining: Retraining) -> str:
+    """Return the measure of a copy, which is also the beginning of the names of its columns."""
     return f"retrained.{retraining.text}"
 
 
-def together(measurements: Measurements, copies: Sequence[Retraining], what: str) -> Floats:
-    """(n, R) numbers of R copies."""
-    return np.column_stack([measurements.scalar(f"{column(one)}.{what}") for one in copies])
+def columns_of_copies(measurements: Measurements, copies: Sequence[Retraining], name: str) -> Floats:
+    """Return the column with this name of each of R copies: an (n, R) array."""
+    return np.column_stack([measurements.scalar(f"{measure_of(copy)}.{name}") for copy in copies])
 
 
 def f1_difference(
     check: RetrainingCheck,
     measurements: Measurements,
     *,
-    ours: str,
-    others: str,
-    predicted: Mapping[str, Floats],
+    minuend: str,
+    subtrahend: str,
+    predictions: Mapping[str, Floats],
 ) -> Evidence:
-    """Evidence for the mean F1 of some predictions minus that of others. predicted: what is shown, (n, R) class indices
-    by name, a column per copy, and among them `ours` and `others`."""
+    """Return the evidence for a difference between two mean F1 scores.
+
+    Args:
+        check: The check.
+        measurements: The measurements.
+        minuend: The key of the predictions with the first F1.
+        subtrahend: The key of the predictions whose F1 is subtracted.
+        predictions: Name -> (n, R) class indices with one column per copy, for everything that the report shows.
+    """
     labels, labelled = measurements.labels, measurements.labels >= 0
     groups = Groups.of(measurements.instances, labelled)
-    by_f1 = F1Drop.of(measurements, predicted[others], own=predicted[ours])
+    difference = F1Drop.of(labels, predictions[minuend], predictions[subtrahend], classes=len(measurements.classes))
     details: dict[str, Detail] = {}
     series, means = [], {}
-    for name, answers in predicted.items():
-        scores = _scores(measurements, answers, groups)
-        means[name] = _known(float(scores.mean()))
+    for name, predicted in predictions.items():
+        scores = _f1_scores(measurements, predicted, groups)
+        means[name] = number_or_none(float(scores.mean()))
         details[f"F1, {name}"] = means[name]
         if len(scores) > 1:
             details[f"F1, {name}, lowest to highest"] = f"{scores.min():.3f} to {scores.max():.3f}"
-        details[f"accuracy, {name}"] = float((answers == labels[:, None])[labelled].mean()) if labelled.any() else None
-        repeated = scores if len(scores) > 1 else np.repeat(scores, check.seeds)
+        accuracy = float((predicted == labels[:, None])[labelled].mean()) if labelled.any() else None
+        details[f"accuracy, {name}"] = accuracy
+        by_seed = scores if len(scores) > 1 else np.repeat(scores, check.seeds)
         seeds = [float(seed) for seed in range(check.seeds)]
-        series.append(Series(name=name, x=seeds, y=[_known(float(one)) for one in repeated]))
+        series.append(Series(name=name, x=seeds, y=[number_or_none(score) for score in by_seed]))
     details["instances labelled"] = int(labelled.sum())
-    right = {name: (predicted[name] == labels[:, None]).mean(1) for name in (ours, others)}
-    f1 = ", ".join(f"{name} {'undefined' if means[name] is None else f'{means[name]:.3f}'}" for name in right)
+    correct = {name: (predictions[name] == labels[:, None]).mean(1) for name in (minuend, subtrahend)}
+    f1 = ", ".join(f"{name} {'undefined' if means[name] is None else f'{means[name]:.3f}'}" for name in correct)
     return Evidence(
-        value=_known(by_f1.value(groups)[2]) if len(groups) else None,
-        interval=by_f1.interval(groups, confidence=check.confidence) if len(groups) else None,
+        value=number_or_none(difference.value(groups)[2]) if len(groups) else None,
+        interval=difference.interval(groups, confidence=check.confidence) if len(groups) else None,
         defined=labelled,
-        undefined=reasons(("no label", ~labelled)),
-        values=np.where(labelled, right[ours] - right[others], np.nan),
-        values_label=f"share of right answers, {ours} less {others}",
+        undefined=count_reasons(("no label", ~labelled)),
+        values=np.where(labelled, correct[minuend] - correct[subtrahend], np.nan),
+        values_label=f"share of correct predictions, {minuend} minus {subtrahend}",
         values_range=(-1.0, 1.0),
         details=details,
         charts=(
@@ -153,18 +176,14 @@ def f1_difference(
     )
 
 
-def f1_of(measurements: Measurements, predicted: Floats) -> float | None:
-    """Mean F1 of R sets of predictions (n, R) on the labelled instances; None where it is undefined."""
+def mean_f1(measurements: Measurements, predicted: Floats) -> float | None:
+    """Return the mean F1 of (n, R) predictions on the labelled instances; None if it is undefined."""
     groups = Groups.of(measurements.instances, measurements.labels >= 0)
-    return _known(float(_scores(measurements, predicted, groups).mean())) if len(groups) else None
+    return number_or_none(float(_f1_scores(measurements, predicted, groups).mean())) if len(groups) else None
 
 
-def _scores(measurements: Measurements, predicted: Floats, groups: Groups) -> Floats:
-    """(R,) F1 of R sets of predictions (n, R) over the groups' instances; NaN where there is none."""
-    by_f1 = F1Drop.of(measurements, predicted, own=predicted[:, :0])
-    found: Floats = by_f1.scores(groups.sums(by_f1.columns).sum(0)[None])[0]
-    return found
-
-
-def _known(x: float) -> float | None:
-    return None if math.isnan(x) else x
+def _f1_scores(measurements: Measurements, predicted: Floats, groups: Groups) -> Floats:
+    """Return the (R,) F1 scores of (n, R) predictions over the instances in the groups, NaN if there are none."""
+    f1 = F1Drop.of(measurements.labels, predicted[:, :0], predicted, classes=len(measurements.classes))
+    scores: Floats = f1.scores(groups.sums(f1.columns).sum(0)[None])[0]
+    return scores

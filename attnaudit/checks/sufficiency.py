@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from attnaudit.checks.base import registered
 from attnaudit.checks.erasure import Erasure
@@ -12,19 +11,14 @@ from attnaudit.checks.erasure import Erasure
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Sufficiency(Erasure):
-    """p(x) - p(r), r the most attended 1, 5, 10, 20, 50% of the tokens alone, against random tokens or signed
-    leave-one-out.
+    """Change of the output p(x) - p(r) when only the most attended tokens r are kept, compared with other orders.
 
-    A small fall is good, so the gain is the random order's fall minus that of attention. Needs sufficiency.deletion and
-    sufficiency.mask. See `Erasure` for arguments and columns.
+    A small change is good: the gain is the change with random orders minus the change with attention. The arguments are
+    described in `Erasure`.
     """
 
-    name: ClassVar[str] = "sufficiency"
-    sign: ClassVar[float] = -1.0
-
-    def words(self) -> tuple[str, str, str]:
-        return (
-            "The most attended tokens are enough",
-            "Do the most attended tokens alone keep the output better than random ones?",
-            "If the tokens shown as important do not lead to the prediction by themselves, something else does.",
-        )
+    metric = "sufficiency"
+    claim = "The most attended tokens are enough"
+    question = "Do the most attended tokens alone keep the output better than random ones?"
+    why = "If the tokens shown as important do not lead to the prediction on their own, something else does."
+    sign = -1.0

@@ -1,4 +1,4 @@
-"""Can a model be trained to answer the same with other attention? (Wiegreffe & Pinter 2019, §4.2)"""
+"""Can a copy be trained to give the same outputs with other attention? (Wiegreffe & Pinter 2019, §4.2)"""
 
 from __future__ import annotations
 
@@ -8,39 +8,48 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
-from attnaudit.checks.base import LN2, Description, registered
-from attnaudit.checks.evidence import Detail, Evidence, by_predicted_class, mean_of, reasons
-from attnaudit.checks.retrained_models import JSD_READING, RetrainingCheck, column, f1_of, together
-from attnaudit.checks.seed_variance import other_seeds
+from attnaudit.checks.base import LN2, registered
+from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, predictions_of_model, single_token
+from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.checks.retrained_models import (
+    HOW_TO_READ_JSD,
+    RetrainingCheck,
+    columns_of_copies,
+    mean_f1,
+    measure_of,
+)
+from attnaudit.checks.seed_variance import copies_from_other_seeds
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.records import Chart, Direction, Reference, Series
+from attnaudit.records import Chart, Direction, Series
 from attnaudit.retraining import DIVERGENCES, Retraining
-from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.intervals import mean_interval
 
-#: What λ is multiplied by for the curve.
+#: The factors by which a sweep multiplies λ.
 SWEEP = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class TrainedAdversary(RetrainingCheck):
-    """Mean over instances of the JSD (nats) between the model's attention and that of an adversary: a copy trained on
-    TVD(outputs) - λ · divergence(attentions) in place of the labels, as the TVD that it reaches stands beside it.
+class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
+    """Mean over instances of the JSD (nats) between the model's attention and that of an adversary.
 
-    weight: λ; the papers' lie between 2e-4 and 8e-4. divergence: "kl", KL(adversary ‖ model) (Wiegreffe & Pinter; Wen
-    et al. 2022), or "jsd" (Tutek & Šnajder 2020). TVD is over all classes; Wiegreffe & Pinter's code halves it for one
-    sigmoid output: give 2λ to repeat it. frozen: the copy has the model's parameters, and only attention is trained;
-    otherwise all is new (Meister et al. 2021). seeds: how many adversaries, mean over them. sweep: train at λ × 0.1,
-    0.3, 3 and 10 as well, for the curve of JSD against TVD. compare_seeds: how many copies from other seeds the JSD is
-    held against (see SeedVariance), as a multiple and as the reference "seeds".
+    An adversary is a copy that is trained to minimise TVD(outputs) - λ · divergence(attentions) instead of a loss on
+    the labels. Read the value together with the TVD that the adversary reaches, which the note gives: a large JSD at a
+    small TVD means that other attention gives the same outputs. An instance with a single token has no value. `seeds`,
+    the number of adversaries, `train` and `dev` are described in `RetrainingCheck`.
 
-    At_most, and read with the TVD: a large JSD at a small TVD means that other attention does the same work. One token
-    is undefined.
+    Args:
+        weight: λ. The papers use 2e-4 to 8e-4. The TVD is over all classes, while the code of Wiegreffe & Pinter 2019
+            halves it for a single sigmoid output, so 2λ gives their loss.
+        divergence: "kl" for KL(adversary ‖ model) (Wiegreffe & Pinter 2019; Wen et al. 2022), "jsd" for the
+            Jensen-Shannon divergence (Tutek & Šnajder 2020).
+        frozen: Copy the model's parameters and train only the attention. By default, everything is trained from the
+            start (Meister et al. 2021).
+        sweep: Also train with 0.1, 0.3, 3 and 10 times λ, and draw the curve of JSD against TVD.
+        compare_seeds: The number of copies from other seeds (see `SeedVariance`) whose mean JSD becomes the reference
+            "seeds". The details give the value as a multiple of it.
     """
 
     seeds: int = 1
@@ -52,14 +61,22 @@ class TrainedAdversary(RetrainingCheck):
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
 
+    how_to_read = HOW_TO_READ_JSD
+    unit = "nats"
+    value_name = "mean JSD to the adversary"
+    values_label = "JSD to the adversary per instance, nats"
+    bounds = (0.0, LN2)
+    worst = "highest"
+
     def validate(self) -> None:
         super().validate()
-        self.number("weight", 0.0, 1e6)
-        self.choose("divergence", DIVERGENCES)
-        for name in ("frozen", "sweep"):
-            if not isinstance(getattr(self, name), bool):
-                raise CheckError(f"TrainedAdversary: {name} is {getattr(self, name)!r}, expected true or false.")
-        self.whole("compare_seeds", 0)
+        self.require_number("weight", 0.0, 1e6)
+        self.require_choice("divergence", DIVERGENCES)
+        for argument in ("frozen", "sweep"):
+            value = getattr(self, argument)
+            if not isinstance(value, bool):
+                raise CheckError(f"TrainedAdversary: {argument} is {value!r}, expected true or false.")
+        self.require_count("compare_seeds", 0)
         if self.sweep and self.weight == 0:
             raise CheckError("TrainedAdversary: sweep=True multiplies weight, which is 0: give a weight above 0.")
 
@@ -67,102 +84,103 @@ class TrainedAdversary(RetrainingCheck):
     def subject(self) -> str:
         return f"trained_adversary.{self.divergence}.{self.weight:g}{'.frozen' if self.frozen else ''}"
 
-    def adversaries(self, times: float = 1.0) -> tuple[Retraining, ...]:
-        weight = float(f"{self.weight * times:.6g}")
-        one = Retraining(attention="adversary", divergence=self.divergence, weight=weight, frozen=self.frozen)
-        return tuple(self.on_data(dataclasses.replace(one, seed=seed)) for seed in range(self.seeds))
+    @property
+    def title(self) -> str:
+        return f"A trained adversary (λ {self.weight:g}{', frozen' if self.frozen else ''})"
 
     @property
-    def yardstick(self) -> tuple[Retraining, ...]:
-        return tuple(self.on_data(one) for one in other_seeds(self.compare_seeds))
+    def question(self) -> str:
+        training = "its parameters kept and only attention trained" if self.frozen else "trained from the start"
+        return f"Can a copy of the model, {training}, learn to give the same outputs with other attention?"
+
+    @property
+    def why(self) -> str:
+        return (
+            "If it can, the weights are not the only way to these outputs. If another seed alone changes attention as "
+            f"much, an adversary shows no more than that. {self.cost()}"
+        )
+
+    @property
+    def token_columns(self) -> tuple[str, ...]:
+        adversary = f"{measure_of(self.adversaries()[0])}.attention"
+        return ("attention", adversary, "gradient.meister.inputs", "leave_one_out.inputs")
+
+    @property
+    def threshold_references(self) -> tuple[str, ...]:
+        return ("seeds",) if self.compare_seeds else ()
+
+    def adversaries(self, factor: float = 1.0) -> tuple[Retraining, ...]:
+        """Return the adversaries with λ times a factor, one per seed."""
+        adversary = Retraining(
+            attention="adversary",
+            divergence=self.divergence,
+            weight=float(f"{self.weight * factor:.6g}"),
+            frozen=self.frozen,
+        )
+        return tuple(self.on_data(dataclasses.replace(adversary, seed=seed)) for seed in range(self.seeds))
+
+    def copies_to_compare(self) -> tuple[Retraining, ...]:
+        """Return the copies from other seeds."""
+        return tuple(self.on_data(copy) for copy in copies_from_other_seeds(self.compare_seeds))
 
     def retrainings(self) -> Sequence[Retraining]:
-        swept = [one for times in (SWEEP if self.sweep else (1.0,)) for one in self.adversaries(times)]
-        return (*swept, *self.yardstick)
+        factors = SWEEP if self.sweep else (1.0,)
+        adversaries = [adversary for factor in factors for adversary in self.adversaries(factor)]
+        return (*adversaries, *self.copies_to_compare())
 
-    @property
-    def description(self) -> Description:
-        how = "its parameters kept and only attention trained" if self.frozen else "trained from nothing"
-        return Description(
-            family="retraining",
-            title=f"A trained adversary (λ {self.weight:g}{', frozen' if self.frozen else ''})",
-            question=f"Can a copy of the model, {how}, learn to give the same outputs with other attention?",
-            why="Where one can, the weights are not the only way to these outputs; where another seed alone moves "
-            f"attention as far, an adversary shows no more than that. {self.cost()}",
-            how_to_read=JSD_READING,
-            statistic="mean",
-            unit="nats",
-            value_name="mean JSD to the adversary",
-            low=0.0,
-            high=LN2,
-            worst="highest",
-            token_columns=(
-                "attention",
-                f"{column(self.adversaries()[0])}.attention",
-                "gradient.meister.inputs",
-                "leave_one_out.inputs",
-            ),
-            references=("seeds",) if self.compare_seeds else (),
-        )
+    def values(self, measurements: Measurements) -> Floats:
+        self.require_trained(measurements)
+        return self._mean_over_seeds(measurements, "jsd")
 
-    def evidence(self, measurements: Measurements) -> Evidence:
-        self.refuse_untrained(measurements)
-        adversaries = self.adversaries()
-        jsd = together(measurements, adversaries, "jsd").mean(1)
-        tvd = together(measurements, adversaries, "tvd").mean(1)
-        missing, mean = np.isnan(jsd), mean_of(jsd)
-        predicted = together(measurements, adversaries, "predicted")
-        details: dict[str, Detail] = {
-            "mean TVD of the output": mean_of(tvd),
-            "mean JSD / ln 2": None if mean is None else mean / LN2,
-            "share of decisions that are the model's": float((predicted == measurements.predicted[:, None]).mean()),
-            "F1, model": f1_of(measurements, measurements.predicted.astype(np.float64)[:, None]),
-            "F1, adversary": f1_of(measurements, predicted),
-        }
-        references, reference_values = self._held_against(measurements, missing, mean, details)
-        return Evidence(
-            value=mean,
-            interval=mean_interval(
-                jsd,
-                Groups.of(measurements.instances, ~missing),
-                confidence=self.confidence,
-                generator=self.generator(measurements, "interval"),
-                bounds=(0.0, LN2),
-            ),
-            defined=~missing,
-            undefined=reasons(("a single token", missing & (measurements.lengths < 2)), ("nothing shown", missing)),
-            values=jsd,
-            values_label="JSD to the adversary per instance, nats",
-            values_range=(0.0, LN2),
-            references=references,
-            reference_values=reference_values,
-            details={**details, **by_predicted_class(measurements, jsd)},
-            charts=(self._curve(measurements),) if self.sweep else (),
-            note=f"at a mean TVD of the output of {mean_of(tvd) or 0.0:.3f}",
-        )
-
-    def _held_against(
-        self, measurements: Measurements, missing: NDArray[np.bool_], mean: float | None, details: dict[str, Detail]
-    ) -> tuple[tuple[Reference, ...], dict[str, Floats]]:
-        """The seeds' own variance as a reference; adds the multiple to the details."""
+    def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
         if not self.compare_seeds:
-            return (), {}
-        seeds = together(measurements, self.yardstick, "jsd").mean(1)
-        among = mean_of(np.where(missing, np.nan, seeds))
-        details["mean JSD as a multiple of that between seeds"] = mean / among if mean is not None and among else None
+            return ()
+        seeds = columns_of_copies(measurements, self.copies_to_compare(), "jsd").mean(1)
         meaning = f"mean JSD to {self.compare_seeds} copies from other seeds"
-        return (Reference(name="seeds", value=among, meaning=meaning, n=int((~missing).sum())),), {"seeds": seeds}
+        return (ReferenceValues("seeds", np.where(np.isnan(values), np.nan, seeds), meaning),)
 
-    def _curve(self, measurements: Measurements) -> Chart:
+    def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
+        mean = mean_of(values)
+        predicted = columns_of_copies(measurements, self.adversaries(), "predicted")
+        same_decision = predicted == measurements.predicted[:, None]
+        details: dict[str, Detail] = {
+            "mean TVD of the output": mean_of(self._mean_over_seeds(measurements, "tvd")),
+            "mean JSD / ln 2": None if mean is None else mean / LN2,
+            "share of decisions that are the model's": float(same_decision.mean()) if len(measurements) else None,
+            "F1, model": mean_f1(measurements, predictions_of_model(measurements)),
+            "F1, adversary": mean_f1(measurements, predicted),
+        }
+        for reference in self.references(measurements, values):
+            between_seeds = mean_of(reference.values)
+            multiple = mean / between_seeds if mean is not None and between_seeds else None
+            details["mean JSD as a multiple of that between seeds"] = multiple
+        return details
+
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        return (single_token(measurements), ("no attention to compare", undefined))
+
+    def note(self, measurements: Measurements, values: Floats) -> str:
+        return f"at a mean TVD of the output of {mean_of(self._mean_over_seeds(measurements, 'tvd')) or 0.0:.3f}"
+
+    def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
+        if not self.sweep:
+            return ()
         points = []
-        for times in SWEEP:
-            found = (mean_of(together(measurements, self.adversaries(times), what).mean(1)) for what in ("tvd", "jsd"))
-            points.append(tuple(found))
-        points.sort(key=lambda point: point[0] or 0.0)
-        return Chart(
-            title="JSD by the TVD that the adversary reaches",
-            x_label=f"mean TVD of the output, λ from {SWEEP[0] * self.weight:g} to {SWEEP[-1] * self.weight:g}",
-            y_label="mean JSD, nats (at most ln 2 = 0.693)",
-            kind="line",
-            series=[Series(name="adversaries", x=[x or 0.0 for x, _ in points], y=[y for _, y in points])],
+        for factor in SWEEP:
+            tvd, jsd = (mean_of(self._mean_over_seeds(measurements, name, factor)) for name in ("tvd", "jsd"))
+            points.append((tvd or 0.0, jsd))
+        points.sort(key=lambda point: point[0])
+        return (
+            Chart(
+                title="JSD by the TVD that the adversary reaches",
+                x_label=f"mean TVD of the output, λ from {SWEEP[0] * self.weight:g} to {SWEEP[-1] * self.weight:g}",
+                y_label="mean JSD, nats (at most ln 2 = 0.693)",
+                kind="line",
+                series=[Series(name="adversaries", x=[tvd for tvd, _ in points], y=[jsd for _, jsd in points])],
+            ),
         )
+
+    def _mean_over_seeds(self, measurements: Measurements, name: str, factor: float = 1.0) -> Floats:
+        """Return a column of the adversaries with λ times a factor: the (n,) mean over their seeds."""
+        mean: Floats = columns_of_copies(measurements, self.adversaries(factor), name).mean(1)
+        return mean

@@ -1,9 +1,8 @@
-"""Does it matter that attention is not uniform? (Tutek & Šnajder 2020)"""
+"""Does the output change when every token gets the same weight? (Tutek & Šnajder 2020)"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
@@ -14,13 +13,14 @@ from attnaudit.engine.measurements import Measurements
 @registered
 @dataclass(frozen=True, kw_only=True)
 class UniformFragility(Fragility):
-    """Every real token is given the weight 1/n after training, hidden states fixed.
+    """Change of the output when every real token gets the weight 1/n, in a model that was not trained for it.
 
-    measure: "tvd" is the mean TVD of the output; "f1_drop" is the fall of F1, undefined without labels.
+    With measure="tvd", the value is the mean TVD of the output. With measure="f1_drop", it is the drop in F1, which is
+    undefined without labels. The other arguments are described in `Fragility`.
     """
 
-    replaced_by: ClassVar[str] = "uniform weights"
-    kind: ClassVar[str] = "uniform"
+    measured_as = "uniform"
+    replaced_by = "uniform weights"
 
     def replaced_predictions(self, measurements: Measurements) -> Floats:
         return measurements.scalar(f"{self.column}.predicted")[:, None]

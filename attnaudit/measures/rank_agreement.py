@@ -64,8 +64,8 @@ def agreement(view: AttentionView, request: Request) -> Columns:
     """Return the rank agreement of attention with a feature importance.
 
     Columns: `.tau` and `.p_value` of attention with the importance; `.floor`, τ of shuffled attention with the
-    importance; `.ceiling`, τ of the importance with an importance of another kind on the same instance; `.near_ties`,
-    the share of pairs of importance scores that are equal within rounding.
+    importance; `.gradient_loo`, τ of the importance with an importance of another kind on the same instance (one of
+    the two is leave-one-out); `.near_ties`, the share of pairs of importance scores that are equal within rounding.
     """
     argument: AgreementArgument = request.argument
     real, attention = view.real, view.attention
@@ -76,7 +76,7 @@ def agreement(view: AttentionView, request: Request) -> Columns:
             f"{request.name}.tau": observed.tau,
             f"{request.name}.p_value": observed.p_value,
             f"{request.name}.floor": kendall_tau_b(shuffled(view, attention, "floor"), scores, real),
-            f"{request.name}.ceiling": kendall_tau_b(scores, rival, real),
+            f"{request.name}.gradient_loo": kendall_tau_b(scores, rival, real),
             f"{request.name}.near_ties": near_tied_pairs(scores, real, tolerance=NEAR_TIE),
         }
     )

@@ -134,7 +134,7 @@ def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Targe
     are needed to distinguish them; files that differ only in their suffix keep it.
 
     Args:
-        resolved: (value as given, resolved path), with None in place of the path of a registered name or factory.
+        resolved: (value as given, resolved path), where the path is None for a registered name or factory.
 
     Raises:
         AuditError: Two targets would have the same id, or an id is not valid UTF-8.

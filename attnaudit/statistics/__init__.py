@@ -1,1 +1,1 @@
-"""Statistics over instances: groups of related rows, confidence intervals, sample size, thresholds and verdicts."""
+"""Statistics over instances: confidence intervals over sources, thresholds, verdicts and sample sizes."""

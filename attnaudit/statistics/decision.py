@@ -1,4 +1,4 @@
-"""What a check's value and its interval decide: verdict, reason, intervals, and a plan where they decide nothing."""
+"""Decide a case: compute its intervals, its verdict and, if it is inconclusive, the number of instances to plan for."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from attnaudit.statistics.verdict import decide, fail_confidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The verdict on a value.
+    """The verdict on a value, with the intervals that it was reached from.
 
     Attributes:
         verdict: "pass", "fail", "inconclusive" or "undefined".
-        reason: why, as a clause without a full stop.
-        interval: at the check's own confidence; None where there is none.
-        fail_interval: at the confidence that a failure needs; None without a threshold.
-        planning: how many instances would decide an inconclusive case; None where no figure can be given.
+        reason: The reason for the verdict, as a clause without a full stop.
+        interval: The interval at the check's confidence; None if there is none.
+        fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
+        planning: How many instances would decide the case; None unless it is inconclusive and an estimate applies.
+        coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
     """
 
     verdict: VerdictName
@@ -27,6 +28,7 @@ class Decision:
     interval: Interval | None
     fail_interval: Interval | None
     planning: Planning | None
+    coverage_warning: str
 
 
 def decision(
@@ -43,20 +45,20 @@ def decision(
     """Decide a case.
 
     Args:
-        value: the statistic; None where it is undefined.
-        estimate: its interval at any confidence.
-        requirement: the threshold; None for an informational check.
-        n: the number of audited instances.
-        n_defined: the number of instances that have a value.
-        confidence: the confidence that a pass needs.
-        gated: how many gated checks the policy has, for which a failure is corrected; 1 for no correction.
-        no_interval: why there is no interval, where that is not for want of sources.
+        value: The statistic; None if it is undefined.
+        estimate: The interval estimate of the value; None if there is none.
+        requirement: The threshold; None if the check has none.
+        n: Number of audited instances.
+        n_defined: Number of instances that have a value.
+        confidence: The confidence of the check, at which a pass is decided.
+        gated: Number of gates in the policy, for which the confidence of failures is corrected; 1 corrects nothing.
+        no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
     """
     if value is None:
         estimate = None
-    for_failure = fail_confidence(confidence, gated)
+    corrected = fail_confidence(confidence, gated)
     interval = estimate.at(confidence) if estimate else None
-    fail_interval = estimate.at(for_failure) if estimate and requirement else None
+    fail_interval = estimate.at(corrected) if estimate and requirement else None
     verdict, reason = decide(
         value=value,
         interval=interval,
@@ -73,7 +75,14 @@ def decision(
             estimate=estimate,
             requirement=requirement,
             confidence=confidence,
-            fail_confidence=for_failure,
+            fail_confidence=corrected,
             n=n_defined,
         )
-    return Decision(verdict=verdict, reason=reason, interval=interval, fail_interval=fail_interval, planning=planning)
+    return Decision(
+        verdict=verdict,
+        reason=reason,
+        interval=interval,
+        fail_interval=fail_interval,
+        planning=planning,
+        coverage_warning=estimate.caution if estimate else "",
+    )

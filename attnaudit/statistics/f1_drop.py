@@ -1,13 +1,13 @@
-"""How far F1 falls when predictions are replaced, as a function of sums over instances."""
+"""The drop in F1 when predictions are replaced, as a function of sums over instances."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
-from attnaudit.engine.measurements import Measurements
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import linearised_interval
@@ -15,12 +15,16 @@ from attnaudit.statistics.intervals import linearised_interval
 
 @dataclass(frozen=True, slots=True)
 class F1Drop:
-    """F1 of the model minus the mean F1 over R replaced predictions (T §3.2), over labelled instances; or the mean F1
-    of Q predictions minus that of R others.
+    """The mean F1 of Q sets of predictions minus the mean F1 of R others (Tutek & Šnajder 2020, §3.2).
 
-    F1 is that of class 1 for two classes and macro otherwise; a class that neither occurs nor is predicted is left out,
-    as scikit-learn does. labels, predicted: (n,) class indices, -1 unlabelled. replaced: (n, R).
-    own: (n, Q), the model's predictions by default.
+    F1 is that of class 1 for two classes, and the macro average otherwise. As in scikit-learn, a class that neither
+    occurs nor is predicted is left out of the average. Build it with `F1Drop.of`.
+
+    Attributes:
+        classes: The classes whose F1 is averaged.
+        columns: (n, D) indicators of labels, predictions and hits, whose sums over instances determine F1.
+        replacements: R.
+        first: Q.
     """
 
     classes: tuple[int, ...]
@@ -29,48 +33,62 @@ class F1Drop:
     first: int = 1
 
     @classmethod
-    def of(cls, measurements: Measurements, replaced: Floats, *, own: Floats | None = None) -> F1Drop:
-        count = len(measurements.classes)
-        classes = (1,) if count == 2 else tuple(range(count))
-        labels = measurements.labels
-        first = measurements.predicted.astype(np.float64)[:, None] if own is None else own
-        both = np.column_stack([first, replaced])
+    def of(cls, labels: NDArray[np.int64], own: Floats, replaced: Floats, *, classes: int) -> F1Drop:
+        """Compare the model's own predictions with replaced ones.
+
+        Args:
+            labels: (n,) class indices; -1 where there is no label.
+            own: (n, Q) class indices that the model predicts.
+            replaced: (n, R) class indices predicted with replaced attention, or by other models.
+            classes: Number of classes.
+        """
+        averaged = (1,) if classes == 2 else tuple(range(classes))
+        predicted = np.column_stack([own, replaced])
         columns = []
-        for c in classes:
-            true, said = (labels == c)[:, None], both == c
-            columns += [true, said, true & said]
-        return cls(classes, np.concatenate(columns, axis=1).astype(np.float64), replaced.shape[1], first.shape[1])
+        for c in averaged:
+            is_true, is_predicted = (labels == c)[:, None], predicted == c
+            columns += [is_true, is_predicted, is_true & is_predicted]
+        return cls(averaged, np.concatenate(columns, axis=1).astype(np.float64), replaced.shape[1], own.shape[1])
 
     @property
     def sets(self) -> int:
-        """Q + R, how many sets of predictions there are."""
+        """Q + R, the number of sets of predictions."""
         return self.first + self.replacements
 
     def scores(self, totals: Floats) -> Floats:
-        """(b, D) totals -> (b, Q + R) F1: of the model's own predictions, then of each replacement."""
+        """Compute F1 from totals.
+
+        Args:
+            totals: (b, D) sums of `columns`.
+
+        Returns:
+            (b, Q + R) F1 of each set of predictions, the model's own first; NaN where it is undefined.
+        """
         width = 1 + 2 * self.sets
-        found = np.full((len(self.classes), len(totals), self.sets), np.nan)
+        f1 = np.full((len(self.classes), len(totals), self.sets), np.nan)
         for i in range(len(self.classes)):
             part = totals[:, i * width : (i + 1) * width]
-            true, said, hit = part[:, :1], part[:, 1 : 1 + self.sets], part[:, 1 + self.sets :]
-            np.divide(2 * hit, true + said, out=found[i], where=true + said > 0)
-        known = ~np.isnan(found)
-        summed: Floats = np.where(known, found, 0.0).sum(0)
+            true, predicted, hits = part[:, :1], part[:, 1 : 1 + self.sets], part[:, 1 + self.sets :]
+            np.divide(2 * hits, true + predicted, out=f1[i], where=true + predicted > 0)
+        known = ~np.isnan(f1)
+        summed: Floats = np.where(known, f1, 0.0).sum(0)
         macro: Floats = np.divide(summed, known.sum(0), out=np.full_like(summed, np.nan), where=known.any(0))
         return macro
 
     def drop(self, totals: Floats) -> Floats:
+        """Compute the (b,) drops from (b, D) totals."""
         scores = self.scores(totals)
-        fall: Floats = scores[:, : self.first].mean(1) - scores[:, self.first :].mean(1)
-        return fall
+        drops: Floats = scores[:, : self.first].mean(1) - scores[:, self.first :].mean(1)
+        return drops
 
     def value(self, groups: Groups) -> tuple[float, float, float]:
-        """F1, mean F1 of the replacements, and the drop; NaN where F1 is undefined."""
+        """Return the mean F1 of the own predictions, that of the replaced ones, and the drop; NaN where undefined."""
         scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
         ours, others = float(scores[: self.first].mean()), float(scores[self.first :].mean())
         return ours, others, ours - others
 
     def interval(self, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
+        """Return the interval of the drop, by linearisation; None where it cannot be estimated."""
         return linearised_interval(
             self.drop,
             self.columns,
@@ -81,7 +99,7 @@ class F1Drop:
         )
 
     def _changes(self, groups: Groups) -> Floats:
-        """(P, D) one row per change of decision from a class to the next that occurs, right or wrong before."""
+        """Return (P, D) pseudo-rows: one per change of a decision, correct before it or after it."""
         width = 1 + 2 * self.sets
         totals = self.columns[groups.rows].sum(0).reshape(len(self.classes), width)
         occur = [c for c, part in zip(self.classes, totals, strict=True) if part.any()]

@@ -1,6 +1,7 @@
-"""Rows by source: rows that share one are drawn together, and say less than as many unrelated ones.
+"""Group instances by source, and estimate standard errors over the groups.
 
-Nothing depends on the order of the rows: groups are sorted by the name of their source.
+Instances of one source, such as sentences of one review, are not independent. Every interval therefore treats the
+source as the unit of sampling.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from numpy.typing import NDArray
 from attnaudit.arrays import Floats
 from attnaudit.instances import Instance, sources_of
 
+#: With fewer effective groups than this, a bootstrap is unreliable and Student's t replaces it.
 FEW_GROUPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Rows by source, in an order of their own.
+    """Selected instances, grouped by source.
 
-    rows: (n,) positions of the chosen instances, sorted by source and id. starts: (G,) where each group begins in
-    `rows`.
+    Groups are sorted by the name of their source and rows within a group by id, so that no result depends on the order
+    of the instances. G is the number of groups.
+
+    Attributes:
+        rows: (n,) positions of the selected instances, group by group.
+        starts: (G,) position in `rows` at which each group begins.
     """
 
     rows: NDArray[np.int64]
@@ -30,55 +36,84 @@ class Groups:
 
     @classmethod
     def of(cls, instances: Sequence[Instance], chosen: NDArray[np.bool_]) -> Groups:
-        """Groups of those instances for which `chosen` is true."""
-        names = list(zip(sources_of(instances), (one.id for one in instances), strict=True))
+        """Group the selected instances.
+
+        Args:
+            instances: All instances.
+            chosen: (n_all,) mask, True at the instances to select.
+        """
+        names = list(zip(sources_of(instances), (instance.id for instance in instances), strict=True))
         rows = sorted(np.flatnonzero(chosen).tolist(), key=names.__getitem__)
         starts = [i for i, row in enumerate(rows) if i == 0 or names[row][0] != names[rows[i - 1]][0]]
         return cls(np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64))
 
     def __len__(self) -> int:
+        """Return G."""
         return len(self.starts)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
+        """(G,) number of rows of each group."""
         return np.diff(np.append(self.starts, len(self.rows)))
 
     @property
     def effective(self) -> float:
-        """The number of equally large groups that would hold as much: less than G where a few hold most rows."""
+        """The effective number of groups, (Σ size)² / Σ size²: G for equal sizes, less if a few hold most rows."""
         sizes = self.sizes.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 
     def sums(self, columns: Floats) -> Floats:
-        """(n_all, D) numbers per instance -> (G, D) sums per group."""
+        """Sum columns over each group.
+
+        Args:
+            columns: (n_all, D) numbers per instance.
+
+        Returns:
+            (G, D) sums over the selected instances of each group.
+        """
         if not len(self):
             return np.zeros((0, columns.shape[1]))
         return np.add.reduceat(columns[self.rows], self.starts, axis=0)
 
 
-def few_sources(groups: Groups) -> str:
-    """Words for fewer than 10 sources, or more that weigh no more than that, else nothing."""
+def few_sources_caution(groups: Groups) -> str:
+    """Return a clause that warns of fewer than 10 effective sources; "" if there are enough."""
     if groups.effective >= FEW_GROUPS:
         return ""
     if len(groups) < FEW_GROUPS:
         return f"there are only {len(groups)} independent sources"
-    return f"a few of the {len(groups)} sources hold most rows: they weigh as {groups.effective:.1f} of equal size"
+    return (
+        f"most rows come from a few of the {len(groups)} sources, which together count as {groups.effective:.1f} "
+        "sources of equal size"
+    )
 
 
 def leverage(parts: Floats) -> Floats:
-    """(G,) 1 / (1 - share of the total)²: what a delete-one-group jackknife gives the squared sum of each group."""
-    found: Floats = 1 / (1 - np.clip(parts / parts.sum(), 0.0, 1 - 1e-6)) ** 2
-    return found
+    """Compute the factor by which a delete-one-group jackknife inflates each group's squared sum.
+
+    Args:
+        parts: (G,) size of each group, or its part of the denominator of a ratio.
+
+    Returns:
+        (G,) factors 1 / (1 - share of the total)².
+    """
+    factors: Floats = 1 / (1 - np.clip(parts / parts.sum(), 0.0, 1 - 1e-6)) ** 2
+    return factors
 
 
 def jackknife_error(sums: Floats, parts: Floats) -> float:
-    """Standard error of a sum of (G,) deviations by the delete-one-group jackknife; parts: each group's share."""
+    """Compute the standard error of a total by the delete-one-group jackknife.
+
+    Args:
+        sums: (G,) sum of deviations in each group. Their total is 0, or close to it.
+        parts: (G,) size of each group, as in `leverage`.
+    """
     count = len(sums)
     return float(np.sqrt((sums**2 * leverage(parts)).sum() * (count - 1) / count))
 
 
-def share_error(values: Floats, groups: Groups) -> float:
-    """Standard error of the mean of the values over groups."""
-    kept = values[groups.rows]
-    sums = groups.sums((values - kept.mean())[:, None])[:, 0]
-    return jackknife_error(sums, groups.sizes.astype(np.float64)) / len(kept)
+def mean_error(values: Floats, groups: Groups) -> float:
+    """Compute the standard error over groups of the mean of (n_all,) values."""
+    selected = values[groups.rows]
+    sums = groups.sums((values - selected.mean())[:, None])[:, 0]
+    return jackknife_error(sums, groups.sizes.astype(np.float64)) / len(selected)

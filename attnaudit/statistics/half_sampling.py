@@ -1,4 +1,7 @@
-"""Intervals from half samples, for statistics that the duplicates of a bootstrap would bias, as they do information."""
+"""Intervals from half samples, for statistics that the duplicates of a bootstrap sample would bias.
+
+Mutual information is such a statistic: repeated rows raise it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,18 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate, clip
 from attnaudit.statistics.intervals import upper_tail
 
 SUBSAMPLES = 400
+#: With fewer groups than this, there is no interval.
 FEWEST_TO_HALVE = 4
+#: The share of half samples on which the statistic must be defined.
+DEFINED_SHARE = 0.9
 
 
 def half_samples(groups: Groups, generator: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Positions of the instances of half of the groups, drawn without replacement, many times."""
+    """Draw half of the groups without replacement, 400 times.
+
+    Returns:
+        The positions of the instances of each half sample.
+    """
     parts = np.split(groups.rows, groups.starts[1:])
     count = len(groups)
     return [
@@ -36,30 +46,52 @@ def subsampling_interval(
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> IntervalEstimate | None:
-    """Symmetric interval by subsampling half of the groups without replacement (Politis, Romano & Wolf 1999).
+    """Estimate a symmetric interval by subsampling half of the groups (Politis, Romano & Wolf 1999).
 
-    statistic: positions of instances -> value. For statistics that duplicates bias, as they do mutual information.
-    None with fewer than four groups, or where a tenth of the half samples leave the statistic undefined.
+    Args:
+        statistic: Computes the value from positions of instances; NaN where it is undefined.
+        groups: The instances, grouped by source.
+        observed: The value on all instances of `groups`.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+        generator: Draws the half samples.
+        bounds: The lowest and the highest possible value.
+
+    Returns:
+        The interval; None with fewer than 4 groups, or if over a tenth of the half samples leave the value undefined.
     """
     if len(groups) < FEWEST_TO_HALVE:
         return None
-    found = np.array([statistic(rows) for rows in half_samples(groups, generator)])
-    return from_half_samples(found, observed=observed, confidence=confidence, bounds=bounds)
+    values = np.array([statistic(rows) for rows in half_samples(groups, generator)])
+    return from_half_samples(values, observed=observed, confidence=confidence, bounds=bounds)
 
 
 def from_half_samples(
-    found: Floats, *, observed: float, confidence: float, bounds: tuple[float, float] = (-np.inf, np.inf)
+    values: Floats, *, observed: float, confidence: float, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> IntervalEstimate | None:
-    """The interval from the (S,) values of half samples. A half sample's deviation has the variance of the whole
-    sample's error, so no rescaling is left to do."""
-    found = found[np.isfinite(found)]
-    if len(found) < 0.9 * SUBSAMPLES:
+    """Estimate a symmetric interval from the values of half samples.
+
+    The value of a half sample deviates from the observed one with the same variance as the observed one from the true
+    one, so the deviations need no rescaling.
+
+    Args:
+        values: (400,) values of the statistic on the half samples; NaN where undefined.
+        observed: The value on the whole sample.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+        bounds: The lowest and the highest possible value.
+
+    Returns:
+        The interval; None if over a tenth of the values are undefined.
+    """
+    values = values[np.isfinite(values)]
+    if len(values) < DEFINED_SHARE * SUBSAMPLES:
         return None
-    away = np.abs(found - observed)
+    deviations = np.abs(values - observed)
 
-    def find(asked: float) -> Interval:
-        reach = upper_tail(away, 1 - asked)
-        low, high = clip(observed - reach, observed + reach, bounds)
-        return Interval(low=low, high=high, confidence=asked, method="subsampling of half of the sources")
+    def interval_at(level: float) -> Interval:
+        half_width = upper_tail(deviations, 1 - level)
+        low, high = clip(observed - half_width, observed + half_width, bounds)
+        return Interval(low=low, high=high, confidence=level, method="subsampling of half of the sources")
 
-    return IntervalEstimate(error=float(np.sqrt((away**2).mean())), confidence=confidence, find=find)
+    return IntervalEstimate(
+        error=float(np.sqrt((deviations**2).mean())), confidence=confidence, interval_at=interval_at
+    )

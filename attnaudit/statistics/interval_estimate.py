@@ -1,4 +1,4 @@
-"""How far a statistic may lie from the truth, at any confidence."""
+"""An interval estimate that yields intervals at any confidence, and operations on it."""
 
 from __future__ import annotations
 
@@ -12,104 +12,147 @@ from attnaudit.records import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalEstimate:
-    """How far a statistic may lie from the truth: an interval at any confidence, from one set of resamples.
+    """The uncertainty of a statistic, from which an interval at any confidence follows.
 
-    error: the standard error of the statistic. confidence: the level of `low` and `high`. caution: what measured
-    coverage says against the interval, in words, or nothing. find: confidence -> interval. narrows: whether more
-    instances like these make it ever shorter.
+    A verdict needs several intervals of one value: one at the confidence of the check, a wider one for failures, and
+    the 50% interval for planning. All of them come from the same resamples, so a higher confidence never gives a
+    shorter interval.
+
+    Attributes:
+        error: The standard error of the statistic, in its unit.
+        confidence: The confidence of `low`, `high` and `method`, between 0 and 1.
+        interval_at: Computes the interval at a given confidence.
+        caution: A clause that says why the interval may be too narrow, from its simulated coverage; "" if it holds.
+        narrows: Whether the interval shrinks towards a point as instances are added. False if part of the error has
+            another cause, such as a small number of randomised models.
     """
 
     error: float
     confidence: float
-    find: Callable[[float], Interval] = field(repr=False)
+    interval_at: Callable[[float], Interval] = field(repr=False)
     caution: str = ""
     narrows: bool = True
 
     def at(self, confidence: float) -> Interval:
-        return self.find(confidence)
+        """Return the interval at this confidence."""
+        return self.interval_at(confidence)
 
     @property
     def low(self) -> float:
+        """The lower bound at `confidence`."""
         return self.at(self.confidence).low
 
     @property
     def high(self) -> float:
+        """The upper bound at `confidence`."""
         return self.at(self.confidence).high
 
     @property
     def method(self) -> str:
+        """How the interval at `confidence` is computed."""
         return self.at(self.confidence).method
 
 
-def normal_reach(confidence: float) -> float:
+def normal_quantile(confidence: float) -> float:
+    """Return z such that a standard normal variable lies in [-z, z] with this probability."""
     from scipy.special import ndtri
 
     return float(ndtri((1 + confidence) / 2))
 
 
 def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Both ends brought within the bounds."""
+    """Limit both ends of an interval to the possible range of the statistic."""
     return float(np.clip(low, *bounds)), float(np.clip(high, *bounds))
 
 
-def point(value: float, confidence: float, why: str) -> IntervalEstimate:
+def point(value: float, confidence: float, method: str) -> IntervalEstimate:
+    """Return the estimate of a value without uncertainty: an interval of width 0 at every confidence."""
     return IntervalEstimate(
         error=0.0,
         confidence=confidence,
-        find=lambda asked: Interval(low=value, high=value, confidence=asked, method=why),
+        interval_at=lambda level: Interval(low=value, high=value, confidence=level, method=method),
     )
 
 
 def bracket(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimate:
-    """From the lower end of one to the upper end of the other: of a value that is only known to lie between two."""
+    """Combine the estimates of a lower and an upper bound on a value.
 
-    def find(asked: float) -> Interval:
-        low, high = below.at(asked), above.at(asked)
+    The interval extends from the lower end of the first to the upper end of the second. It suits values that are only
+    known to lie between two numbers, such as the result of a search for a maximum and a proven upper bound.
+    """
+
+    def interval_at(level: float) -> Interval:
+        lower, upper = below.at(level), above.at(level)
         return Interval(
-            low=low.low, high=high.high, confidence=asked, method=f"{low.method}, from the found to the upper bound"
+            low=lower.low,
+            high=upper.high,
+            confidence=level,
+            method=f"{lower.method}, from the lower to the upper bound of the values",
         )
 
     return IntervalEstimate(
         error=max(below.error, above.error),
         confidence=below.confidence,
-        find=find,
+        interval_at=interval_at,
         caution=below.caution or above.caution,
     )
 
 
 def widened(
-    estimate: IntervalEstimate, error: float, freedom: float, what: str, bounds: tuple[float, float]
+    estimate: IntervalEstimate, error: float, freedom: float, suffix: str, bounds: tuple[float, float]
 ) -> IntervalEstimate:
-    """The same, with a second, independent cause of error that has so many degrees of freedom (Student's t)."""
+    """Add a second, independent source of error to an estimate.
+
+    The half widths of both intervals are added as standard errors are, √(a² + b²). That of the second source is its
+    standard error times the quantile of Student's t.
+
+    Args:
+        estimate: The estimate to widen.
+        error: Standard error from the second source.
+        freedom: Its degrees of freedom.
+        suffix: Added to the method, after a comma.
+        bounds: The lowest and the highest possible value.
+
+    Returns:
+        The wider estimate. More instances do not reduce its second part, so `narrows` is False.
+    """
     from scipy.special import stdtrit
 
-    def find(asked: float) -> Interval:
-        one, reach = estimate.at(asked), float(stdtrit(freedom, (1 + asked) / 2)) * error
-        middle = (one.low + one.high) / 2
-        half = float(np.hypot((one.high - one.low) / 2, reach))
+    def interval_at(level: float) -> Interval:
+        first, second_half = estimate.at(level), float(stdtrit(freedom, (1 + level) / 2)) * error
+        middle = (first.low + first.high) / 2
+        half = float(np.hypot((first.high - first.low) / 2, second_half))
         low, high = clip(middle - half, middle + half, bounds)
-        return Interval(low=low, high=high, confidence=asked, method=f"{one.method}, {what}")
+        return Interval(low=low, high=high, confidence=level, method=f"{first.method}, {suffix}")
 
     return IntervalEstimate(
         error=float(np.hypot(estimate.error, error)),
         confidence=estimate.confidence,
-        find=find,
+        interval_at=interval_at,
         caution=estimate.caution,
         narrows=False,
     )
 
 
-def shifted(estimate: IntervalEstimate, by: float, what: str) -> IntervalEstimate:
-    """The same spread around another point."""
+def shifted(estimate: IntervalEstimate, by: float, suffix: str) -> IntervalEstimate:
+    """Shift an estimate by a constant.
 
-    def find(asked: float) -> Interval:
-        one = estimate.at(asked)
-        return Interval(low=one.low + by, high=one.high + by, confidence=asked, method=f"{one.method}, {what}")
+    Args:
+        estimate: The estimate.
+        by: Added to both bounds.
+        suffix: Added to the method, after a comma.
+    """
+
+    def interval_at(level: float) -> Interval:
+        interval = estimate.at(level)
+        return Interval(
+            low=interval.low + by, high=interval.high + by, confidence=level, method=f"{interval.method}, {suffix}"
+        )
 
     return IntervalEstimate(
         error=estimate.error,
         confidence=estimate.confidence,
-        find=find,
+        interval_at=interval_at,
         caution=estimate.caution,
         narrows=estimate.narrows,
     )

@@ -1,6 +1,7 @@
-"""Seeded confidence intervals over instances; rows that share a source are resampled together.
+"""Confidence intervals of means, ratios, medians, proportions and smooth functions of sums.
 
-How often each kind of interval holds the true value is measured by benchmarks/coverage.py.
+The sources are the unit of sampling: rows of one source are drawn together. A seeded generator makes every interval
+reproducible. benchmarks/coverage.py simulates how often each kind of interval contains the true value.
 """
 
 from __future__ import annotations
@@ -11,38 +12,48 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.records import Interval
-from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources, jackknife_error, leverage, share_error
-from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_reach, point
+from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_caution, jackknife_error, leverage, mean_error
+from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point
 
 RESAMPLES = 4000
-#: A tail with fewer draws than this is extended from the last one that has as many.
+#: Quantiles of tails with fewer resamples than this are extrapolated.
 TAIL_DRAWS = 5
-#: Of `linearised_interval`: how many sources are added, and the step of the derivative, in rows.
+#: `linearised_interval`: the number of sources that it adds.
 PSEUDO_SOURCES = 2.0
+#: `linearised_interval`: the step of the numerical derivative, in rows.
 STEP = 1e-3
-#: Where benchmarks/coverage.md finds intervals of means short: skewness beyond the one, sources below the other.
+#: Above this skewness, and with fewer sources than the next number, benchmarks/coverage.md finds intervals of means too
+#: narrow.
 SKEWED = 2.0
 SOURCES_OF_SKEWED = 500
-#: How many times Student's reach a studentised one may have.
+#: A quantile of the studentised bootstrap is at most this many times that of Student's t.
 WIDEST = 4.0
-#: Standard errors by which the sum below a ratio must exceed 0.
-CLEARLY = 4.0
+#: The denominator of a ratio must exceed 0 by this many standard errors.
+CLEARLY_POSITIVE = 4.0
+#: The largest number of array elements that a block of resamples may have, which limits the memory.
 CHUNK = 4_000_000
 
+#: (b, D) totals -> (b,) values.
 Statistic = Callable[[Floats], Floats]
 
 
 def upper_tail(values: Floats, tail: float) -> float:
-    """The quantile that `tail` of the values lie beyond; past the last few draws it grows as a normal tail does."""
+    """Return the upper quantile of resampled values.
+
+    Args:
+        values: (S,) values of the resamples.
+        tail: The share of values above the quantile. If that is fewer than 5 values, the quantile is extrapolated in
+            proportion to that of a normal distribution.
+    """
     least = TAIL_DRAWS / len(values)
-    found = float(np.quantile(values, 1 - max(tail, least), method="higher"))
-    if tail < least and found > 0:
-        found *= normal_reach(1 - 2 * tail) / normal_reach(1 - 2 * least)
-    return found
+    quantile = float(np.quantile(values, 1 - max(tail, least), method="higher"))
+    if tail < least and quantile > 0:
+        quantile *= normal_quantile(1 - 2 * tail) / normal_quantile(1 - 2 * least)
+    return quantile
 
 
 def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
-    """Blocks of (b, G) counts: how often each group is drawn in a bootstrap sample of G groups."""
+    """Yield (b, G) blocks of counts: how often each of the G groups occurs in each of b bootstrap samples."""
     step = max(1, CHUNK // groups)
     for start in range(0, RESAMPLES, step):
         size = min(step, RESAMPLES - start)
@@ -52,6 +63,7 @@ def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
 
 
 def _resampled(statistic: Statistic, sums: Floats, generator: np.random.Generator) -> Floats:
+    """Compute the (4000,) values of a statistic on bootstrap samples of (G, D) sums per group."""
     return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
 
 
@@ -63,10 +75,17 @@ def mean_interval(
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> IntervalEstimate | None:
-    """Interval of the mean of `values` (n_all,), which lie within `bounds`, over the rows of `groups`; None with fewer
-    than two groups.
+    """Estimate the interval of a mean by the studentised bootstrap; see `ratio_interval`.
 
-    As `ratio_interval`, with the number of rows below the line.
+    Args:
+        values: (n_all,) values.
+        groups: The instances to average over, grouped by source.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+        generator: Draws the bootstrap samples.
+        bounds: The lowest and the highest possible value.
+
+    Returns:
+        The interval; None with fewer than two groups, or if all values are equal and `bounds` are infinite.
     """
     return ratio_interval(
         values, np.ones_like(values), groups, confidence=confidence, generator=generator, bounds=bounds, extremes=bounds
@@ -83,15 +102,27 @@ def ratio_interval(
     bounds: tuple[float, float] = (-np.inf, np.inf),
     extremes: tuple[float, float] = (-np.inf, np.inf),
 ) -> IntervalEstimate | None:
-    """Interval of sum(above) / sum(below), both (n_all,), over the rows of `groups`.
+    """Estimate the interval of Σ above / Σ below by the studentised bootstrap (Davison & Hinkley 1997, §5.2).
 
-    The studentised bootstrap (bootstrap-t; Davison & Hinkley 1997, 5.2) with the delete-one-group jackknife's standard
-    error of a ratio: it follows skewed values where a normal interval does not. Where the groups weigh as few as fewer
-    than 10 of equal size, Student's t on that number less one. bounds: of the ratio. extremes: the least and the
-    largest that one row may have above, with 1 below; where all rows have the same ratio, rows that were not drawn may
-    still have those (see `_all_alike`). None with fewer than two groups, where all rows are alike and nothing is known
-    of extremes, or where the sum below is not clearly above 0 (less than 4 standard errors): a ratio to it may be
-    anything.
+    Groups are resampled with replacement. The standard error is that of the delete-one-group jackknife. The interval is
+    asymmetric for skewed values, as a normal interval is not. With fewer than 10 effective groups it is that of
+    Student's t instead, with one degree of freedom less than effective groups.
+
+    If every row has the same ratio, resamples do not vary. The interval then allows for rows at `extremes` that the
+    sample may have missed (see `_unvaried_interval`).
+
+    Args:
+        above: (n_all,) numerators.
+        below: (n_all,) denominators.
+        groups: The instances to sum over, grouped by source.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+        generator: Draws the bootstrap samples.
+        bounds: The lowest and the highest possible ratio.
+        extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
+
+    Returns:
+        The interval; None with fewer than two groups, if all rows are alike and `extremes` are infinite, or if the sum
+        of the denominators is less than 4 standard errors above 0, since the ratio could then have any value.
     """
     from scipy.special import stdtrit
 
@@ -101,18 +132,20 @@ def ratio_interval(
     parts = groups.sums(np.column_stack([above, below]))
     total = parts.sum(0)
     error = jackknife_error(parts[:, 1] - total[1] * groups.sizes / len(groups.rows), parts[:, 1])
-    if total[1] <= CLEARLY * error:
+    if total[1] <= CLEARLY_POSITIVE * error:
         return None
     ratio = float(total[0] / total[1])
-    kept = above[groups.rows]
-    if np.ptp(kept - ratio * below[groups.rows]) == 0 or (np.ptp(kept) == 0 and np.ptp(below[groups.rows]) == 0):
-        mean = float(below[groups.rows].mean())
-        return _all_alike(ratio, mean, groups, confidence=confidence, bounds=bounds, extremes=extremes)
+    numerators, denominators = above[groups.rows], below[groups.rows]
+    same_ratio = np.ptp(numerators - ratio * denominators) == 0
+    if same_ratio or (np.ptp(numerators) == 0 and np.ptp(denominators) == 0):
+        mean = float(denominators.mean())
+        return _unvaried_interval(ratio, mean, groups, confidence=confidence, bounds=bounds, extremes=extremes)
     base = groups.sums(np.column_stack([above - ratio * below, below]))
     squares = np.column_stack([base[:, 0] ** 2, base[:, 0] * base[:, 1], base[:, 1] ** 2])
     sums = np.column_stack([base, squares * leverage(base[:, 1])[:, None]])
 
     def centre_and_error(totals: Floats) -> tuple[Floats, Floats]:
+        """Compute the deviation of the ratio from the observed one, and its standard error, for each resample."""
         s, size, ss, sn, nn = totals.T
         size = np.maximum(size, 1e-300)
         centre = s / size
@@ -122,9 +155,10 @@ def ratio_interval(
     error = float(centre_and_error(sums.sum(0)[None])[1][0])
 
     def studentised(totals: Floats) -> Floats:
-        centre, own = centre_and_error(totals)
-        moved = np.sign(centre) * np.inf
-        return np.where(own > 1e-9 * error, centre / np.maximum(own, 1e-300), np.where(centre == 0, 0.0, moved))
+        centre, resampled_error = centre_and_error(totals)
+        without_error = np.where(centre == 0, 0.0, np.sign(centre) * np.inf)
+        t = centre / np.maximum(resampled_error, 1e-300)
+        return np.where(resampled_error > 1e-9 * error, t, without_error)
 
     t = np.empty(0)
     if groups.effective >= FEW_GROUPS:
@@ -132,36 +166,40 @@ def ratio_interval(
             t = _resampled(studentised, sums, generator)
     freedom = max(1.0, groups.effective - 1)
 
-    def find(asked: float) -> Interval:
-        tail = (1 - asked) / 2
+    def interval_at(level: float) -> Interval:
+        tail = (1 - level) / 2
         down = up = float(stdtrit(freedom, 1 - tail))
         method = "Student's t over sources"
         if len(t):
-            # Resamples of nearly equal values have hardly an error of their own, and a t without limit.
+            # A resample of nearly equal values has almost no error of its own, which makes its t arbitrarily large.
             down, up = (min(upper_tail(side, tail), WIDEST * down) for side in (t, -t))
             method = "studentised bootstrap over sources"
         low, high = clip(ratio - down * error, ratio + up * error, bounds)
-        return Interval(low=low, high=high, confidence=asked, method=method)
+        return Interval(low=low, high=high, confidence=level, method=method)
 
     caution = _caution((above - ratio * below)[groups.rows], groups)
-    return IntervalEstimate(error=error, confidence=confidence, find=find, caution=caution)
+    return IntervalEstimate(error=error, confidence=confidence, interval_at=interval_at, caution=caution)
 
 
 def _caution(residuals: Floats, groups: Groups) -> str:
-    """What measured coverage says against an interval of a mean of such values, or nothing."""
-    few, sources = few_sources(groups), len(groups)
+    """Return a clause that warns if simulations found intervals of such means too narrow; otherwise ""."""
+    few, sources = few_sources_caution(groups), len(groups)
     if few:
-        return f"{few}: with so few, a 95% interval of skewed values was measured to hold the truth in 91% of samples"
+        return (
+            f"{few}, so the interval may be too narrow: in simulations of skewed values from so few sources, 95% "
+            "intervals contained the true mean in 91% of samples"
+        )
     skewness = float((residuals**3).mean() / max(float((residuals**2).mean()) ** 1.5, 1e-300))
     if abs(skewness) <= SKEWED or sources >= SOURCES_OF_SKEWED:
         return ""
     return (
-        f"the values are strongly skewed (skewness {skewness:.1f}): with fewer than {SOURCES_OF_SKEWED} sources a 95% "
-        "interval of such a mean was measured to hold the truth in as few as 90% of samples"
+        f"the values are strongly skewed (skewness {skewness:.1f}) and come from fewer than {SOURCES_OF_SKEWED} "
+        "sources, so the interval may be too narrow: in simulations of such values, 95% intervals contained the true "
+        "mean in as few as 90% of samples"
     )
 
 
-def _all_alike(
+def _unvaried_interval(
     ratio: float,
     mean: float,
     groups: Groups,
@@ -170,8 +208,23 @@ def _all_alike(
     bounds: tuple[float, float],
     extremes: tuple[float, float],
 ) -> IntervalEstimate | None:
-    """Where every row has the same ratio: as far as it comes when a share z² / (G + z²) of the rows, which G effective
-    groups may all have missed (Wilson's upper end at none), are at an extreme instead. mean: of what is below."""
+    """Estimate the interval of a ratio that is the same in every row.
+
+    The sample may have missed rows with other ratios. The upper limit on their share is that of Wilson (1927) for a
+    proportion of which none was seen among G effective groups: t² / (G + t²), where t is the quantile of Student's t.
+    Each end of the interval is the ratio with this share of rows at one extreme.
+
+    Args:
+        ratio: The ratio of every row.
+        mean: The mean of the denominators.
+        groups: The instances, grouped by source.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+        bounds: The lowest and the highest possible ratio.
+        extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
+
+    Returns:
+        The interval; None if the extremes are infinite.
+    """
     from scipy.special import stdtrit
 
     if not np.isfinite(extremes).all():
@@ -179,60 +232,85 @@ def _all_alike(
     size = groups.effective
     freedom = max(1.0, size - 1)
 
-    def find(asked: float) -> Interval:
-        z2 = float(stdtrit(freedom, (1 + asked) / 2)) ** 2
+    def interval_at(level: float) -> Interval:
+        z2 = float(stdtrit(freedom, (1 + level) / 2)) ** 2
         missed = z2 / (size + z2)
         low, high = (((1 - missed) * ratio * mean + missed * end) / ((1 - missed) * mean + missed) for end in extremes)
         low, high = clip(min(low, ratio), max(high, ratio), bounds)
-        return Interval(low=low, high=high, confidence=asked, method="all values are alike; others may be missed")
+        return Interval(
+            low=low, high=high, confidence=level, method="all values are equal, with a Wilson limit on unseen values"
+        )
 
-    own = find(confidence)
+    nominal = interval_at(confidence)
     return IntervalEstimate(
-        error=(own.high - own.low) / (2 * normal_reach(confidence)),
+        error=(nominal.high - nominal.low) / (2 * normal_quantile(confidence)),
         confidence=confidence,
-        find=find,
-        caution=few_sources(groups),
+        interval_at=interval_at,
+        caution=few_sources_caution(groups),
     )
 
 
 def median_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
-    """Woodruff's interval (1952) of the median: the quantiles at the ends of an interval of the share below it.
+    """Estimate the interval of a median by Woodruff's method (Woodruff 1952).
 
-    The share's standard error is over groups, the ends are rounded outwards to observed values. None with fewer than
-    two groups.
+    The method computes an interval of the share of values below the median, and takes the quantiles at its ends. The
+    standard error of the share is over groups, with Student's t, and never smaller than that of independent rows. The
+    bounds are rounded outwards to observed values.
+
+    Args:
+        values: (n_all,) values.
+        groups: The instances, grouped by source.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+
+    Returns:
+        The interval; None with fewer than two groups.
     """
     from scipy.special import stdtrit
 
     if len(groups) < 2:
         return None
-    kept = np.sort(values[groups.rows])
-    median, size = float(np.median(kept)), len(kept)
-    if kept[0] == kept[-1]:
+    ordered = np.sort(values[groups.rows])
+    median, size = float(np.median(ordered)), len(ordered)
+    if ordered[0] == ordered[-1]:
         return point(median, confidence, "all values are equal")
-    # A value on the median counts half, so that ties on it do not make the share differ from one half.
-    # They make its error smaller than that of the share below or at it, and than that of independent rows.
+    # If ties with the median count half, the share below stays one half, but its error can be too small. The largest
+    # of the errors with ties counted as below, not below and half, and of independent rows, is safe.
     shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
-    error = max(0.5 / float(np.sqrt(size)), *(share_error(np.asarray(one, dtype=np.float64), groups) for one in shares))
+    error = max(
+        0.5 / float(np.sqrt(size)), *(mean_error(np.asarray(share, dtype=np.float64), groups) for share in shares)
+    )
     freedom = max(1.0, groups.effective - 1)
 
-    def find(asked: float) -> Interval:
-        reach = float(stdtrit(freedom, (1 + asked) / 2)) * error
-        low = kept[max(0, int(np.floor(size * (0.5 - reach))))]
-        high = kept[min(size - 1, int(np.ceil(size * (0.5 + reach))) - 1)]
-        return Interval(low=float(low), high=float(high), confidence=asked, method="Woodruff interval over sources")
+    def interval_at(level: float) -> Interval:
+        half_width = float(stdtrit(freedom, (1 + level) / 2)) * error
+        low = ordered[max(0, int(np.floor(size * (0.5 - half_width))))]
+        high = ordered[min(size - 1, int(np.ceil(size * (0.5 + half_width))) - 1)]
+        return Interval(low=float(low), high=float(high), confidence=level, method="Woodruff interval over sources")
 
-    own = find(confidence)
+    nominal = interval_at(confidence)
     return IntervalEstimate(
-        error=(own.high - own.low) / (2 * normal_reach(confidence)),
+        error=(nominal.high - nominal.low) / (2 * normal_quantile(confidence)),
         confidence=confidence,
-        find=find,
-        caution=few_sources(groups),
+        interval_at=interval_at,
+        caution=few_sources_caution(groups),
     )
 
 
 def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
-    """Wilson's interval of the share of ones, with the effective number of rows that the grouping leaves: no more than
-    that of its groups where fewer than 10 hold the rarer value, which is too few to see how alike their rows are."""
+    """Estimate the interval of a proportion by Wilson's method (Wilson 1927), with Student's t.
+
+    The method needs the number of independent observations. That is the effective number of rows, p (1 - p) / error²,
+    with the standard error over groups, but at most n. If fewer than 10 groups contain the rarer value, too few to
+    estimate how alike the rows of a group are, it is at most the effective number of groups.
+
+    Args:
+        values: (n_all,) zeros and ones.
+        groups: The instances, grouped by source.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+
+    Returns:
+        The interval; None with fewer than two groups.
+    """
     from scipy.special import stdtrit
 
     if len(groups) < 2:
@@ -241,30 +319,31 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     share = float(values[groups.rows].mean())
     effective = groups.effective
     if 0 < share < 1:
-        estimate = share_error(values, groups) ** 2
+        estimate = mean_error(values, groups) ** 2
         effective = min(float(size), share * (1 - share) / estimate) if estimate > 0 else float(size)
         rarer = values if share <= 0.5 else 1 - values
         if np.count_nonzero(groups.sums(rarer[:, None])) < FEW_GROUPS:
             effective = min(effective, groups.effective)
     freedom = max(1.0, groups.effective - 1)
 
-    def wilson(asked: float) -> tuple[float, float]:
-        z2 = float(stdtrit(freedom, (1 + asked) / 2)) ** 2
+    def wilson(level: float) -> tuple[float, float]:
+        """Return the centre of the interval and half its width."""
+        z2 = float(stdtrit(freedom, (1 + level) / 2)) ** 2
         centre = (share + z2 / (2 * effective)) / (1 + z2 / effective)
         estimate = z2 * share * (1 - share) / effective + z2**2 / (4 * effective**2)
         return centre, float(np.sqrt(estimate)) / (1 + z2 / effective)
 
-    def find(asked: float) -> Interval:
-        centre, reach = wilson(asked)
-        low, high = clip(min(share, centre - reach), max(share, centre + reach), (0.0, 1.0))
-        return Interval(low=low, high=high, confidence=asked, method="Wilson interval over sources")
+    def interval_at(level: float) -> Interval:
+        centre, half_width = wilson(level)
+        low, high = clip(min(share, centre - half_width), max(share, centre + half_width), (0.0, 1.0))
+        return Interval(low=low, high=high, confidence=level, method="Wilson interval over sources")
 
     middle = wilson(confidence)[0]
     return IntervalEstimate(
         error=float(np.sqrt(middle * (1 - middle) / effective)),
         confidence=confidence,
-        find=find,
-        caution=few_sources(groups),
+        interval_at=interval_at,
+        caution=few_sources_caution(groups),
     )
 
 
@@ -277,14 +356,23 @@ def linearised_interval(
     confidence: float,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> IntervalEstimate | None:
-    """Interval of a smooth function of sums, such as F1 of counts, with two pseudo-sources added.
+    """Estimate the interval of a smooth function of sums, such as F1 of counts, by linearisation.
 
-    statistic: (b, D) totals -> (b,) values. columns: (n_all, D) per instance. pseudo: (P, D) kinds of row, which share
-    the weight of two sources as large as that of an average row: where nothing differs in the sample they keep the
-    interval from being a point, as in the adjusted interval of a difference of paired proportions (Agresti & Min 2005;
-    Bonett & Price 2012). The error is that of the derivative, by the delete-one-group jackknife, with Student's t; a
-    resampled interval of a rare difference is far too short. None with fewer than two groups, or where the statistic
-    is undefined.
+    The standard error is that of the numerical derivative of the statistic, by the delete-one-group jackknife. The
+    interval uses Student's t. Two pseudo-sources are added to the data, as in the adjusted interval of a difference of
+    paired proportions (Agresti & Min 2005; Bonett & Price 2012): without them, the interval would have no width if no
+    row of the sample made a difference. A bootstrap of a rare difference is far too narrow.
+
+    Args:
+        statistic: Computes (b,) values from (b, D) totals.
+        columns: (n_all, D) numbers per instance, which are summed.
+        groups: The instances to sum over, grouped by source.
+        pseudo: (P, D) rows of the pseudo-sources, one of each kind. They share the weight of two average sources.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+        bounds: The lowest and the highest possible value.
+
+    Returns:
+        The interval; None with fewer than two groups, or if the statistic is undefined.
     """
     from scipy.special import stdtrit
 
@@ -298,22 +386,25 @@ def linearised_interval(
     total = sums.sum(0) + weight * pseudo.mean(0)
 
     def derivative(rows: Floats) -> Floats:
+        """Return the derivative of the statistic in the direction of each row."""
         step = max(1, CHUNK // max(1, rows.shape[1]))
         parts = [rows[i : i + step] * STEP for i in range(0, len(rows), step)]
         return np.concatenate([statistic(total + part) - statistic(total - part) for part in parts]) / (2 * STEP)
 
     value = float(statistic(total[None])[0])
-    estimate = jackknife_error(derivative(sums), sizes) ** 2
-    estimate += weight * (derivative(pseudo) ** 2).mean()
-    if not np.isfinite([observed, value, estimate]).all():
+    variance = jackknife_error(derivative(sums), sizes) ** 2
+    variance += weight * (derivative(pseudo) ** 2).mean()
+    if not np.isfinite([observed, value, variance]).all():
         return None
-    error, freedom = float(np.sqrt(estimate)), max(1.0, groups.effective - 1)
+    error, freedom = float(np.sqrt(variance)), max(1.0, groups.effective - 1)
 
-    def find(asked: float) -> Interval:
-        reach = float(stdtrit(freedom, (1 + asked) / 2)) * error
-        low, high = clip(min(observed, value - reach), max(observed, value + reach), bounds)
+    def interval_at(level: float) -> Interval:
+        half_width = float(stdtrit(freedom, (1 + level) / 2)) * error
+        low, high = clip(min(observed, value - half_width), max(observed, value + half_width), bounds)
         return Interval(
-            low=low, high=high, confidence=asked, method="linearised over sources, two pseudo-sources added"
+            low=low, high=high, confidence=level, method="linearisation over sources, with two pseudo-sources"
         )
 
-    return IntervalEstimate(error=error, confidence=confidence, find=find, caution=few_sources(groups))
+    return IntervalEstimate(
+        error=error, confidence=confidence, interval_at=interval_at, caution=few_sources_caution(groups)
+    )

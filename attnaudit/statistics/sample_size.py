@@ -1,4 +1,4 @@
-"""How many instances would decide a case that was inconclusive."""
+"""Estimate how many instances would decide an inconclusive case."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 #: The share of samples of the planned size in which the case is decided.
 POWER = 0.8
-#: The confidence of the value's interval whose bounds give the range of the figure.
+#: The confidence of the interval of the value from which the range of the plan is computed.
 RANGE = 0.5
-#: Above this many times the instances at hand, no figure is given: the value is too close to the threshold.
+#: A plan of more than this many times the audited instances is withheld: the value is too close to the threshold.
 TOO_MANY = 1000
 
 
@@ -25,33 +25,41 @@ def plan(
     fail_confidence: float,
     n: int,
 ) -> Planning:
-    """Plan the number of instances that decides the case in 4 samples of 5.
+    """Estimate the number of instances that decides the case in 80% of samples.
 
-    The number is n · ((z + z_0.8) · s / d)², where d is the observed distance to the threshold, s the standard error of
-    the value, and z the normal quantile of the confidence that a pass or, on the wrong side of the threshold, a failure
-    needs. Its range is the same number at both bounds of the value's 50% interval; where the threshold lies in that
-    interval, the range has no upper limit.
+    This is the usual power calculation of a test of a mean: n · ((z + z_0.8) · s / d)², where d is the observed
+    distance to the threshold, s the standard error of the value, z the two-sided normal quantile of the confidence, and
+    z_0.8 the 80% quantile. The confidence is that of a pass if the value is on the required side of the threshold, and
+    otherwise that of a failure.
+
+    The calculation assumes that the observed value is the true one, that the value is approximately normal, and that
+    further instances resemble the present ones, so that the standard error shrinks with the root of their number. To
+    show how uncertain the observed value makes the result, the calculation is repeated with both bounds of its 50%
+    interval. If the threshold lies inside that interval, the range has no upper limit.
 
     Args:
-        value: the observed value.
-        estimate: its interval at any confidence.
-        requirement: the threshold.
-        confidence: the confidence that a pass needs.
-        fail_confidence: the confidence that a failure needs.
-        n: the number of instances that have a value.
+        value: The observed value.
+        estimate: Its interval estimate.
+        requirement: The threshold.
+        confidence: The confidence at which a pass is decided.
+        fail_confidence: The confidence at which a failure is decided.
+        n: Number of instances that have a value.
+
+    Returns:
+        The number and its range, none of them below n or the 30 instances that a verdict requires.
     """
     from scipy.special import ndtri
 
     threshold, sign = requirement.value, 1.0 if requirement.direction == "at_least" else -1.0
     gap = sign * (value - threshold)
     level = confidence if gap >= 0 else fail_confidence
-    reach = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error
+    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # the distance decided with n
 
     def needed(distance: float) -> int | None:
         least = max(n, MINIMUM_DEFINED)
-        if distance <= 0 or reach > math.sqrt(TOO_MANY) * distance:
-            return None if reach > 0 else least
-        return max(least, math.ceil(n * (reach / distance) ** 2))
+        if distance <= 0 or detectable > math.sqrt(TOO_MANY) * distance:
+            return None if detectable > 0 else least
+        return max(least, math.ceil(n * (detectable / distance) ** 2))
 
     middle = estimate.at(RANGE)
     distances = [sign * (bound - threshold) * (1 if gap >= 0 else -1) for bound in (middle.low, middle.high)]

@@ -1,14 +1,12 @@
-"""Thresholds relative to references, such as "floor + 0.5 * (ceiling - floor)": read by a grammar, never evaluated.
+"""Thresholds that are relative to a check's references, such as "floor + 0.5 * (gradient_loo - floor)".
 
-    expression = term (("+" | "-") term)*        term = factor ("*" factor)*
-    factor = number | name | "-" factor | "(" expression ")"
-
-What comes out is linear in the references: a product has a reference on one side at most.
+Python's parser reads the expression, and only the nodes named here are accepted: nothing is ever evaluated. The result
+is linear in the references, because one side of every product must be a number.
 """
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,20 +15,33 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.errors import CheckError, nearest
 
-LONGEST = 200
-TOKEN = re.compile(r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>[-+*()]))")
+#: Length limit in characters. It also bounds the depth, so that reading an expression cannot exhaust the stack.
+MAX_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """constant + Σ weight · reference. text: as it was written."""
+    """A threshold of the form constant + Σ weight · reference.
+
+    Attributes:
+        text: The expression as it was written.
+        constant: The constant term.
+        weights: Reference name -> its weight, without zeros.
+    """
 
     text: str
     constant: float
     weights: Mapping[str, float]
 
     def of(self, references: Mapping[str, Floats]) -> Floats:
-        """(n,) the threshold per instance; NaN where a reference that counts is undefined."""
+        """Compute the threshold of each instance.
+
+        Args:
+            references: Reference name -> (n,) values, NaN where undefined.
+
+        Returns:
+            (n,) thresholds, NaN where a reference with a weight is undefined.
+        """
         size = len(next(iter(references.values())))
         total = np.full(size, self.constant)
         for name, weight in self.weights.items():
@@ -38,104 +49,85 @@ class Expression:
         return total
 
     def range(self, low: float, high: float) -> tuple[float, float]:
-        """What it can come to while every reference lies between low and high."""
-        ends = [(w * low, w * high) if w > 0 else (w * high, w * low) for w in self.weights.values()]
-        return self.constant + sum(a for a, _ in ends), self.constant + sum(b for _, b in ends)
+        """Return the lowest and highest possible threshold if every reference is between low and high."""
+        limits = [(w * low, w * high) if w > 0 else (w * high, w * low) for w in self.weights.values()]
+        return self.constant + sum(a for a, _ in limits), self.constant + sum(b for _, b in limits)
 
 
 def parse(text: str, known: Sequence[str]) -> Expression:
-    """Reads a threshold. known: the references that it may name. Raises CheckError that names the place and the mend.
+    """Read a relative threshold.
 
-    >>> parse("floor + 0.5 * (ceiling - floor)", ["floor", "ceiling"]).weights
-    {'floor': 0.5, 'ceiling': 0.5}
+    >>> parse("floor + 0.5 * (gradient_loo - floor)", ["floor", "gradient_loo"]).weights
+    {'floor': 0.5, 'gradient_loo': 0.5}
+
+    Args:
+        text: The expression.
+        known: Names of the references that it may use.
+
+    Raises:
+        CheckError: The expression cannot be read, names an unknown reference or none, is not linear in the references,
+            or holds a number that is too large. The message names the position where that helps.
     """
-    if len(text) > LONGEST:
-        raise CheckError(f"a threshold of {len(text)} characters; expected at most {LONGEST}.")
-    linear = _Reader(text, known).read()
-    if not np.isfinite(list(linear.values())).all():
+    if len(text) > MAX_LENGTH:
+        raise CheckError(f"a threshold of {len(text)} characters; expected at most {MAX_LENGTH}.")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        position = getattr(error, "offset", None) or 1
+        reason = error.msg if isinstance(error, SyntaxError) else "it is not an expression"
+        raise _refusal(text, known, reason, position) from None
+    terms = _Reader(text, known).terms(tree.body)
+    if not np.isfinite(list(terms.values())).all():
         raise CheckError(f"'{text}' holds a number that is too large.")
-    weights = {name: weight for name, weight in linear.items() if name and weight != 0}
+    weights = {name: weight for name, weight in terms.items() if name and weight != 0}
     if not weights:
-        raise CheckError(f"'{text}' names no reference, expected a number or, say, '{known[0]} + 0.2'.")
-    return Expression(text.strip(), linear.get("", 0.0), weights)
+        raise CheckError(f"'{text}' names no reference: expected a number or, for example, '{known[0]} + 0.2'.")
+    return Expression(text.strip(), terms.get("", 0.0), weights)
 
 
-#: Weight by name; the constant has the name "".
-Linear = dict[str, float]
+#: Reference name -> its weight; the constant has the name "".
+Terms = dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
 class _Reader:
-    """Recursive descent over the tokens of one text."""
+    text: str
+    known: Sequence[str]
 
-    def __init__(self, text: str, known: Sequence[str]) -> None:
-        self.text, self.known = text, known
-        self.tokens: list[tuple[str, str, int]] = []
-        end, place = len(text.rstrip()), 0
-        while place < end:
-            found = TOKEN.match(text, place)
-            if found is None:
-                raise self._error(place, f"cannot read '{text[place:].strip()[:10]}'")
-            kind = str(found.lastgroup)
-            self.tokens.append((kind, found[kind], found.start(kind)))
-            place = found.end()
-        self.next = 0
+    def terms(self, node: ast.expr) -> Terms:
+        match node:
+            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+                return {"": float(value)}  # the length limit keeps whole numbers in the range of floats
+            case ast.Name(id=name) if name in self.known:
+                return {name: 1.0}
+            case ast.Name(id=name):
+                raise CheckError(f"'{self.text}': unknown reference '{name}'. {nearest(name, self.known)}")
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return {name: -weight for name, weight in self.terms(operand).items()}
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._sum(self.terms(left), self.terms(right), 1.0)
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return self._sum(self.terms(left), self.terms(right), -1.0)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return self._product(self.terms(left), self.terms(right), node)
+        raise self._refusal(f"'{ast.unparse(node)}' is not allowed", node)
 
-    def read(self) -> Linear:
-        found = self._expression()
-        if self.next < len(self.tokens):
-            _, word, place = self.tokens[self.next]
-            raise self._error(place, f"'{word}' is not expected here")
-        return found
+    @staticmethod
+    def _sum(left: Terms, right: Terms, sign: float) -> Terms:
+        return {name: left.get(name, 0.0) + sign * right.get(name, 0.0) for name in {**left, **right}}
 
-    def _error(self, place: int, what: str) -> CheckError:
-        return CheckError(
-            f"'{self.text}': {what} (character {place + 1}). Expected numbers, +, -, *, brackets and "
-            f"{', '.join(self.known)}."
-        )
+    def _product(self, left: Terms, right: Terms, node: ast.expr) -> Terms:
+        if set(left) - {""} and set(right) - {""}:
+            raise self._refusal("a product of two references", node)
+        scale, scaled = (right, left) if set(left) - {""} else (left, right)
+        factor = scale.get("", 0.0)
+        return {name: factor * weight for name, weight in scaled.items()}
 
-    def _take(self, *signs: str) -> str:
-        if self.next < len(self.tokens) and self.tokens[self.next][:1] == ("sign",):
-            sign = self.tokens[self.next][1]
-            if sign in signs:
-                self.next += 1
-                return sign
-        return ""
+    def _refusal(self, reason: str, node: ast.expr) -> CheckError:
+        return _refusal(self.text, self.known, reason, node.col_offset + 1)
 
-    def _expression(self) -> Linear:
-        found = self._term()
-        while sign := self._take("+", "-"):
-            for name, weight in self._term().items():
-                found[name] = found.get(name, 0.0) + (weight if sign == "+" else -weight)
-        return found
 
-    def _term(self) -> Linear:
-        found = self._factor()
-        while self._take("*"):
-            place = self.tokens[self.next - 1][2]
-            other = self._factor()
-            if set(found) - {""} and set(other) - {""}:
-                raise self._error(place, "a product of two references")
-            scale, rest = (other, found) if set(found) - {""} else (found, other)
-            factor = scale.get("", 0.0)
-            found = {name: factor * weight for name, weight in rest.items()}
-        return found
-
-    def _factor(self) -> Linear:
-        if self._take("-"):
-            return {name: -weight for name, weight in self._factor().items()}
-        if self._take("("):
-            found = self._expression()
-            if not self._take(")"):
-                raise self._error(len(self.text), "a bracket is not closed")
-            return found
-        if self.next >= len(self.tokens):
-            raise self._error(len(self.text), "ends too soon")
-        kind, word, place = self.tokens[self.next]
-        if kind == "sign":
-            raise self._error(place, f"'{word}' is not expected here")
-        self.next += 1
-        if kind == "number":
-            return {"": float(word)}
-        if word not in self.known:
-            raise CheckError(f"'{self.text}': unknown reference '{word}'. {nearest(word, self.known)}")
-        return {word: 1.0}
+def _refusal(text: str, known: Sequence[str], reason: str, position: int) -> CheckError:
+    return CheckError(
+        f"'{text}': {reason} (character {position}). Expected numbers, +, -, *, parentheses and {', '.join(known)}."
+    )

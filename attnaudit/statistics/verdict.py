@@ -1,10 +1,12 @@
-"""The rule by which a value, its interval and a threshold become a verdict."""
+"""The rule that turns a value, its intervals and a threshold into a verdict."""
 
 from __future__ import annotations
 
 from attnaudit.records import InconclusiveRule, Interval, Requirement, Severity, VerdictName
 
+#: A pass or a fail requires at least this many instances with a value.
 MINIMUM_DEFINED = 30
+#: A smaller share of instances with a value makes the verdict undefined.
 MINIMUM_SHARE = 0.8
 
 
@@ -18,29 +20,29 @@ def decide(
     fail_interval: Interval | None = None,
     no_interval: str = "",
 ) -> tuple[VerdictName, str]:
-    """Return the verdict and its reason.
+    """Reach the verdict on a value.
 
-    * undefined: there is no value, or fewer than 80% of the instances have one.
-    * inconclusive: fewer than 30 instances have a value, there is no interval, the threshold lies inside the interval,
-      or there is no threshold.
-    * pass: the whole interval, bounds included, is on the required side of the threshold.
-    * fail: the whole of `fail_interval` is on the other side.
+    * "pass": the whole `interval` is on the required side of the threshold; a bound may equal the threshold.
+    * "fail": the whole `fail_interval` is on the wrong side of the threshold.
+    * "undefined": there is no value, or fewer than 80% of the instances have one.
+    * "inconclusive": everything else, that is, the threshold lies inside an interval, there is no interval or no
+      threshold, or fewer than 30 instances have a value.
 
-    A release passes when every gated check passes. A false pass of the release needs a false pass of each check that
-    should not have passed, so passes need no correction for the number of checks. A single false failure blocks the
-    release, so failures are corrected (see `fail_confidence`).
+    Passes need no correction for the number of gates: a release that should be blocked passes only if every check that
+    should block it passes by error (an intersection–union test). But one false failure is enough to block a release
+    that should pass, so the confidence of failures is corrected (see `fail_confidence`).
 
     Args:
-        value: the statistic; None where it is undefined.
-        interval: its interval at the check's own confidence.
-        requirement: the threshold; None for an informational check.
-        n: the number of audited instances.
-        n_defined: the number of instances that have a value.
-        fail_interval: the interval that a failure needs; by default `interval`.
-        no_interval: why there is no interval, where that is not for want of sources.
+        value: The statistic; None if it is undefined.
+        interval: The interval at the check's confidence; None if there is none.
+        requirement: The threshold; None if the check has none.
+        n: Number of audited instances.
+        n_defined: Number of instances that have a value.
+        fail_interval: The interval that decides failures; `interval` by default.
+        no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
 
     Returns:
-        The verdict, and its reason as a clause without a full stop.
+        The verdict, and the reason for it as a clause without a full stop.
     """
     if n_defined == 0:
         return "undefined", "no instance has a value"
@@ -63,22 +65,33 @@ def decide(
         return "fail", f"the whole {wider.level} interval is {wrong_side} the required value"
     if interval.high < requirement.value if at_least else interval.low > requirement.value:
         return "inconclusive", (
-            f"the whole {interval.level} interval is {wrong_side} the required value, but among several gated checks "
-            f"a failure also needs the whole {wider.level} interval there"
+            f"the whole {interval.level} interval is {wrong_side} the required value, but with several gates in the "
+            f"policy a check fails only if its whole {wider.level} interval is"
         )
     return "inconclusive", f"the required value lies inside the {interval.level} interval"
 
 
 def fail_confidence(confidence: float, gated: int) -> float:
-    """Return the confidence at which one of `gated` checks may fail (Bonferroni).
+    """Return the confidence at which failures are decided: the Bonferroni correction for the number of gates.
 
-    With it, a policy whose thresholds are all met raises a false failure with a chance of at most (1 - confidence) / 2.
+    If every true value meets its threshold, the probability that at least one gate fails is at most
+    (1 - confidence) / 2 for one model on one data set.
+
+    Args:
+        confidence: The confidence of the check.
+        gated: Number of gates in the policy.
     """
     return 1 - (1 - confidence) / max(1, gated)
 
 
 def blocks(verdict: VerdictName, *, severity: Severity, inconclusive: InconclusiveRule) -> bool:
-    """Return whether the pytest case must fail: a gate that failed, is undefined, or is inconclusive and fails then."""
+    """Return whether the pytest case fails.
+
+    Args:
+        verdict: The verdict on the case.
+        severity: "gate", or "report" for an informational check, which never fails.
+        inconclusive: Whether an inconclusive gate fails: "fail" if it does, "warn" or "pass" if it does not.
+    """
     if severity == "report" or verdict == "pass":
         return False
     return verdict in ("fail", "undefined") or inconclusive == "fail"

@@ -1,4 +1,4 @@
-"""docs/policies.md and docs/data.md: their tables are complete, and their examples load."""
+"""The tables of docs/policies.md and docs/data.md are complete, and their examples load."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from attnaudit.registry import checks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 POLICIES, DATA = ((DOCS / name).read_text(encoding="utf-8") for name in ("policies.md", "data.md"))
-EVERY = {field.name for field in dataclasses.fields(Check)}
-#: Only says aloud what `preset` does.
-UNTOLD = {("Agreement", "detach")}
+COMMON_ARGUMENTS = {field.name for field in dataclasses.fields(Check)}
+#: An argument that only makes explicit what `preset` does.
+UNDOCUMENTED = {("Agreement", "detach")}
 
 
 def shipped() -> dict[str, type[Check]]:
-    """Class by name; other tests may have registered checks of their own."""
-    found = {name: checks.get(name) for name in checks.names()}
+    """Return name -> class of the checks of the package, without those that other tests have registered."""
+    registered = {name: checks.get(name) for name in checks.names()}
     return {
         name: kind
-        for name, kind in found.items()
+        for name, kind in registered.items()
         if isinstance(kind, type) and kind.__module__.startswith("attnaudit.checks.")
     }
 
 
 def listed() -> dict[tuple[str, str], str]:
-    """(check, argument) -> its cell of values; an argument of "" where a check has none of its own."""
-    found, names = {}, []
+    """Return (check, argument) -> the text of its cell of values; the argument is "" for a check without arguments."""
+    cells, names = {}, []
     for first, argument, values in re.findall(r"^\| (.*?) ?\| (`\w+`|) ?\| (.*?) ?\|$", POLICIES, re.MULTILINE):
         names = re.findall(r"`([A-Z]\w+)`", first) or names
         if names:
-            found.update({(name, argument.strip("`")): values for name in names})
-    return found
+            cells.update({(name, argument.strip("`")): values for name in names})
+    return cells
 
 
 def declared() -> dict[tuple[str, str], tuple[Any, Any]]:
-    """(check, argument) -> (its type, its default)."""
-    found: dict[tuple[str, str], tuple[Any, Any]] = {}
+    """Return (check, argument) -> (its type, its default)."""
+    arguments: dict[tuple[str, str], tuple[Any, Any]] = {}
     for name, kind in shipped().items():
         if issubclass(kind, RetrainingCheck):
             continue
         hints = get_type_hints(kind)
-        own = [field for field in dataclasses.fields(kind) if field.name not in EVERY]
-        found.update({(name, field.name): (hints[field.name], field.default) for field in own})
+        own = [field for field in dataclasses.fields(kind) if field.name not in COMMON_ARGUMENTS]
+        arguments.update({(name, field.name): (hints[field.name], field.default) for field in own})
         if not own:
-            found[name, ""] = (None, None)
-    return {key: value for key, value in found.items() if key not in UNTOLD}
+            arguments[name, ""] = (None, None)
+    return {key: value for key, value in arguments.items() if key not in UNDOCUMENTED}
 
 
-def test_every_argument_of_every_check_is_listed_with_its_values_the_default_first() -> None:
+def test_every_argument_is_listed_with_its_values_and_the_default_first() -> None:
     assert set(listed()) == set(declared())
     for key, values in listed().items():
         hint, default = declared()[key]
-        literals = {one for part in (hint, *get_args(hint)) for one in get_args(part) if isinstance(one, str)}
+        literals = {value for part in (hint, *get_args(hint)) for value in get_args(part) if isinstance(value, str)}
         assert set(re.findall(r'(?<![=] )`"(\w+)"`', values)) == literals, key
         if isinstance(default, str):
             assert re.search(r'`"(\w+)"`', values)[1] == default, key  # type: ignore[index]
@@ -68,29 +68,29 @@ def test_every_argument_of_every_check_is_listed_with_its_values_the_default_fir
 
 
 def test_the_arguments_that_all_checks_have_are_listed() -> None:
-    table = POLICIES.partition("## Arguments of every check")[2].partition("## Arguments of each")[0]
+    table = POLICIES.partition("## Arguments of every check")[2].partition("## Arguments of each check")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == EVERY
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == COMMON_ARGUMENTS
 
 
 def test_the_arguments_of_the_checks_that_train_are_on_their_page() -> None:
     page = (DOCS / "retraining.md").read_text(encoding="utf-8")
     kinds = [kind for kind in shipped().values() if issubclass(kind, RetrainingCheck)]
     assert len(kinds) == 4
-    for field in {field.name for kind in kinds for field in dataclasses.fields(kind)} - EVERY:
+    for field in {field.name for kind in kinds for field in dataclasses.fields(kind)} - COMMON_ARGUMENTS:
         assert re.search(rf"\b{field}\b", page), field
 
 
 def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
-    example, question = re.findall(r"```toml\n(.*?)```", POLICIES, re.DOTALL)
+    example, question_example = re.findall(r"```toml\n(.*?)```", POLICIES, re.DOTALL)
     path = tmp_path / "policy.toml"
     path.write_text(example, encoding="utf-8")
-    assert [one.id for one in load_policy(path)] == [
+    assert [check.id for check in load_policy(path)] == [
         "agreement.leave_one_out.inputs",
         "permutation_fragility.f1_drop",
     ]
-    path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{question}', encoding="utf-8")
-    assert [one.asks for one in load_policy(path).record.questions] == ["Is attention used?"]
+    path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{question_example}', encoding="utf-8")
+    assert [question.asks for question in load_policy(path).record.questions] == ["Is attention used?"]
 
 
 def test_the_table_of_columns_is_complete() -> None:

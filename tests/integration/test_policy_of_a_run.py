@@ -21,7 +21,7 @@ at_most = 0.99
 
 [[check]]
 name = "Agreement"
-at_least = "floor + 0.5 * (ceiling - floor)"
+at_least = "floor + 0.5 * (gradient_loo - floor)"
 """
 
 
@@ -59,7 +59,7 @@ def test_a_policy_file_replaces_the_gates_that_count(project: pytest.Pytester) -
     assert {level for _, level in levels(audit).values()} == {round(1 - 0.1 / 3, 6)}
     assert all(entry["interval"]["confidence"] == 0.9 and entry["inconclusive"] == "warn" for entry in audit["checks"])
     (agreement,) = [entry for entry in audit["checks"] if entry["family"] == "agreement"]
-    assert agreement["requirement"]["expression"] == "floor + 0.5 * (ceiling - floor)"
+    assert agreement["requirement"]["expression"] == "floor + 0.5 * (gradient_loo - floor)"
     result.stdout.fnmatch_lines(
         [
             "A gate fails only if its whole 96.7% interval is on the wrong side of the",

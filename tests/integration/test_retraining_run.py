@@ -66,6 +66,8 @@ def test_a_model_that_cannot_be_retrained_is_refused_in_one_sentence(folder: Pat
     (project.path / "policy.toml").write_text(POLICY, encoding="utf-8")
     result = project.runpytest("--model", "tiny", "--policy", "policy.toml")
     result.assert_outcomes(failed=4)
-    result.stdout.fnmatch_lines(["*SeedVariance on tiny: This check retrains the model, but the adapter declares retrains=False.*"])
+    result.stdout.fnmatch_lines(
+        ["*SeedVariance on tiny: This check retrains the model, but the adapter declares retrains=False.*"]
+    )
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*.py:*: *Error")

@@ -1,4 +1,4 @@
-"""Numbers, thresholds and text of a data set, as people see them."""
+"""How numbers, thresholds and text of a data set are formatted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from attnaudit.formatting import (
         (2, "2"),
     ],
 )
-def test_a_number_on_a_page(value: float | None, text: str) -> None:
+def test_a_number_in_a_report(value: float | None, text: str) -> None:
     assert number(value) == text
 
 
@@ -44,7 +44,7 @@ def test_a_number_on_a_terminal_is_ascii_and_has_no_negative_zero() -> None:
     assert [plain_number(v) for v in (-0.25, -0.0001, 0.5)] == ["-0.250", "0.000", "0.500"]
 
 
-def test_a_threshold_loses_no_digit() -> None:
+def test_a_threshold_keeps_all_of_its_digits() -> None:
     assert [threshold(v) for v in (0.3, 1.0, 0.125, -0.05)] == ["0.30", "1.00", "0.125", "−0.05"]
 
 
@@ -65,16 +65,16 @@ def test_a_clause_becomes_a_sentence() -> None:
     assert sentence("") == ""
 
 
-def test_hidden_characters_are_shown() -> None:
+def test_invisible_characters_are_replaced_by_visible_ones() -> None:
     assert visible("a\x00b\u202ec\u200bd\ne") == "a␀b⟨U+202E⟩c⟨U+200B⟩d\ne"
     assert visible("👩‍👩‍👧 שלום") == "👩‍👩‍👧 שלום"
 
 
-def test_text_for_a_terminal_holds_no_control_characters() -> None:
+def test_text_for_a_terminal_contains_no_control_characters() -> None:
     assert printable("a\x1b[2J\nb") == "a\ufffd[2J\ufffdb"
 
 
-def test_tokens_are_cut_around_the_most_attended_one_and_hold_no_control_characters() -> None:
+def test_tokens_are_truncated_around_the_most_attended_one_without_control_characters() -> None:
     tokens = [f"w{i}" for i in range(50)]
     tokens[30] = "bad\x1b[31m\n"
     assert marked_tokens(tokens, 30, limit=4) == "… w28 w29 «bad\ufffd[31m\ufffd» w31 …"

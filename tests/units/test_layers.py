@@ -34,7 +34,7 @@ FLOORS = {
     "models": 2,
     "engine": 3,
     "conformance": 3,
-    "statistics": 4,
+    "statistics": 1,
     "measures": 4,
     "checks": 5,
     "report": 6,

@@ -1,4 +1,4 @@
-"""A record in words: headline, failure message and sentences."""
+"""The headline, the failure message and the sentences that describe a record."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from attnaudit.verdict_text import (
 )
 from tests.units.report.example_runs import check_record
 
-INFORMATION = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
+INFORMATIONAL = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
 PLANNING = Planning(instances=790, low=280, high=None, power=0.8)
-AMONG = {
+ONE_OF_20_GATES = {
     "verdict": "inconclusive",
     "gated": 20,
     "fail_interval": Interval(low=0.19, high=0.31, confidence=0.9975, method="m"),
@@ -58,7 +58,7 @@ def test_the_headline_of_an_undefined_value() -> None:
     assert headline(record) == "mean τ-b undefined, required at most 0.300, n=0 (300 undefined)"
 
 
-def test_a_headline_rounds_no_bound_onto_the_threshold() -> None:
+def test_a_headline_rounds_no_bound_to_the_threshold() -> None:
     record = check_record(
         value_name="mean TVD",
         value=0.31,
@@ -72,7 +72,7 @@ def test_a_headline_rounds_no_bound_onto_the_threshold() -> None:
 
 def test_a_headline_has_no_negative_zero() -> None:
     record = check_record(value_name="x", value=-0.0001, interval=None, requirement=None, n=5, n_defined=5)
-    assert headline(record) == "x 0.000 [no interval], nothing required, n=5"
+    assert headline(record) == "x 0.000 [no interval], no threshold, n=5"
 
 
 def test_a_failure_message_names_reason_references_and_worst_instances() -> None:
@@ -96,34 +96,34 @@ def test_a_failure_message_names_reason_references_and_worst_instances() -> None
     assert failure_message(record).splitlines() == [
         headline(record),
         "fail: because.",
-        "note: take care",
-        "interval: 95% confidence, m.",
-        "undefined: 3 instances: a single token.",
-        "undefined: 1 instance: no label.",
+        "note: take care.",
+        "[0.000, 1.000] is the 95% interval (m).",
+        "3 instances have no value: a single token.",
+        "1 instance has no value: no label.",
         "shuffled: 0.010 (shuffled attention)",
         "c: undefined (m)",
-        "lowest instances (most attended token marked):",
+        "Instances with the lowest values; «» marks the most attended token:",
         "  row-0\ufffd  -0.500  a «b» c",
         "  row-1\ufffd  0.500  a «b» c",
         "  row-2\ufffd  1.500  a «b» c",
     ]
 
 
-def test_a_failure_message_says_when_a_check_fails_and_what_would_decide_it() -> None:
-    lines = failure_message(check_record(**AMONG)).splitlines()
-    assert "planning: about 790 instances would decide it (280 upwards, without a known limit)." in lines
+def test_a_failure_message_states_when_a_check_fails_and_how_many_instances_decide_it() -> None:
+    lines = failure_message(check_record(**ONE_OF_20_GATES)).splitlines()
+    assert "About 790 instances would decide it (at least 280, without an upper limit)." in lines
     assert (
-        "fails only if the whole 99.75% interval [0.190, 0.310] is below 0.300, because 20 checks gate this release."
-        in lines
+        "The check fails only if its whole 99.75% interval, [0.190, 0.310], is below 0.300, because 20 checks gate "
+        "this release." in lines
     )
 
 
-def test_a_single_gate_has_no_rule_of_its_own() -> None:
+def test_the_only_gate_of_a_policy_needs_no_failure_rule() -> None:
     record = check_record()
     assert failure_rule(record) == failure_rule(check_record(fail_interval=record.interval)) == ""
 
 
-def test_a_miss_is_never_rounded_onto_its_threshold() -> None:
+def test_an_interval_bound_is_never_rounded_to_the_threshold() -> None:
     record = check_record(value=0.29996, interval=interval(0.29993, 0.29998))
     assert interval_words(record) == "0.29993 to 0.29998"
     assert digits(record) == 5
@@ -150,37 +150,39 @@ def test_a_miss_is_never_rounded_onto_its_threshold() -> None:
             "There are too few sources; the check requires at least 0.30.",
         ),
         (
-            {**AMONG, "reason": "a failure also needs the whole 99.75% interval there"},
-            "A failure also needs the whole 99.75% interval there: the 95% interval runs from 0.199 to 0.226, "
+            {**ONE_OF_20_GATES, "reason": "a check fails only if its whole 99.75% interval is below"},
+            "A check fails only if its whole 99.75% interval is below: the 95% interval runs from 0.199 to 0.226, "
             "the 99.75% interval from 0.190 to 0.310, and the check requires at least 0.30.",
         ),
     ],
 )
-def test_the_verdict_is_explained_by_its_reason_and_its_numbers(changes: dict[str, Any], sentence: str) -> None:
+def test_the_verdict_sentence_gives_the_reason_the_interval_and_the_threshold(
+    changes: dict[str, Any], sentence: str
+) -> None:
     assert verdict_sentence(check_record(**changes)) == sentence
 
 
 @pytest.mark.parametrize(
     ("instances", "low", "high", "sentence"),
     [
-        (790, 280, None, "About 790 instances would decide it (280 upwards, without a known limit)."),
+        (790, 280, None, "About 790 instances would decide it (at least 280, without an upper limit)."),
         (791, 281, 7401, "About 800 instances would decide it (290 to 7,500)."),
         (30, 30, 30, "30 instances would decide it."),
         (
             None,
             None,
             None,
-            "The value is too close to the threshold to say how many instances would decide it.",
+            "The value is too close to the threshold to estimate how many instances would decide it.",
         ),
         (
             None,
             41,
             None,
-            "The value is too close to the threshold to say how many instances would decide it; at least 41 instances.",
+            "The value is too close to the threshold to estimate how many instances would decide it, but at least 41.",
         ),
     ],
 )
-def test_what_would_decide_an_inconclusive_case(
+def test_how_many_instances_would_decide_an_inconclusive_case(
     instances: int | None, low: int | None, high: int | None, sentence: str
 ) -> None:
     planning = Planning(instances=instances, low=low, high=high, power=0.8)
@@ -191,13 +193,13 @@ def test_a_decided_case_has_no_plan() -> None:
     assert planned(check_record()) == ""
 
 
-def test_without_a_threshold_nothing_is_said_to_pass() -> None:
-    assert shown_verdict(INFORMATION) == "measured"
+def test_a_check_without_a_threshold_is_displayed_as_measured() -> None:
+    assert shown_verdict(INFORMATIONAL) == "measured"
     assert shown_verdict(check_record()) == "fail"
     assert shown_verdict(check_record(requirement=None, verdict="undefined", severity="report")) == "undefined"
 
 
-def test_a_relative_threshold_is_shown_with_what_it_came_to() -> None:
+def test_a_relative_threshold_is_shown_with_its_mean() -> None:
     relative = Requirement(direction="at_least", value=0.2006, expression="floor + 0.2")
     assert requirement_symbol(relative) == "≥ 0.201 (floor + 0.2)"
     assert required_words(relative) == "at least 0.201 (floor + 0.2)"
@@ -209,5 +211,5 @@ def test_a_relative_threshold_is_shown_with_what_it_came_to() -> None:
     ("confidence", "level"),
     [(0.95, "95%"), (0.5, "50%"), (0.9, "90%"), (1 - 0.05 / 6, "99.17%"), (0.9975, "99.75%"), (1 - 1e-4, "99.99%")],
 )
-def test_a_level_is_told_from_certainty(confidence: float, level: str) -> None:
+def test_a_confidence_level_is_never_rounded_to_100_percent(confidence: float, level: str) -> None:
     assert Interval(low=0, high=1, confidence=confidence, method="").level == level

@@ -65,4 +65,6 @@ def require_transformers(what: str) -> None:
     except PackageNotFoundError:
         raise ModelError(f"{what} needs Transformers, which is not installed. Install it: {INSTALL}") from None
     if int(installed.partition(".")[0]) < OLDEST:
-        raise ModelError(f"{what} needs Transformers {OLDEST} or newer; {installed} is installed. Upgrade it: {INSTALL}")
+        raise ModelError(
+            f"{what} needs Transformers {OLDEST} or newer; {installed} is installed. Upgrade it: {INSTALL}"
+        )

@@ -56,8 +56,8 @@ class DecoderInputs:
             shifted: Tensor = function(*settings[: len(inspect.signature(function).parameters)])
             return shifted
         if hasattr(model, "_shift_right"):
-            shifted = model._shift_right(ids)
-            return shifted
+            moved: Tensor = model._shift_right(ids)
+            return moved
         return torch.cat([torch.full_like(ids[:, :1], self.start_id), ids[:, :-1]], dim=1)
 
     def arguments(self, inputs: Inputs) -> dict[str, Tensor]:

@@ -73,9 +73,7 @@ class Layout:
         return next(index for index, call in enumerate(self.calls) if call.layer_call == layer_call)
 
 
-def value_states(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Tensor | None, bool]:
+def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Tensor | None, bool]:
     """Find, among the arguments of an attention module, the states that its keys and values are computed from.
 
     Returns:

@@ -155,9 +155,7 @@ class OnePositionAttention:
 
 
 @contextmanager
-def _last_layer_at(
-    layout: Layout, site: Site, states: LayerStates, queries: Tensor, variants: int
-) -> Iterator[None]:
+def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Tensor, variants: int) -> Iterator[None]:
     """Give the last layer its recorded states at one position (B,), repeated V times, and skip the layers before it."""
     layer_call = layout.calls[layout.call_index(site)].layer_call
     given = states.inputs[layer_call]

@@ -90,9 +90,7 @@ class Runner:
             stack.enter_context(replaced_embeddings(self.layout, None if embeddings is None else embeddings.get(TEXT)))
             logits = self.logits(inputs, recorder)
         recorder.require_complete()
-        return Trace(
-            logits=logits, attention=recorder.attention, allowed=recorder.allowed, hidden=states, cache=cache
-        )
+        return Trace(logits=logits, attention=recorder.attention, allowed=recorder.allowed, hidden=states, cache=cache)
 
 
 def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:
@@ -106,9 +104,7 @@ def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:
     def forward() -> Tensor:
         return class_logits(builder.model, head, kernel, builder.arguments(inputs), builder.output_mask(inputs))
 
-    layout = discover_layout(
-        builder.model, inputs.ids[TEXT], forward, encoder_decoder=builder.decoder is not None
-    )
+    layout = discover_layout(builder.model, inputs.ids[TEXT], forward, encoder_decoder=builder.decoder is not None)
     return Runner(head=head, kernel=kernel, builder=builder, layout=layout)
 
 

@@ -134,9 +134,7 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
         layers=tuple(layers),
         embedding=embedding[0],
         embedding_time_first=embedding[1],
-        decoder_embeddings=(
-            tuple(m for m in model.modules() if _is_alike(m, embedding[0])) if encoder_decoder else ()
-        ),
+        decoder_embeddings=(tuple(m for m in model.modules() if _is_alike(m, embedding[0])) if encoder_decoder else ()),
         output_projections={calls[n].site.key: module for n, module in projections.items()},
         causal=all(one.causal for one in self_attention) and not encoder_decoder,
     )
@@ -294,7 +292,5 @@ def _attention_calls(
             keys=keys,
             sinks=one.sinks,
         )
-        calls.append(
-            AttentionCall(site=site, module=one.module, layer_call=one.layer_call, time_first=one.time_first)
-        )
+        calls.append(AttentionCall(site=site, module=one.module, layer_call=one.layer_call, time_first=one.time_first))
     return tuple(calls)

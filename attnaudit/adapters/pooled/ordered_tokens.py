@@ -24,7 +24,7 @@ class OrderedTokens:
     lengths: Tensor
 
     def kept(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Translate positions to tokens: rows (V,) and positions to keep (V, T) -> (V, T) mask of the ordered tokens."""
+        """Return which of the ordered tokens (V, T) are kept, for rows (V,) and positions to keep (V, T)."""
         ranks = torch.arange(keep.shape[1], device=keep.device)
         return keep.gather(1, self.order[rows]) & (ranks < self.lengths[rows, None])
 

@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnaudit.checks.base import Check, Parameter
+from attnaudit.checks.base import Check
+from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.policy import from_tables
 from attnaudit.records import Direction
 from attnaudit.research.validation.validation_schema import Question
@@ -39,7 +40,7 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        return self.check.description.title
+        return self.check.title
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | No
     lower = below[math.floor(UNFAITHFUL_QUANTILE * (len(below) - 1))]
     middle = rounded((upper + lower) / 2, low=lower, high=upper)
     value = middle if direction == "at_least" else 0.0 - middle
-    lowest, highest = candidate.check.description.bounds
+    lowest, highest = candidate.check.bounds
     if candidate.question != "evidence" and candidate.direction == "at_least" and value <= NO_EFFECT:
         return None
     return value if lowest < value < highest else None

@@ -46,7 +46,7 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     for name in IMPORTANCES:
         m.vectors[name] = [random.dirichlet(np.ones(length)) for length in lengths]
         m.per_token.add(name)
-        for column in ("tau", "floor", "ceiling"):
+        for column in ("tau", "floor", "gradient_loo"):
             m.scalars[f"agreement.{name}.{column}"] = random.uniform(-0.2, 0.8, n)
         m.scalars[f"agreement.{name}.p_value"] = random.random(n)
         m.scalars[f"agreement.{name}.near_ties"] = np.zeros(n)

@@ -83,7 +83,7 @@ def function(values):
     ("values", "words"),
     [
         ([1.0, 2.0], "returned shape (2,), expected one number per instance, (40,)"),
-        (np.full(40, np.inf), "returned an infinite value; return NaN"),
+        (np.full(40, np.inf), "returned an infinite value. Return NaN"),
         (np.full(40, 2.0), "returned 2, expected values between 0 and 1"),
         (["a"] * 40, "failed: ValueError: could not convert"),
     ],

@@ -27,9 +27,9 @@ def test_the_gain_is_over_random_orders_and_reaches_to_signed_leave_one_out(kind
     column = f"{name}.{operator}" + (".decision" if measure == "decision" else "")
     attention, by_chance, loo, one = (m.scalars[f"{column}.{o}"] for o in ("attention", "random", "loo", "shuffled"))
     assert record.value == pytest.approx(sign * (attention - by_chance).mean())
-    floor, ceiling = record.references
+    floor, signed_loo = record.references
     assert (floor.name, floor.value) == ("floor", pytest.approx(sign * (one - by_chance).mean()))
-    assert (ceiling.name, ceiling.value) == ("ceiling", pytest.approx(sign * (loo - by_chance).mean()))
+    assert (signed_loo.name, signed_loo.value) == ("signed_loo", pytest.approx(sign * (loo - by_chance).mean()))
     assert record.details["mean AOPC, order of attention"] == pytest.approx(attention.mean())
     assert record.worst[0].value == pytest.approx((sign * (attention - by_chance)).min())
     assert record.verdict == "pass"
@@ -136,7 +136,7 @@ def test_flips_say_why_no_weight_can_be_removed():
     assert checks.TopTokenErasure(at_least=0.1).judge(m).undefined == expected
 
 
-def test_top_token_erasure_is_the_excess_over_another_token_with_the_best_token_as_ceiling():
+def test_top_token_erasure_is_the_excess_over_another_token_and_the_best_token_is_its_reference():
     m = measured(40)
     n = 4
     m.tokens = [["w"] * n for _ in range(40)]

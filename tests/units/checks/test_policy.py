@@ -16,8 +16,8 @@ EVERY = [
     checks.UniformFragility(measure="f1_drop", at_least=0.05),
     checks.AdversarialDivergence(tvd=0.05, severity="report"),
     checks.InformationRanking(at_least=0.5),
-    checks.Agreement(importance="input_x_gradient", at_least="floor + 0.5 * (ceiling - floor)"),
-    checks.AdversarialDivergence(tvd=0.2, at_most="0.9 * ceiling"),
+    checks.Agreement(importance="input_x_gradient", at_least="floor + 0.5 * (gradient_loo - floor)"),
+    checks.AdversarialDivergence(tvd=0.2, at_most="0.9 * largest_possible"),
 ]
 
 

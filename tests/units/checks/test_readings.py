@@ -141,7 +141,7 @@ def test_a_sweep_says_what_its_readings_say_and_reaches_to_their_upper_bounds() 
     record = sweep.judge(found)
     assert record.interval is not None
     assert record.value is not None
-    assert record.interval.method.endswith("from the found to the upper bound")
+    assert record.interval.method.endswith("from the lower to the upper bound of the values")
     assert record.interval.high - record.value > 0.1
 
 

@@ -130,11 +130,11 @@ def test_no_instance_is_undefined(check):
     assert check.judge(measured(0)).verdict == "undefined"
 
 
-def test_agreement_is_the_mean_tau_with_details_floor_and_ceiling():
+def test_agreement_is_the_mean_tau_with_details_and_references():
     m = measured()
     name = "agreement.gradient.meister.inputs"
     m.scalars[f"{name}.tau"][:4] = np.nan
-    m.scalars[f"{name}.ceiling"][:7] = np.nan
+    m.scalars[f"{name}.gradient_loo"][:7] = np.nan
     tau, p = m.scalars[f"{name}.tau"][4:], m.scalars[f"{name}.p_value"][4:]
     record = checks.Agreement(at_least=0.0).judge(m)
     assert record.value == pytest.approx(tau.mean())
@@ -144,9 +144,9 @@ def test_agreement_is_the_mean_tau_with_details_floor_and_ceiling():
     assert record.details["share with p ≤ .05 (mostly a matter of length)"] == np.mean(p <= 0.05)
     means = [tau[m.predicted[4:] == c].mean() for c in (0, 1)]
     assert record.details["mean where 'positive' is predicted"] == pytest.approx(means[1])
-    floor, ceiling = record.references
+    floor, gradient_loo = record.references
     assert floor.value == pytest.approx(m.scalars[f"{name}.floor"].mean())
-    assert (ceiling.value, ceiling.n) == (pytest.approx(m.scalars[f"{name}.ceiling"][7:].mean()), 113)
+    assert (gradient_loo.value, gradient_loo.n) == (pytest.approx(m.scalars[f"{name}.gradient_loo"][7:].mean()), 113)
     low, high = stats.t.interval(0.95, 115, tau.mean(), stats.sem(tau))
     assert (record.interval.low, record.interval.high) == pytest.approx((low, high), abs=0.1 * (high - low))
     assert record.worst[0].value == tau.min()
@@ -226,7 +226,7 @@ def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_
     jsd = m.scalars["adversarial.0.01.jsd"]
     assert record.value == pytest.approx(jsd.mean())
     assert record.details["mean JSD / ln 2"] == pytest.approx(jsd.mean() / math.log(2))
-    assert record.details["mean share of the unconstrained maximum"] == pytest.approx(jsd.mean() / 0.65)
+    assert record.details["mean share of the largest possible JSD"] == pytest.approx(jsd.mean() / 0.65)
     assert record.details["method"] == "exact"
     assert record.references[0].value == pytest.approx(0.65)
     (line,) = record.charts[0].series
@@ -234,13 +234,13 @@ def test_adversarial_divergence_is_shown_as_share_of_ln2_and_of_the_maximum_and_
     assert line.y == pytest.approx([m.scalars[f"adversarial.{e:g}.jsd"].mean() for e in line.x])
     assert record.token_columns[1] == "adversarial.0.01.attention"
     assert (record.requirement, record.verdict, record.blocks) == (None, "inconclusive", False)
-    assert "nothing required" in failure_message(record)
+    assert "no threshold" in failure_message(record)
 
 
 def test_a_relative_limit_counts_texts_for_which_no_other_attention_was_found():
     m = measured()
     m.scalars["adversarial.0.01.jsd"][:20] = m.scalars["adversarial.0.01.share"][:20] = 0.0
-    relative = checks.AdversarialDivergence(at_most="0.75 * ceiling").judge(m)
+    relative = checks.AdversarialDivergence(at_most="0.75 * largest_possible").judge(m)
     plain = checks.AdversarialDivergence(at_most=0.75 * 0.65).judge(m)
     assert (relative.value, relative.n_defined, relative.verdict) == (plain.value, plain.n_defined, plain.verdict)
     assert relative.references[0].n == plain.n_defined == len(m)

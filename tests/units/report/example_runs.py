@@ -95,7 +95,7 @@ def check_record(**changes: Any) -> CheckRecord:
         "undefined": {"fewer than two tokens": 31, "all weights tied": 14},
         "references": [
             Reference(name="floor", value=0.001, meaning="τ of the same attention, shuffled", n=1981),
-            Reference(name="ceiling", value=0.61, meaning="τ between gradient and leave-one-out", n=1981),
+            Reference(name="gradient_loo", value=0.61, meaning="τ between gradient and leave-one-out", n=1981),
         ],
         "details": {
             "significant at p ≤ .05": 0.274,

@@ -11,6 +11,11 @@ from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
 
 
+def drop_of(m, replaced):
+    """The drop between the predictions of measurements and replaced ones."""
+    return F1Drop.of(m.labels, m.predicted[:, None].astype(float), replaced, classes=len(m.classes))
+
+
 def measured(classes, n=150, seed=0, replacements=7):
     random = np.random.default_rng(seed)
     labels = random.integers(0, classes, n)
@@ -41,7 +46,7 @@ def sklearn_f1(labels, predicted, classes):
 def test_drop_agrees_with_sklearn(classes):
     m, replaced = measured(classes)
     groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
-    f1, mean, drop = F1Drop.of(m, replaced).value(groups)
+    f1, mean, drop = drop_of(m, replaced).value(groups)
     assert f1 == pytest.approx(sklearn_f1(m.labels, m.predicted, classes))
     assert mean == pytest.approx(np.mean([sklearn_f1(m.labels, column, classes) for column in replaced.T]))
     assert drop == pytest.approx(f1 - mean)
@@ -53,14 +58,14 @@ def test_a_class_that_neither_occurs_nor_is_predicted_is_left_out_of_the_macro_m
     m.predicted[m.predicted == 2] = 0
     replaced[replaced == 2] = 0
     groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
-    f1, _, _ = F1Drop.of(m, replaced).value(groups)
+    f1, _, _ = drop_of(m, replaced).value(groups)
     assert f1 == pytest.approx(sklearn_f1(m.labels, m.predicted, 3))
 
 
 def test_interval_is_near_scipys_bca_where_many_decisions_change():
     m, replaced = measured(2, n=400, replacements=1)
     groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
-    found = F1Drop.of(m, replaced).interval(groups, confidence=0.95)
+    found = drop_of(m, replaced).interval(groups, confidence=0.95)
 
     def drop(labels, predicted, other):
         return sklearn_f1(labels, predicted, 2) - sklearn_f1(labels, other, 2)
@@ -82,6 +87,6 @@ def test_no_changed_decision_keeps_a_width():
     for classes in (2, 3):
         m, _ = measured(classes, n=40)
         groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
-        drop = F1Drop.of(m, np.repeat(m.predicted[:, None].astype(float), 3, axis=1))
+        drop = drop_of(m, np.repeat(m.predicted[:, None].astype(float), 3, axis=1))
         found = drop.interval(groups, confidence=0.95)
         assert found.low < -0.01 < 0.01 < found.high

@@ -19,13 +19,13 @@ from tests.units.checks.made import measured
 
 
 def normal(value, error):
-    """A spread of a normal estimate."""
+    """The interval estimate of a normally distributed value."""
 
-    def find(asked):
-        reach = stats.norm.ppf((1 + asked) / 2) * error
-        return Interval(low=value - reach, high=value + reach, confidence=asked, method="normal")
+    def interval_at(level):
+        reach = stats.norm.ppf((1 + level) / 2) * error
+        return Interval(low=value - reach, high=value + reach, confidence=level, method="normal")
 
-    return IntervalEstimate(error=error, confidence=0.95, find=find)
+    return IntervalEstimate(error=error, confidence=0.95, interval_at=interval_at)
 
 
 def planned(value, threshold, error=0.1, n=100, direction="at_least", fail=0.95):
@@ -119,7 +119,7 @@ def test_a_failure_is_corrected_for_the_gated_checks_and_a_pass_is_not():
     assert (among.gated, among.fail_interval.confidence) == (10, pytest.approx(0.995))
     assert among.interval == missed.judge(m).interval
     assert among.fail_interval.low < among.interval.low <= among.interval.high < among.requirement.value
-    assert "a failure also needs the whole 99.5% interval there" in among.reason
+    assert "with several gates in the policy a check fails only if its whole 99.5% interval is" in among.reason
     met = checks.Agreement(at_least=mean - 2.3 * error)
     assert met.judge(m).verdict == met.judge(m, gated=50).verdict == "pass"
     far = checks.Agreement(at_least=mean + 6 * error)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from attnaudit.checks import AdversarialDivergence, Agreement, PermutationFragility
+from attnaudit.checks.adversarial_divergence import AdversarialDivergence
+from attnaudit.checks.agreement import Agreement
+from attnaudit.checks.permutation_fragility import PermutationFragility
 from attnaudit.errors import ModelError
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
@@ -184,7 +186,7 @@ def _searched(epsilon: float, words: str) -> list[Quantity]:
         Quantity(
             name=f"share {words}",
             words="… as a share of the unconstrained maximum",
-            read=detail_of(exact.id, "mean share of the unconstrained maximum"),
+            read=detail_of(exact.id, "mean share of the largest possible JSD"),
         ),
         Quantity(
             name=f"searched {words}", words=f"… found by the published search, on at most {SEARCHED} texts",
@@ -231,7 +233,7 @@ PAPER = Paper(
                 Quantity(
                     name="importance",
                     words="for comparison: τ-b between gradient and leave-one-out",
-                    read=reference_of(GRADIENT.id, "ceiling"),
+                    read=reference_of(GRADIENT.id, "gradient_loo"),
                 ),
             ),
             audits=(Audit(checks=(GRADIENT, LEAVE_ONE_OUT)),),

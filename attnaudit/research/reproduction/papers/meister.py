@@ -14,8 +14,9 @@ from functools import partial
 
 import msgspec
 
-from attnaudit.checks import Agreement, InfluenceEntropy
+from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.base import Check
+from attnaudit.checks.influence_entropy import InfluenceEntropy
 from attnaudit.research.reproduction.compare_models import jsd_between
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
@@ -390,7 +391,7 @@ PAPER = Paper(
                 Quantity(
                     name="importance",
                     words="for comparison: τ-b between gradient and leave-one-out at the inputs",
-                    read=reference_of(AGREEMENTS["gradient inputs"].id, "ceiling"),
+                    read=reference_of(AGREEMENTS["gradient inputs"].id, "gradient_loo"),
                 ),
             ),
             audits=(Audit(checks=tuple(AGREEMENTS.values())),),

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnaudit.checks import InformationRetained, PermutationFragility, TokenProbability, UniformFragility
+from attnaudit.checks.information_retained import InformationRetained
+from attnaudit.checks.permutation_fragility import PermutationFragility
+from attnaudit.checks.token_probability import TokenProbability
+from attnaudit.checks.uniform_fragility import UniformFragility
 from attnaudit.formatting import number
 from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
 from attnaudit.research.reproduction.figure_records import Figure
@@ -194,7 +197,9 @@ def _alone(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quanti
             words=f"probability of the predicted class from one state alone{words}",
             read=value_of(ALONE.id, of=of),
         ),
-        Quantity(name=f"whole{suffix}", words="… from the whole text", read=reference_of(ALONE.id, "ceiling", of=of)),
+        Quantity(
+            name=f"whole{suffix}", words="… from the whole text", read=reference_of(ALONE.id, "whole_text", of=of)
+        ),
     ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from attnaudit.checks import InformationRanking
+from attnaudit.checks.information_ranking import InformationRanking
 from attnaudit.research.reproduction.compare_models import ATTENTION, jsd_between, tvd_between
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
 from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure

@@ -8,8 +8,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from attnaudit.checks import AdversarialDivergence, UniformFragility
+from attnaudit.checks.adversarial_divergence import AdversarialDivergence
 from attnaudit.checks.trained_adversary import SWEEP
+from attnaudit.checks.uniform_fragility import UniformFragility
 from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction.compare_models import (
     difference_of,

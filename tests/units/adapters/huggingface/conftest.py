@@ -1,4 +1,4 @@
-"""Checkpoint folders and adapters of small random models, made once for all tests of this room."""
+"""Checkpoint folders and adapters of small random models, built once for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tests import architectures
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Architecture -> its checkpoint folder. Not to be changed: copy it."""
-    made: dict[str, Path] = {}
+    """Return the checkpoint folder of an architecture. Tests must copy it before they change it."""
+    folders: dict[str, Path] = {}
 
-    def of(name: str) -> Path:
-        if name not in made:
-            made[name] = architectures.save(name, tmp_path_factory.mktemp(name) / "model")
-        return made[name]
+    def folder_of(name: str) -> Path:
+        if name not in folders:
+            folders[name] = architectures.save(name, tmp_path_factory.mktemp(name) / "model")
+        return folders[name]
 
-    return of
+    return folder_of
 
 
 @pytest.fixture(scope="session")
-def adapter(folder: Callable[[str], Path]) -> Callable[[str], Any]:
-    """Architecture -> its adapter, as `--model` loads it."""
-    made: dict[str, Any] = {}
+def load_adapter(folder: Callable[[str], Path]) -> Callable[[str], Any]:
+    """Return the adapter of an architecture, as `--model` loads it."""
+    adapters: dict[str, Any] = {}
 
-    def of(name: str) -> Any:
-        if name not in made:
-            made[name] = load_model(str(folder(name))).adapter
-            made[name].model.requires_grad_(False)
-        return made[name]
+    def adapter_of(name: str) -> Any:
+        if name not in adapters:
+            adapters[name] = load_model(str(folder(name))).adapter
+            adapters[name].model.requires_grad_(False)
+        return adapters[name]
 
-    return of
+    return adapter_of
 
 
 @pytest.fixture(scope="session")
 def instances() -> list[Instance]:
-    """Texts of different lengths, the longest second."""
+    """Return texts of different lengths; the second is the longest."""
     return [Instance(id=str(n), text=text) for n, text in enumerate(architectures.SENTENCES[4:8])]

@@ -1,4 +1,4 @@
-"""BERT in plain torch, from a state dict alone: no Transformers code, no interface. For tests."""
+"""BERT in plain torch, computed from a state dict without any Transformers code. For tests only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear
 
-#: (layer, head, weights (Q, K)) -> weights to use.
+#: Replaces attention weights: (layer, head, weights (Q, K)) -> the weights to use.
 Change = Callable[[int, int, Tensor], Tensor]
 
 
 def classify(state: Mapping[str, Tensor], ids: list[int], heads: int, change: Change | None = None) -> Tensor:
-    """(C,) logits of one unpadded text. Devlin et al. 2019, section 3; one head at a time."""
+    """Return the logits (C,) of one unpadded text (Devlin et al. 2019, section 3), computed one head at a time."""
 
     def dense(name: str, x: Tensor) -> Tensor:
         return linear(x, state[f"{name}.weight"], state[f"{name}.bias"])
@@ -28,8 +28,8 @@ def classify(state: Mapping[str, Tensor], ids: list[int], heads: int, change: Ch
     x = norm("bert.embeddings.LayerNorm", words + places + types)
     layers = 1 + max(int(name.split(".")[3]) for name in state if name.startswith("bert.encoder.layer."))
     for layer in range(layers):
-        here = f"bert.encoder.layer.{layer}"
-        query, key, value = (dense(f"{here}.attention.self.{part}", x) for part in ("query", "key", "value"))
+        prefix = f"bert.encoder.layer.{layer}"
+        query, key, value = (dense(f"{prefix}.attention.self.{part}", x) for part in ("query", "key", "value"))
         width = query.shape[-1] // heads
         mixed = []
         for head in range(heads):
@@ -38,8 +38,8 @@ def classify(state: Mapping[str, Tensor], ids: list[int], heads: int, change: Ch
             if change is not None:
                 weights = change(layer, head, weights)
             mixed.append(weights @ value[:, part])
-        attended = dense(f"{here}.attention.output.dense", torch.cat(mixed, -1))
-        x = norm(f"{here}.attention.output.LayerNorm", attended + x)
-        inner = gelu(dense(f"{here}.intermediate.dense", x))
-        x = norm(f"{here}.output.LayerNorm", dense(f"{here}.output.dense", inner) + x)
+        attended = dense(f"{prefix}.attention.output.dense", torch.cat(mixed, -1))
+        x = norm(f"{prefix}.attention.output.LayerNorm", attended + x)
+        inner = gelu(dense(f"{prefix}.intermediate.dense", x))
+        x = norm(f"{prefix}.output.LayerNorm", dense(f"{prefix}.output.dense", inner) + x)
     return dense("classifier", torch.tanh(dense("bert.pooler.dense", x[0])))

@@ -1,4 +1,4 @@
-"""Each architecture against its own eager attention, computed by a model that attnaudit has not touched."""
+"""Each architecture is compared with its own eager attention in a model that attnaudit has not changed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from attnaudit.instances import Instance
 from tests import architectures
 from tests.architectures import ARCHITECTURES, LABELS, NAMES
 
-Adapter = Callable[[str], Any]
+LoadAdapter = Callable[[str], Any]
 
 
 def _alone(inputs: Inputs, row: int) -> dict[str, Tensor]:
-    """What the architecture itself is called with for one row, without padding."""
+    """Return the arguments of forward() for one row without padding."""
     mask = inputs.mask[TEXT][row]
     given = {"input_ids": inputs.ids[TEXT][row : row + 1, mask]}
     if "token_types" in inputs.extra:
@@ -46,11 +46,13 @@ def _own(name: str, inputs: Inputs, row: int, implementation: str | None, **sett
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_are_those_of_the_model_as_it_ships(name: str, adapter: Adapter, instances: list[Instance]) -> None:
-    found = adapter(name)
-    inputs = found.collate(instances)
+def test_logits_are_those_of_the_original_model(
+    name: str, load_adapter: LoadAdapter, instances: list[Instance]
+) -> None:
+    adapter = load_adapter(name)
+    inputs = adapter.collate(instances)
     with torch.no_grad():
-        logits = found.run(inputs).logits
+        logits = adapter.run(inputs).logits
     for row in range(len(instances)):
         _, expected = _own(name, inputs, row, None)
         torch.testing.assert_close(logits[row], expected, atol=1e-5, rtol=0)
@@ -58,12 +60,12 @@ def test_logits_are_those_of_the_model_as_it_ships(name: str, adapter: Adapter, 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_recorded_attention_is_what_eager_attention_outputs(
-    name: str, adapter: Adapter, instances: list[Instance]
+    name: str, load_adapter: LoadAdapter, instances: list[Instance]
 ) -> None:
-    found = adapter(name)
-    inputs = found.collate(instances)
+    adapter = load_adapter(name)
+    inputs = adapter.collate(instances)
     with torch.no_grad():
-        trace = found.run(inputs)
+        trace = adapter.run(inputs)
     for row in range(len(instances)):
         output, _ = _own(name, inputs, row, "eager", output_attentions=True)
         layers = (
@@ -71,7 +73,7 @@ def test_recorded_attention_is_what_eager_attention_outputs(
             if "encoder_attentions" in output
             else list(output.attentions)
         )
-        sites = sorted(found.sites(), key=lambda s: ("encoder", "decoder", "cross").index(_stack(s)))
+        sites = sorted(adapter.sites(), key=lambda s: ("encoder", "decoder", "cross").index(_stack(s)))
         assert len(layers) == len(sites)
         for site, expected in zip(sites, layers, strict=True):
             weights = _unpadded(trace.attention[site.key][row], inputs, site, row)
@@ -88,22 +90,21 @@ def _unpadded(weights: Tensor, inputs: Inputs, site: Site, row: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_keeps_the_whole_adapter_contract(name: str, adapter: Adapter, instances: list[Instance]) -> None:
-    """Own attention put back, replay, deletion, batch mates, both sides of padding, gradients and all else."""
-    assert isinstance(adapter(name), ModelAdapter)
-    check_adapter(adapter(name), instances)
+def test_the_full_conformance_suite_passes(name: str, load_adapter: LoadAdapter, instances: list[Instance]) -> None:
+    assert isinstance(load_adapter(name), ModelAdapter)
+    check_adapter(load_adapter(name), instances)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_said_of_it(name: str, adapter: Adapter) -> None:
-    found, one = adapter(name), ARCHITECTURES[name]
-    assert found.parts.kernel.name == one.kernel
-    assert found.description.startswith(f"{one.kind}{one.task}, ")
-    assert found.description.endswith(one.kernel)
-    assert found.capabilities.classes == (tuple(LABELS) if one.writes else ("negative", "positive"))
-    assert {s.heads for s in found.sites()} == {architectures.HEADS}
-    assert {s.sinks for s in found.sites()} == {name == "gpt-oss"}
-    assert len({s.key for s in found.sites()}) == len(found.sites())
+def test_the_description_and_the_capabilities(name: str, load_adapter: LoadAdapter) -> None:
+    adapter, architecture = load_adapter(name), ARCHITECTURES[name]
+    assert adapter.runner.kernel.name == architecture.kernel
+    assert adapter.description.startswith(f"{architecture.kind}{architecture.task}, ")
+    assert adapter.description.endswith(architecture.kernel)
+    assert adapter.capabilities.classes == (tuple(LABELS) if architecture.writes else ("negative", "positive"))
+    assert {s.heads for s in adapter.sites()} == {architectures.HEADS}
+    assert {s.sinks for s in adapter.sites()} == {name == "gpt-oss"}
+    assert len({s.key for s in adapter.sites()}) == len(adapter.sites())
 
 
 READINGS = {
@@ -116,23 +117,23 @@ READINGS = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_reading_is_of_the_row_that_decides(name: str, adapter: Adapter) -> None:
+def test_the_default_reading_is_the_row_that_the_head_reads(name: str, load_adapter: LoadAdapter) -> None:
     expected = next((reading for reading, names in READINGS.items() if name in names), "cls@layer=-1,heads=mean")
-    assert adapter(name).capabilities.reading == expected
+    assert load_adapter(name).capabilities.reading == expected
 
 
 @pytest.mark.parametrize("name", ["bert", "albert"])
-def test_sites_of_a_single_stack(name: str, adapter: Adapter) -> None:
-    """ALBERT calls one module again and again: each call is a site."""
-    assert adapter(name).sites() == tuple(
+def test_sites_of_a_single_stack(name: str, load_adapter: LoadAdapter) -> None:
+    """ALBERT calls one module several times, and each call is a site."""
+    assert load_adapter(name).sites() == tuple(
         Site(key=f"layer.{n}", layer=n, kind="self", heads=4, query=TEXT, keys=TEXT) for n in range(3)
     )
 
 
 @pytest.mark.parametrize("name", ["t5", "bart-lm"])
-def test_sites_of_an_encoder_and_a_decoder(name: str, adapter: Adapter) -> None:
-    found = {s.key: (s.kind, s.layer, s.query, s.keys) for s in adapter(name).sites()}
-    assert found == {
+def test_sites_of_an_encoder_and_a_decoder(name: str, load_adapter: LoadAdapter) -> None:
+    sites = {s.key: (s.kind, s.layer, s.query, s.keys) for s in load_adapter(name).sites()}
+    assert sites == {
         **{f"encoder.{n}": ("self", n, TEXT, TEXT) for n in range(3)},
         **{f"decoder.{n}": ("self", n, "decoder", "decoder") for n in range(2)},
         **{f"cross.{n}": ("cross", n, "decoder", TEXT) for n in range(2)},
@@ -140,45 +141,47 @@ def test_sites_of_an_encoder_and_a_decoder(name: str, adapter: Adapter) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_replay_takes_the_narrow_form_where_one_position_decides(name: str, adapter: Adapter) -> None:
-    found = adapter(name)
-    *earlier, last = (found.forms(site) for site in found.sites())
-    assert all(wide for _, wide in [*earlier, last])
-    assert not any(narrow for narrow, _ in earlier)
-    one_position = ARCHITECTURES[name].kernel == "interface" and name != "modernbert"
-    assert last[0] == one_position
+def test_replay_runs_one_position_if_the_logits_are_read_there(name: str, load_adapter: LoadAdapter) -> None:
+    adapter = load_adapter(name)
+    *earlier, last = (adapter.replay_forms(site) for site in adapter.sites())
+    assert all(forms.from_layer for forms in [*earlier, last])
+    assert not any(forms.one_position for forms in earlier)
+    reads_one_position = ARCHITECTURES[name].kernel == "interface" and name != "modernbert"
+    assert last.one_position == reads_one_position
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "bart-lm", "deberta-v2"])
-def test_replay_is_differentiable_in_the_weights_alone(name: str, adapter: Adapter, instances: list[Instance]) -> None:
-    found = adapter(name)
-    inputs = found.collate(instances)
-    trace = found.run(inputs, hidden=True)
-    site = found.sites()[-1]
-    queries = found.read_at(inputs)
+def test_replay_is_differentiable_in_the_weights_and_freezes_the_parameters(
+    name: str, load_adapter: LoadAdapter, instances: list[Instance]
+) -> None:
+    adapter = load_adapter(name)
+    inputs = adapter.collate(instances)
+    trace = adapter.run(inputs, hidden=True)
+    site = adapter.sites()[-1]
+    queries = adapter.read_positions(inputs)
     own = trace.attention[site.key]
     index = queries[:, None, None, None].expand(-1, own.shape[1], 1, own.shape[3])
     weights = own.gather(2, index)[:, None, :, 0].detach().requires_grad_(True)
-    found.model.requires_grad_(True)
+    adapter.model.requires_grad_(True)
     try:
-        (slope,) = torch.autograd.grad(found.replay(inputs, trace, site, queries, weights).square().sum(), weights)
-        assert all(p.requires_grad for p in found.model.parameters())
+        (slope,) = torch.autograd.grad(adapter.replay(inputs, trace, site, queries, weights).square().sum(), weights)
+        assert all(p.requires_grad for p in adapter.model.parameters())
     finally:
-        found.model.requires_grad_(False)
+        adapter.model.requires_grad_(False)
 
-    def put(here: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
-        return live.scatter(2, index, weights[:, 0, :, None]) if here.key == site.key else None
+    def replace_row(site_now: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
+        return live.scatter(2, index, weights[:, 0, :, None]) if site_now.key == site.key else None
 
-    whole = found.run(inputs, intervene=put).logits
+    whole = adapter.run(inputs, intervene=replace_row).logits
     (expected,) = torch.autograd.grad(whole.square().sum(), weights)
     torch.testing.assert_close(slope, expected, atol=1e-4, rtol=1e-3)
 
 
-def _allowed(name: str, adapter: Adapter, text: str) -> Tensor:
-    found = adapter(name)
-    inputs = found.collate([Instance(id="a", text=text), Instance(id="b", text=text + " " + text)])
+def _allowed(name: str, load_adapter: LoadAdapter, text: str) -> Tensor:
+    adapter = load_adapter(name)
+    inputs = adapter.collate([Instance(id="a", text=text), Instance(id="b", text=text + " " + text)])
     with torch.no_grad():
-        trace = found.run(inputs)
+        trace = adapter.run(inputs)
     length = int(inputs.mask[TEXT][0].sum())
     allowed = torch.stack([a[:, 0] for a in trace.allowed.values()])
     assert not allowed[:, 0, length:].any()
@@ -186,16 +189,16 @@ def _allowed(name: str, adapter: Adapter, text: str) -> Tensor:
     return allowed[:, 0, :length, :length]
 
 
-def test_allowed_keys_are_those_before_a_causal_query(adapter: Adapter) -> None:
-    allowed = _allowed("llama", adapter, "the film is good and the plot is bad")
+def test_allowed_keys_are_those_before_a_causal_query(load_adapter: LoadAdapter) -> None:
+    allowed = _allowed("llama", load_adapter, "the film is good and the plot is bad")
     assert (allowed == torch.ones_like(allowed).tril()).all()
 
 
-def test_allowed_keys_are_those_in_a_sliding_window(adapter: Adapter) -> None:
-    allowed = _allowed("mistral", adapter, "the film is good and the plot is bad")
+def test_allowed_keys_are_those_in_a_sliding_window(load_adapter: LoadAdapter) -> None:
+    allowed = _allowed("mistral", load_adapter, "the film is good and the plot is bad")
     assert (allowed == torch.ones_like(allowed).tril() & torch.ones_like(allowed).triu(-3)).all()
 
 
-def test_allowed_keys_of_an_encoder_are_all_tokens(adapter: Adapter) -> None:
-    assert _allowed("bert", adapter, "the film is good").all()
-    assert _allowed("deberta-v2", adapter, "the film is good").all()
+def test_allowed_keys_of_an_encoder_are_all_tokens(load_adapter: LoadAdapter) -> None:
+    assert _allowed("bert", load_adapter, "the film is good").all()
+    assert _allowed("deberta-v2", load_adapter, "the film is good").all()

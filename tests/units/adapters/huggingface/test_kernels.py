@@ -1,4 +1,4 @@
-"""What is audited is the model that ships: its own kernel, its own type of weights."""
+"""The audited logits are those of the original model, with its own attention kernel and precision."""
 
 from __future__ import annotations
 
@@ -24,40 +24,42 @@ from tests import architectures
 Folder = Callable[[str], Path]
 
 
-def _gaps(sentence: str) -> list[float]:
+def _differences(sentence: str) -> list[float]:
     return [float(n) for n in re.findall(r"differ by at most ([0-9.e+-]+)", sentence)]
 
 
-def test_the_kernel_that_ships_gives_the_same_logits(adapter: Callable[[str], Any], instances: list[Instance]) -> None:
-    found = adapter("llama")
-    said = found.compare_with_original(found.collate(instances))
-    assert said.startswith("sdpa kernel as shipped: ")
-    assert _gaps(said)[0] < 1e-5
-    assert attention_interface.implementation(found.model) == attention_interface.NAME
+def test_the_original_kernel_gives_the_same_logits(
+    load_adapter: Callable[[str], Any], instances: list[Instance]
+) -> None:
+    adapter = load_adapter("llama")
+    sentence = adapter.compare_with_original(adapter.collate(instances))
+    assert sentence.startswith("sdpa kernel of the original model: ")
+    assert _differences(sentence)[0] < 1e-5
+    assert attention_interface.current_implementation(adapter.model) == attention_interface.NAME
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_audited_in_full_and_the_difference_said(
+def test_half_precision_is_audited_in_float32_and_the_difference_reported(
     dtype: torch.dtype, tmp_path: Path, instances: list[Instance]
 ) -> None:
     model, tokenizer = architectures.build("bert")
     model.to(dtype).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    found = load_model(str(tmp_path)).adapter
-    assert {p.dtype for p in found.modules[0].parameters()} == {torch.float32}
-    said = found.compare_with_original(found.collate(instances))  # type: ignore[attr-defined]
+    adapter = load_model(str(tmp_path)).adapter
+    assert {p.dtype for p in adapter.modules[0].parameters()} == {torch.float32}
+    sentence = adapter.compare_with_original(adapter.collate(instances))  # type: ignore[attr-defined]
     name = str(dtype).removeprefix("torch.")
-    assert f"checkpoint is {name}, audited in float32" in said
-    kernel, own = _gaps(said)
+    assert f"checkpoint is {name}, audited in float32" in sentence
+    kernel, own = _differences(sentence)
     assert kernel < 1e-5 < own < 0.5
 
 
-def test_a_built_model_in_half_precision_is_left_as_it_is(instances: list[Instance]) -> None:
+def test_a_model_in_memory_in_half_precision_does_not_change(instances: list[Instance]) -> None:
     model, tokenizer = architectures.build("bert")
     model.to(torch.bfloat16)
-    found = transformer(model, tokenizer)
+    adapter = transformer(model, tokenizer)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    assert "checkpoint is bfloat16, audited in float32" in found.compare_with_original(found.collate(instances))
+    assert "checkpoint is bfloat16, audited in float32" in adapter.compare_with_original(adapter.collate(instances))
 
 
 def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Path, instances: list[Instance]) -> None:
@@ -65,61 +67,63 @@ def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Pa
     path = tmp_path / "model" / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**config, "_attn_implementation": "flash_attention_2"}), encoding="utf-8")
-    found = transformer(tmp_path / "model")
-    said = found.compare_with_original(found.collate(instances))
-    assert said.startswith("sdpa kernel as shipped: ")
-    assert "flash_attention_2, which the checkpoint asks for, is not compared" in said
+    adapter = transformer(tmp_path / "model")
+    sentence = adapter.compare_with_original(adapter.collate(instances))
+    assert sentence.startswith("sdpa kernel of the original model: ")
+    assert "flash_attention_2, which the checkpoint asks for, is not compared" in sentence
 
 
-def test_logits_that_are_not_the_shipped_kernels(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None:
+def test_logits_that_differ_from_the_original_kernel_are_refused(
+    monkeypatch: pytest.MonkeyPatch, instances: list[Instance]
+) -> None:
     model, tokenizer = architectures.build("bert")
-    found = transformer(model, tokenizer)
-    inputs = found.collate(instances)
-    found.compare_with_original(inputs)
-    own = found.model.classifier.forward
+    adapter = transformer(model, tokenizer)
+    inputs = adapter.collate(instances)
+    adapter.compare_with_original(inputs)
+    own = adapter.model.classifier.forward
 
     def other(states: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = own(states)
-        return result + 0.01 * (attention_interface.implementation(found.model) != attention_interface.NAME)
+        return result + 0.01 * (attention_interface.current_implementation(adapter.model) != attention_interface.NAME)
 
-    monkeypatch.setattr(found.model.classifier, "forward", other)
+    monkeypatch.setattr(adapter.model.classifier, "forward", other)
     with pytest.raises(AdapterError, match=r"differ by 0\.01 from those of the model's own sdpa kernel"):
-        found.compare_with_original(inputs)
+        adapter.compare_with_original(inputs)
 
 
 def test_a_fallback_model_is_compared_with_its_own_kernel(
-    adapter: Callable[[str], Any], instances: list[Instance]
+    load_adapter: Callable[[str], Any], instances: list[Instance]
 ) -> None:
-    found = adapter("deberta-v2")
+    adapter = load_adapter("deberta-v2")
     assert (
-        found.compare_with_original(found.collate(instances))
-        == "eager kernel as shipped: logits differ by at most 0.0e+00"
+        adapter.compare_with_original(adapter.collate(instances))
+        == "eager kernel of the original model: logits differ by at most 0.0e+00"
     )
 
 
-def test_a_kernel_that_the_interface_cannot_reach_is_loaded_anew(
-    adapter: Callable[[str], Any], instances: list[Instance]
+def test_a_kernel_outside_the_interface_is_loaded_again(
+    load_adapter: Callable[[str], Any], instances: list[Instance]
 ) -> None:
-    found = adapter("mpnet")
-    asked: list[tuple[torch.dtype, str]] = []
+    adapter = load_adapter("mpnet")
+    loaded: list[tuple[torch.dtype, str]] = []
 
-    def again(dtype: torch.dtype, implementation: str) -> Any:
-        asked.append((dtype, implementation))
+    def load(dtype: torch.dtype, implementation: str) -> Any:
+        loaded.append((dtype, implementation))
         return architectures.build("mpnet")[0]
 
-    parts = replace(found.parts, shipped=replace(found.parts.shipped, implementation="sdpa", again=again))
-    own, found.parts = found.parts, parts
+    original = adapter.original
+    adapter.original = replace(original, implementation="sdpa", load=load)
     try:
-        assert found.compare_with_original(found.collate(instances)).startswith("sdpa kernel as shipped")
+        assert adapter.compare_with_original(adapter.collate(instances)).startswith("sdpa kernel of the original model")
     finally:
-        found.parts = own
-    assert asked == [(torch.float32, "sdpa")]
+        adapter.original = original
+    assert loaded == [(torch.float32, "sdpa")]
 
 
-def test_attention_that_is_seen_in_its_eager_form_only() -> None:
+def test_attention_that_can_only_be_observed_in_its_eager_form_needs_that_form() -> None:
     model, tokenizer = architectures.build("mpnet")
     model.config._attn_implementation_internal = "sdpa"
-    with pytest.raises(ModelError, match="Build it with attn_implementation='eager'"):
+    with pytest.raises(ModelError, match="Build the model with attn_implementation='eager'"):
         transformer(model, tokenizer)
 
 

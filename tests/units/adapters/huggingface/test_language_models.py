@@ -1,4 +1,4 @@
-"""Language models on the word they write next."""
+"""Language models, audited on the word that they write next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.output_heads import label_words
+from attnaudit.adapters.huggingface.output_heads import label_token_ids
 from attnaudit.adapters.loading import load_model
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import ModelError
@@ -25,7 +25,7 @@ LANGUAGE_MODELS = ("gpt2-lm", "llama-lm", "t5-lm", "bart-lm")
 
 
 def _next_words(name: str, text: str) -> torch.Tensor:
-    """(V,) the model's own logits for what comes after the text."""
+    """Return the model's own logits (V,) of the token after the text."""
     model, reader = architectures.build(name)
     given = {"input_ids": torch.tensor([reader(text)["input_ids"]])}
     if model.config.is_encoder_decoder:
@@ -36,20 +36,20 @@ def _next_words(name: str, text: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
-def test_one_label_stands_against_every_other_word(name: str, folder: Callable[[str], Path]) -> None:
-    found = transformer(folder(name), labels={"positive": " good"}, template="{text} it was")
-    assert found.capabilities.classes == ("other", "positive")
+def test_a_single_label_is_compared_with_every_other_word(name: str, folder: Callable[[str], Path]) -> None:
+    adapter = transformer(folder(name), labels={"positive": " good"}, template="{text} it was")
+    assert adapter.capabilities.classes == ("other", "positive")
     with torch.no_grad():
-        (logits,) = found.run(found.collate([Instance(id="a", text="a dull film")])).logits
+        (logits,) = adapter.run(adapter.collate([Instance(id="a", text="a dull film")])).logits
     own = _next_words(name, "a dull film it was").softmax(0)
-    (word,) = found.parts.head.words.values()
+    (word,) = adapter.runner.head.token_ids.values()
     torch.testing.assert_close(logits.softmax(0)[1], own[word], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
-def test_only_tokens_of_the_text_are_real(name: str, adapter: Callable[[str], Any]) -> None:
-    found = adapter(name)
-    inputs = found.collate([Instance(id="a", text="good")])
+def test_only_tokens_of_the_text_are_real(name: str, load_adapter: Callable[[str], Any]) -> None:
+    adapter = load_adapter(name)
+    inputs = adapter.collate([Instance(id="a", text="good")])
     strings = [t for t, real in zip(inputs.tokens[TEXT][0], inputs.real()[0].tolist(), strict=True) if real]
     assert "".join(strings).replace("▁", "") == "good"
     assert inputs.mask[TEXT].sum() > inputs.real().sum()
@@ -59,26 +59,26 @@ def test_only_tokens_of_the_text_are_real(name: str, adapter: Callable[[str], An
 
 
 def test_settings_are_read_from_the_folder(folder: Callable[[str], Path]) -> None:
-    found = load_model(str(folder("gpt2-lm"))).adapter
-    assert found.capabilities.classes == tuple(LABELS)
-    assert found.parts.reader.template == TEMPLATE  # type: ignore[attr-defined]
+    adapter = load_model(str(folder("gpt2-lm"))).adapter
+    assert adapter.capabilities.classes == tuple(LABELS)
+    assert adapter.runner.builder.text_encoder.template == TEMPLATE  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Say which words stand for the classes, in a file attnaudit.toml"),
+        ("", "Name the word that stands for each class in a file attnaudit.toml"),
         ("[labels]\npositive = 1", "labels is .*expected a table of class names and words"),
-        ('template = ["a"]', "template is .*expected a text in quotes"),
+        ('template = ["a"]', "template is .*expected a quoted text"),
         ('lables = "x"', "unknown key 'lables'. Did you mean 'labels'?"),
         ("labels", "not valid TOML"),
         ('[labels]\npositive = " unbelievably beautiful"\nnegative = " bad"', r"is \d+ tokens \(.+\)"),
         ('[labels]\npositive = " good"\nnegative = " good"', "are the same token"),
-        ('[labels]\nother = " good"', "the other class is called 'other'"),
+        ('[labels]\nother = " good"', "the class of all other words is called 'other'"),
         ('template = "It was"\n[labels]\npositive = " good"', r"expected \{text\} once"),
     ],
 )
-def test_settings_that_cannot_be_meant(text: str, message: str, folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(text: str, message: str, folder: Callable[[str], Path], tmp_path: Path) -> None:
     copy = tmp_path / "model"
     shutil.copytree(folder("gpt2-lm"), copy)
     (copy / "attnaudit.toml").write_text(text, encoding="utf-8")
@@ -93,10 +93,10 @@ def test_labels_are_for_language_models_only(folder: Callable[[str], Path]) -> N
 
 def test_a_word_that_is_not_in_the_vocabulary() -> None:
     with pytest.raises(ModelError, match="is not in the model's vocabulary"):
-        label_words(tokenizer("wordpiece"), {"positive": "字"})
+        label_token_ids(tokenizer("wordpiece"), {"positive": "字"})
 
 
 @pytest.mark.parametrize("kind", ["bytes", "unigram"])
 def test_a_space_before_a_label_is_part_of_the_word(kind: str) -> None:
     made = tokenizer(kind)
-    assert [made.decode([i]).strip() for i in label_words(made, LABELS).values()] == ["good", "bad"]
+    assert [made.decode([i]).strip() for i in label_token_ids(made, LABELS).values()] == ["good", "bad"]

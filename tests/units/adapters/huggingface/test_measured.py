@@ -18,7 +18,7 @@ from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
 from tests import architectures
 
-Adapter = Callable[[str], Any]
+LoadAdapter = Callable[[str], Any]
 NEEDS = [
     *("agreement.gradient.meister.inputs", "permutation", "uniform", "uniform.everywhere.live", "flip", "top_token"),
     *(
@@ -32,7 +32,7 @@ NEEDS = [
 
 
 def rows(instances: list[Instance]) -> Dataset:
-    return Dataset(name="films", source="made up", description="", instances=tuple(instances))
+    return Dataset(name="films", source="synthetic", description="", instances=tuple(instances))
 
 
 def measured(adapter: Any, instances: list[Instance], *needs: str, **options: Any) -> Measurements:
@@ -41,9 +41,9 @@ def measured(adapter: Any, instances: list[Instance], *needs: str, **options: An
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_leave_one_out_equals_a_loop_over_shorter_inputs(
-    name: str, adapter: Adapter, instances: list[Instance]
+    name: str, load_adapter: LoadAdapter, instances: list[Instance]
 ) -> None:
-    found = measured(adapter(name), instances, "leave_one_out.inputs")
+    found = measured(load_adapter(name), instances, "leave_one_out.inputs")
     plain, _ = architectures.build(name)
 
     def decided(ids: torch.Tensor) -> np.ndarray:
@@ -51,7 +51,7 @@ def test_leave_one_out_equals_a_loop_over_shorter_inputs(
             return torch.softmax(plain(input_ids=ids[None]).logits[0].double(), -1).numpy()
 
     for i, one in enumerate(found.instances):
-        inputs = adapter(name).collate([one])
+        inputs = load_adapter(name).collate([one])
         ids, real = inputs.ids[TEXT][0], inputs.real()[0].nonzero()[:, 0].tolist()
         if len(real) > 1:
             whole = decided(ids)
@@ -59,9 +59,9 @@ def test_leave_one_out_equals_a_loop_over_shorter_inputs(
             np.testing.assert_allclose(found.vector("leave_one_out.inputs.change")[i], changes, atol=1e-5)
 
 
-def test_gradients_equal_captums_saliency(adapter: Adapter, instances: list[Instance]) -> None:
+def test_gradients_equal_captums_saliency(load_adapter: LoadAdapter, instances: list[Instance]) -> None:
     captum = pytest.importorskip("captum.attr", reason="needs captum")
-    bert = adapter("bert")
+    bert = load_adapter("bert")
     found = measured(bert, instances, "gradient.meister.inputs")
     plain, _ = architectures.build("bert")
     for i, one in enumerate(found.instances):
@@ -75,8 +75,10 @@ def test_gradients_equal_captums_saliency(adapter: Adapter, instances: list[Inst
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "gpt-oss", "t5", "bart-lm"])
-def test_every_measure_is_the_same_in_any_batch(name: str, adapter: Adapter, instances: list[Instance]) -> None:
-    alone, together = (measured(adapter(name), instances[:4], *NEEDS, batch_tokens=b) for b in (1, 4096))
+def test_every_measure_is_the_same_in_any_batch(
+    name: str, load_adapter: LoadAdapter, instances: list[Instance]
+) -> None:
+    alone, together = (measured(load_adapter(name), instances[:4], *NEEDS, batch_tokens=b) for b in (1, 4096))
     for column in alone.scalars:
         near = 2e-2 if column.startswith(("adversarial", "influence")) else 5e-5
         np.testing.assert_allclose(alone.scalars[column], together.scalars[column], atol=near, err_msg=column)
@@ -85,10 +87,10 @@ def test_every_measure_is_the_same_in_any_batch(name: str, adapter: Adapter, ins
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
 def test_words_of_every_kind_of_tokenizer_are_deleted_whole(
-    name: str, adapter: Adapter, instances: list[Instance]
+    name: str, load_adapter: LoadAdapter, instances: list[Instance]
 ) -> None:
-    found = measured(adapter(name), instances, "leave_one_out.inputs", unit="words")
-    pieces = measured(adapter(name), instances, "attention")
+    found = measured(load_adapter(name), instances, "leave_one_out.inputs", unit="words")
+    pieces = measured(load_adapter(name), instances, "attention")
     assert sum(map(len, found.tokens)) < sum(map(len, pieces.tokens))
     for i, one in enumerate(found.instances):
         letters = "".join(found.tokens[i]).lower()
@@ -97,7 +99,7 @@ def test_words_of_every_kind_of_tokenizer_are_deleted_whole(
         assert len(found.tokens[i]) >= len(one.text.split())
 
 
-def test_a_text_of_nothing_but_special_tokens_is_named(adapter: Adapter) -> None:
+def test_a_text_of_nothing_but_special_tokens_is_named(load_adapter: LoadAdapter) -> None:
     rows_of_marks = [Instance(id="a", text="[CLS] [SEP]", where="marks.csv:2")]
     with pytest.raises(DataError, match=r"marks.csv:2: the text '\[CLS\] \[SEP\]' has no real tokens"):
-        measured(adapter("bert"), rows_of_marks, "uniform")
+        measured(load_adapter("bert"), rows_of_marks, "uniform")

@@ -1,4 +1,4 @@
-"""Leave-one-out of causal models in place, from the prefix that a text shares with what lacks a token."""
+"""Leave-one-out of causal models in place, from the prefix that a text shares with its variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
-from attnaudit.adapters.huggingface import prefix_cache, transformer
+from attnaudit.adapters.huggingface import prefix_cache, probe, transformer
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.engine.batch import Batch
 from attnaudit.instances import Instance
@@ -41,9 +41,9 @@ def _batch(adapter: Any, *, shares_states: bool, budget: int = 128, **rest: Any)
 
 
 def _with_window(monkeypatch: pytest.MonkeyPatch, name: str, window: int) -> Any:
-    found = ARCHITECTURES[name]
-    settings = {**found.settings, "sliding_window": window}
-    monkeypatch.setitem(ARCHITECTURES, name, replace(found, settings=settings))
+    architecture = ARCHITECTURES[name]
+    settings = {**architecture.settings, "sliding_window": window}
+    monkeypatch.setitem(ARCHITECTURES, name, replace(architecture, settings=settings))
     return transformer(*architectures.build(name))
 
 
@@ -56,63 +56,65 @@ def _require_equal(adapter: Any, **rest: Any) -> None:
     assert plain.pass_counts["resumed_rows"] == 0
     few = in_place.real & (torch.rand(in_place.real.shape, generator=torch.Generator().manual_seed(0)) < 0.6)
     rows = torch.arange(len(few))
-    found, expected = (one.erase(rows, few, "deletion") for one in (in_place, plain))
-    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0, equal_nan=True)
+    logits, expected = (one.erase(rows, few, "deletion") for one in (in_place, plain))
+    torch.testing.assert_close(logits, expected, atol=2e-6, rtol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize("unit", ["tokens", "words"])
-def test_in_place_equals_deletion(name: str, unit: str, adapter: Callable[[str], Any]) -> None:
-    found = adapter(name)
-    assert found.capabilities.shares_states
-    _require_equal(found, unit=unit)
-    _require_equal(found, unit=unit, budget=4096)
+def test_in_place_equals_deletion(name: str, unit: str, load_adapter: Callable[[str], Any]) -> None:
+    adapter = load_adapter(name)
+    assert adapter.capabilities.shares_states
+    _require_equal(adapter, unit=unit)
+    _require_equal(adapter, unit=unit, budget=4096)
 
 
 @pytest.mark.parametrize("name", WINDOWED)
-def test_a_window_longer_than_the_text_is_no_obstacle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefixes_are_shared_in_texts_shorter_than_the_window(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _require_equal(_with_window(monkeypatch, name, 100))
 
 
 @pytest.mark.parametrize("name", WINDOWED)
-def test_texts_longer_than_the_window_are_run_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = _with_window(monkeypatch, name, 18)
-    assert found.capabilities.shares_states, "the made-up texts are shorter"
-    inputs = found.collate(INSTANCES)
+def test_texts_longer_than_the_window_are_run_in_full(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = _with_window(monkeypatch, name, 18)
+    assert adapter.capabilities.shares_states, "the synthetic texts are shorter than the window"
+    inputs = adapter.collate(INSTANCES)
     assert inputs.mask[TEXT].shape[1] > 18
-    assert prefix_cache.share(found, inputs).layers is None
-    _require_equal(found)
+    assert prefix_cache.share(adapter.runner, inputs).layers is None
+    _require_equal(adapter)
 
 
 @pytest.mark.parametrize("name", WINDOWED)
-def test_made_up_texts_longer_than_the_window_prove_nothing(name: str, adapter: Callable[[str], Any]) -> None:
-    assert not adapter(name).capabilities.shares_states
+def test_prefixes_are_not_shared_if_the_window_is_shorter_than_the_synthetic_texts(
+    name: str, load_adapter: Callable[[str], Any]
+) -> None:
+    assert not load_adapter(name).capabilities.shares_states
 
 
 @pytest.mark.parametrize("name", ["bert", "t5", "bart-lm", "xlnet"])
-def test_what_sees_the_rest_of_the_text_shares_no_prefix(name: str, adapter: Callable[[str], Any]) -> None:
-    assert not adapter(name).capabilities.shares_states
+def test_models_that_are_not_causal_share_no_prefixes(name: str, load_adapter: Callable[[str], Any]) -> None:
+    assert not load_adapter(name).capabilities.shares_states
 
 
-def test_a_model_whose_cache_is_wrong_is_not_believed(adapter: Callable[[str], Any]) -> None:
-    found = transformer(*architectures.build("llama"))
-    attention = found.model.model.layers[1].self_attn
+def test_prefixes_are_not_shared_if_the_cache_gives_other_logits(load_adapter: Callable[[str], Any]) -> None:
+    adapter = transformer(*architectures.build("llama"))
+    attention = adapter.model.model.layers[1].self_attn
 
     def without_the_prefix(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return args, {**kwargs, "past_key_values": None}
 
     attention.register_forward_pre_hook(without_the_prefix, with_kwargs=True)
-    assert not prefix_cache.proved(found)
+    assert not probe.shares_prefixes_exactly(adapter.runner)
 
 
-def test_the_rest_starts_where_the_first_token_is_gone(adapter: Callable[[str], Any]) -> None:
-    found = adapter("gpt2")
-    inputs = found.collate(INSTANCES[:1])
+def test_a_variant_is_run_from_its_first_missing_token_on(load_adapter: Callable[[str], Any]) -> None:
+    adapter = load_adapter("gpt2")
+    inputs = adapter.collate(INSTANCES[:1])
     length = int(inputs.mask[TEXT].sum())
     keep = inputs.mask[TEXT].repeat(3, 1)
     keep[0, 0] = False
     keep[1, 4] = False
     keep[2, length - 1] = False
-    widths = found.variant_cost(inputs, found.share(inputs), torch.zeros(3, dtype=torch.long), keep)
-    # The last token that is kept is run again: the logits are read off it.
-    assert widths.tolist() == [length, length - 4, 1]
+    costs = adapter.variant_cost(inputs, adapter.share(inputs), torch.zeros(3, dtype=torch.long), keep)
+    # The last kept token is always run again, because the logits are read there.
+    assert costs.tolist() == [length, length - 4, 1]

@@ -1,4 +1,4 @@
-"""Special tokens, words, token types and truncation, for the tokenizers that models in use have."""
+"""Special tokens, words, token types and truncation, for the kinds of tokenizers that models use."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.tokenization import Reader, check_template, longest
+from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_template, longest_input
 from attnaudit.adapters.padding import keep_positions, substitute_positions
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import DataError, ModelError
 from attnaudit.instances import Instance
 from tests.architectures import SENTENCES, tokenizer
 
-Adapter = Callable[[str], Any]
+LoadAdapter = Callable[[str], Any]
 
 
 def _whole_text_bpe() -> Any:
-    """A SentencePiece BPE as Llama 2 has it: spaces become letters, and the whole text is one word."""
+    """Make a SentencePiece BPE tokenizer like Llama 2's: spaces become letters, and the whole text is one word."""
     made = Tokenizer(models.BPE(unk_token="<unk>"))
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
@@ -35,7 +35,7 @@ def _whole_text_bpe() -> Any:
 
 
 def _by_word(row: Any) -> list[str]:
-    """The tokens of each word put together."""
+    """Return each word as the concatenation of its tokens."""
     words: dict[int, str] = {}
     for token, word in zip(row.tokens, row.words, strict=True):
         if word >= 0:
@@ -44,16 +44,16 @@ def _by_word(row: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytes", "unigram", "whole text"])
-def test_words_are_put_together_from_their_tokens(kind: str) -> None:
+def test_words_are_the_concatenation_of_their_tokens(kind: str) -> None:
     made = _whole_text_bpe() if kind == "whole text" else tokenizer(kind)
     text = "an unbelievably beautiful film"
-    (row,) = Reader(made, limit=None).encode([Instance(id="a", text=text)])
+    (row,) = TextEncoder(made, limit=None).encode([Instance(id="a", text=text)])
     assert [word.replace("▁", "") for word in _by_word(row)] == text.split()
     assert len(row.tokens) > len(text.split()) + sum(row.special)
     assert [w == -1 for w in row.words] == row.special
 
 
-def test_words_by_the_marks_of_a_tokenizer_without_offsets() -> None:
+def test_words_are_found_by_the_marks_of_a_tokenizer_without_offsets() -> None:
     class Slow:
         is_fast = False
         tokens = ("[CLS]", "un", "##believ", "##able", "film", "[SEP]")
@@ -64,13 +64,15 @@ def test_words_by_the_marks_of_a_tokenizer_without_offsets() -> None:
         def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
             return [self.tokens[i] for i in ids]
 
-    (row,) = Reader(Slow(), limit=None).encode([Instance(id="a", text="unbelievable film")])
+    (row,) = TextEncoder(Slow(), limit=None).encode([Instance(id="a", text="unbelievable film")])
     assert row.words == [-1, 0, 0, 0, 1, -1]
     assert row.tokens == ["[CLS]", "un", "believ", "able", "film", "[SEP]"]
 
 
-def test_words_go_on_counting_in_the_second_text() -> None:
-    (row,) = Reader(tokenizer("wordpiece"), limit=None).encode([Instance(id="a", text="good film", query="bad film")])
+def test_word_numbers_continue_in_the_second_text() -> None:
+    (row,) = TextEncoder(tokenizer("wordpiece"), limit=None).encode(
+        [Instance(id="a", text="good film", query="bad film")]
+    )
     assert row.words == [-1, 0, 1, -1, 2, 3, -1]
     assert row.types == [0, 0, 0, 0, 1, 1, 1]
     assert row.tokens == ["[CLS]", "good", "film", "[SEP]", "bad", "film", "[SEP]"]
@@ -78,40 +80,40 @@ def test_words_go_on_counting_in_the_second_text() -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytes", "unigram"])
 def test_tokens_are_readable(kind: str) -> None:
-    (row,) = Reader(tokenizer(kind), limit=None).encode([Instance(id="a", text="the film is good")])
+    (row,) = TextEncoder(tokenizer(kind), limit=None).encode([Instance(id="a", text="the film is good")])
     shown = [t for t, special in zip(row.tokens, row.special, strict=True) if not special]
     assert "".join(shown).replace("▁", "") == "thefilmisgood"
 
 
-def test_a_letter_of_several_tokens_has_a_string_for_each() -> None:
-    (row,) = Reader(tokenizer("bytes"), limit=None).encode([Instance(id="a", text="good 字")])
+def test_each_token_of_a_letter_that_takes_several_has_a_string() -> None:
+    (row,) = TextEncoder(tokenizer("bytes"), limit=None).encode([Instance(id="a", text="good 字")])
     assert len(row.tokens) == len(row.ids)
     assert all(row.tokens)
 
 
-def test_a_long_text_is_cut_and_said_to_be(adapter: Adapter) -> None:
-    inputs = adapter("bert").collate([Instance(id="a", text="good " * 100), Instance(id="b", text="good")])
+def test_a_long_text_is_truncated_and_marked(load_adapter: LoadAdapter) -> None:
+    inputs = load_adapter("bert").collate([Instance(id="a", text="good " * 100), Instance(id="b", text="good")])
     assert inputs.ids[TEXT].shape == (2, 64)
     assert inputs.extra["truncated"].tolist() == [True, False]
     assert inputs.tokens[TEXT][0][-1] == "[SEP]"
 
 
-def test_a_long_pair_is_cut(adapter: Adapter) -> None:
-    inputs = adapter("bert").collate([Instance(id="a", text="good " * 60, query="bad " * 60)])
+def test_a_long_pair_is_truncated(load_adapter: LoadAdapter) -> None:
+    inputs = load_adapter("bert").collate([Instance(id="a", text="good " * 60, query="bad " * 60)])
     assert inputs.ids[TEXT].shape == (1, 64)
     assert inputs.extra["truncated"].tolist() == [True]
     assert inputs.extra["token_types"].sum() > 20
 
 
-def test_a_text_of_special_tokens_alone_has_no_real_token(adapter: Adapter) -> None:
-    inputs = adapter("bert").collate([Instance(id="a", text=""), Instance(id="b", text="good")])
+def test_a_text_of_special_tokens_alone_has_no_real_token(load_adapter: LoadAdapter) -> None:
+    inputs = load_adapter("bert").collate([Instance(id="a", text=""), Instance(id="b", text="good")])
     assert inputs.real().sum(1).tolist() == [0, 1]
-    assert adapter("bert").run(inputs).logits.isfinite().all()
+    assert load_adapter("bert").run(inputs).logits.isfinite().all()
 
 
-def test_a_template_is_special_and_its_text_is_not() -> None:
-    reader = Reader(tokenizer("bytes"), limit=None, template="the movie: {text} it was")
-    (row,) = reader.encode([Instance(id="a", text="good and bad")])
+def test_the_tokens_of_a_template_are_special_and_those_of_its_text_are_not() -> None:
+    encoder = TextEncoder(tokenizer("bytes"), limit=None, template="the movie: {text} it was")
+    (row,) = encoder.encode([Instance(id="a", text="good and bad")])
     shown = [t for t, special in zip(row.tokens, row.special, strict=True) if not special]
     assert "".join(shown) == "goodandbad"
     assert row.tokens[-3:] == ["it", "was", "</s>"]
@@ -119,78 +121,78 @@ def test_a_template_is_special_and_its_text_is_not() -> None:
     assert [w for w in row.words if w >= 0] == sorted({w for w in row.words if w >= 0})
 
 
-def test_a_template_keeps_its_words_when_the_text_is_cut() -> None:
-    reader = Reader(tokenizer("bytes"), limit=12, template="{text} it was")
-    (row,) = reader.encode([Instance(id="a", text="good and bad " * 10)])
+def test_a_template_is_not_truncated_with_its_text() -> None:
+    encoder = TextEncoder(tokenizer("bytes"), limit=12, template="{text} it was")
+    (row,) = encoder.encode([Instance(id="a", text="good and bad " * 10)])
     assert len(row.ids) == 12
     assert row.truncated
     assert row.tokens[-3:] == ["it", "was", "</s>"]
 
 
-def test_a_template_too_long_for_the_model() -> None:
-    reader = Reader(tokenizer("bytes"), limit=5, template="the movie is good, {text} it was")
+def test_a_template_that_is_too_long_for_the_model_is_refused() -> None:
+    encoder = TextEncoder(tokenizer("bytes"), limit=5, template="the movie is good, {text} it was")
     with pytest.raises(DataError, match=r"the template alone is \d+ tokens long, and the model takes 5"):
-        reader.encode([Instance(id="a", text="good")])
+        encoder.encode([Instance(id="a", text="good")])
 
 
-def test_a_template_has_a_place_for_the_query() -> None:
-    reader = Reader(tokenizer("bytes"), limit=None, template="{query} {text}")
-    (row,) = reader.encode([Instance(id="a", text="good", query="bad")])
-    assert reader.takes_query
+def test_a_template_may_contain_the_query() -> None:
+    encoder = TextEncoder(tokenizer("bytes"), limit=None, template="{query} {text}")
+    (row,) = encoder.encode([Instance(id="a", text="good", query="bad")])
+    assert encoder.takes_query
     assert [t for t, special in zip(row.tokens, row.special, strict=True) if not special] == ["good"]
 
 
 @pytest.mark.parametrize("template", ["It was", "{text} {text}", "{text} {label}", "{query}"])
-def test_a_template_that_cannot_be_meant(template: str) -> None:
+def test_an_invalid_template_is_refused(template: str) -> None:
     with pytest.raises(ModelError, match=r"expected \{text\} once"):
         check_template(template)
 
 
-def test_a_template_needs_offsets() -> None:
+def test_a_template_needs_a_fast_tokenizer() -> None:
     slow = type("Slow", (), {"is_fast": False})()
     with pytest.raises(ModelError, match="Give a fast tokenizer"):
-        Reader(slow, limit=None, template="{text} it was")
+        TextEncoder(slow, limit=None, template="{text} it was")
 
 
 @pytest.mark.parametrize(
-    ("said", "positions", "offset", "expected"),
+    ("reported", "positions", "offset", "expected"),
     [(512, 514, 2, 512), (10**30, 514, 2, 512), (10**30, None, 0, None), (256, 512, 0, 256)],
 )
-def test_the_longest_input(said: int, positions: int | None, offset: int, expected: int | None) -> None:
-    made = type("T", (), {"model_max_length": said})()
-    assert longest(made, type("C", (), {"max_position_embeddings": positions})(), offset) == expected
+def test_the_longest_input(reported: int, positions: int | None, offset: int, expected: int | None) -> None:
+    made = type("T", (), {"model_max_length": reported})()
+    assert longest_input(made, type("C", (), {"max_position_embeddings": positions})(), offset) == expected
 
 
-def test_token_types_and_words_move_with_their_tokens(adapter: Adapter) -> None:
-    found = adapter("bert")
+def test_token_types_and_words_move_with_their_tokens(load_adapter: LoadAdapter) -> None:
+    adapter = load_adapter("bert")
     rows = [Instance(id="a", text="good film", query="bad film"), Instance(id="b", text="dull", query="good")]
-    inputs = found.collate(rows)
-    shorter = found.delete(inputs, TEXT, [(0, 1), (1, 3)])
+    inputs = adapter.collate(rows)
+    shorter = adapter.delete(inputs, TEXT, [(0, 1), (1, 3)])
     assert shorter.extra["token_types"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 0, 0]]
     assert shorter.words[TEXT].tolist() == [[-1, 1, -1, 2, 3, -1], [-1, 0, -1, -1, -1, -1]]
     assert shorter.extra["truncated"].tolist() == [False, False]
-    expected = found.collate([Instance(id="a", text="film", query="bad film")])
+    expected = adapter.collate([Instance(id="a", text="film", query="bad film")])
     with torch.no_grad():
-        torch.testing.assert_close(found.run(shorter).logits[0], found.run(expected).logits[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(adapter.run(shorter).logits[0], adapter.run(expected).logits[0], atol=1e-5, rtol=0)
 
 
-def test_words_stay_where_a_token_is_masked(adapter: Adapter) -> None:
-    found = adapter("bert")
-    inputs = found.collate([Instance(id="a", text="good film", query="bad film")])
-    masked = found.substitute(inputs, TEXT, torch.tensor([0]), inputs.ids[TEXT] == inputs.ids[TEXT][0, 1])
-    assert masked.ids[TEXT][0, 1] == found.tokenizer.mask_token_id
+def test_masking_a_token_moves_nothing(load_adapter: LoadAdapter) -> None:
+    adapter = load_adapter("bert")
+    inputs = adapter.collate([Instance(id="a", text="good film", query="bad film")])
+    masked = adapter.substitute(inputs, TEXT, torch.tensor([0]), inputs.ids[TEXT] == inputs.ids[TEXT][0, 1])
+    assert masked.ids[TEXT][0, 1] == adapter.runner.builder.tokenizer.mask_token_id
     assert torch.equal(masked.words[TEXT], inputs.words[TEXT])
     assert torch.equal(masked.extra["token_types"], inputs.extra["token_types"])
 
 
-def test_entries_per_row_are_left_alone_when_tokens_move(adapter: Adapter) -> None:
-    inputs = adapter("bert").collate([Instance(id="a", text="good film", query="bad film")])
+def test_only_entries_per_token_move_with_their_tokens(load_adapter: LoadAdapter) -> None:
+    inputs = load_adapter("bert").collate([Instance(id="a", text="good film", query="bad film")])
     kept = keep_positions(inputs, TEXT, torch.tensor([0, 0]), inputs.mask[TEXT][[0, 0]], pad_id=0)
     assert kept.extra["token_types"].shape == (2, inputs.ids[TEXT].shape[1])
     none = torch.zeros_like(inputs.mask[TEXT])
     assert substitute_positions(inputs, TEXT, torch.tensor([0]), none, mask_id=1).words
 
 
-def test_a_tokenizer_with_no_knowledge_of_the_model(adapter: Adapter) -> None:
+def test_a_tokenizer_of_another_model_is_refused(load_adapter: LoadAdapter) -> None:
     with pytest.raises(ModelError, match=r"gives ids up to \d+, and the model has embeddings for"):
-        transformer(adapter("bert").model, tokenizer("bytes"))
+        transformer(load_adapter("bert").model, tokenizer("bytes"))

@@ -76,7 +76,7 @@ def test_numbers_are_read_off_records_and_columns(tmp_path: Path) -> None:
     by_class = [column_of("permutation.tvd", len, of_class=index)(models)[1] for index in (0, 1)]
     assert sum(by_class) == 30
     assert detail_of(PERMUTED.id, "drop in F1")(models)[0] is not None
-    assert reference_of(AGREEMENT.id, "ceiling")(models)[1] > 0
+    assert reference_of(AGREEMENT.id, "gradient_loo")(models)[1] > 0
     for wrong in (value_of("permutation"), detail_of(PERMUTED.id, "drop"), column_of("permutation.tv", len)):
         with pytest.raises(CheckError, match="Did you mean"):
             wrong(models)

@@ -22,7 +22,7 @@ def record(check: str, value: float | None, *, reach: float = REACH, n: int = 10
     interval = None
     if value is not None:
         interval = Interval(low=value - reach, high=value + reach, confidence=0.95, method="synthetic")
-    family = UniformFragility(severity="report").description.family
+    family = UniformFragility(severity="report").family
     return CheckRecord(
         check=check, family=family, model="m", data="d", seed=0, title=check, question="", why="", how_to_read="",
         parameters={}, needs=[], verdict="inconclusive", reason="", severity="report", inconclusive="fail",

@@ -1,0 +1,112 @@
+"""The arguments that all checks have in common, and how the arguments of a check are validated."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnaudit.errors import CheckError, nearest
+from attnaudit.readings import FORM
+from attnaudit.readings import parse as parse_reading
+from attnaudit.records import InconclusiveRule, Severity
+
+Parameter = str | float | int | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckArguments:
+    """The arguments that all checks have in common.
+
+    Args:
+        at_least: The lower threshold: a number, or an expression of the check's references such as "floor + 0.2". A
+            gate has exactly one threshold, an informational check at most one.
+        at_most: The upper threshold, in the same form.
+        severity: "gate" for a check that can fail its pytest case, "report" for an informational check.
+        confidence: The confidence of the two-sided interval over instances.
+        inconclusive: What a gate does when it is inconclusive: "fail", "warn" or "pass".
+        reading: Which attention is the explanation, such as "cls@layer=-1,heads=mean" (see `attnaudit.readings`). The
+            default is the model's own reading. With "*" for the layer or the heads, the check measures each of them.
+
+    Raises:
+        CheckError: An argument is invalid.
+    """
+
+    at_least: float | str | None = None
+    at_most: float | str | None = None
+    severity: Severity = "gate"
+    confidence: float = 0.95
+    inconclusive: InconclusiveRule = "fail"
+    reading: str | None = None
+
+    def __post_init__(self) -> None:
+        self.require_choice("severity", ("gate", "report"))
+        self.require_choice("inconclusive", ("fail", "warn", "pass"))
+        self.require_number("confidence", 0.5, 0.999)
+        self._validate_reading()
+
+    @property
+    def name_in_errors(self) -> str:
+        """The name of the check in error messages, which is its name in policies."""
+        return type(self).__name__
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """All arguments, including defaults. Together with the name of the check they are a [[check]] table."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+
+    @property
+    def several_readings(self) -> bool:
+        """Whether the reading contains "*" and therefore stands for several readings."""
+        return bool(self.reading) and parse_reading(self.reading or "").many
+
+    @classmethod
+    def argument_names(cls) -> tuple[str, ...]:
+        """Return the names of all arguments."""
+        return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+
+    def require_choice(self, argument: str, choices: Iterable[str]) -> None:
+        """Require that an argument is one of the choices.
+
+        Raises:
+            CheckError: It is not. The message names the most similar choice.
+        """
+        value, known = getattr(self, argument), tuple(choices)
+        if value not in known:
+            raise CheckError(f"{self.name_in_errors}: unknown {argument} {value!r}. {nearest(str(value), known)}")
+
+    def require_number(self, argument: str, low: float, high: float) -> None:
+        """Require that an argument is a number from `low` to `high`, and convert it to a float.
+
+        Raises:
+            CheckError: It is not.
+        """
+        value = getattr(self, argument)
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise CheckError(f"{self.name_in_errors}: {argument} is {value!r}, expected a number.")
+        if not low <= value <= high:
+            expected = f"between {low:g} and {high:.4g}" if math.isfinite(high - low) else "that is finite"
+            huge = isinstance(value, int) and abs(value) > 10**300
+            text = "a number too large" if huge else f"{value:g}"
+            raise CheckError(f"{self.name_in_errors}: {argument}={text} is impossible, expected a number {expected}.")
+        object.__setattr__(self, argument, float(value))
+
+    def _validate_reading(self) -> None:
+        """Validate the reading and replace it by its normal form."""
+        if self.reading is None:
+            return
+        if not isinstance(self.reading, str):
+            raise CheckError(f"{self.name_in_errors}: reading is {self.reading!r}, expected text such as {FORM!r}.")
+        try:
+            reading = parse_reading(self.reading)
+        except CheckError as error:
+            raise CheckError(f"{self.name_in_errors}: {error}") from None
+        if reading.many and self.severity == "gate":
+            raise CheckError(
+                f"{self.name_in_errors}: reading {self.reading!r} stands for several readings, so the check cannot be "
+                'a gate. Give severity="report", or name one layer and one head.'
+            )
+        object.__setattr__(self, "reading", reading.text)

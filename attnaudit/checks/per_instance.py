@@ -1,0 +1,172 @@
+"""The base class of most checks: the statistic is computed from one number per instance."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from attnaudit.arrays import Floats
+from attnaudit.checks.base import Check
+from attnaudit.checks.evidence import (
+    Detail,
+    Evidence,
+    Mask,
+    ReferenceValues,
+    count_reasons,
+    mean_of,
+    means_by_predicted_class,
+)
+from attnaudit.engine.measurements import Measurements
+from attnaudit.records import Chart, Reference
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.intervals import mean_interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerInstanceCheck(Check):
+    """A check with one number per instance. By default, its statistic is their mean.
+
+    A subclass defines `values`, `subject`, `needs` and the static facts of `Check`. Value, interval, histogram and
+    worst instances follow from the values. The other methods have defaults and are overridden where a check has more to
+    report. A complete check is, for example:
+
+        @registered
+        @dataclass(frozen=True, kw_only=True)
+        class LargestWeight(PerInstanceCheck):
+            \"\"\"Mean over instances of the largest attention weight.\"\"\"
+
+            directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
+
+            family = "attention"
+            title = "Attention is spread"
+            question = "Does one token hold nearly all of the attention?"
+            why = "Where one token holds all of it, the weights do not rank the others."
+            unit = "weight"
+            bounds = (0.0, 1.0)
+            worst = "highest"
+            subject = "largest_weight"
+
+            def needs(self) -> tuple[str, ...]:
+                return ()
+
+            def values(self, measurements: Measurements) -> Floats:
+                return measurements.scalar("attention.max")
+    """
+
+    #: Whether the details list the mean value of each predicted class.
+    lists_classes: ClassVar[bool] = True
+
+    @property
+    def values_label(self) -> str:
+        """What the values per instance are; the label of the histogram."""
+        return f"{self.unit} per instance"
+
+    @property
+    def values_range(self) -> tuple[float, float] | None:
+        """The range of the histogram: the bounds if they are finite, otherwise None for the range of the values."""
+        return self.bounds if all(map(math.isfinite, self.bounds)) else None
+
+    @abstractmethod
+    def values(self, measurements: Measurements) -> Floats:
+        """Return the (n,) values per instance, NaN where undefined."""
+
+    def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
+        """Return the values to compare the statistic with.
+
+        Args:
+            measurements: The measurements under one reading.
+            values: (n,) what `values` returned.
+
+        Returns:
+            `ReferenceValues` with one number per instance, which a threshold may name if it is listed in
+            `threshold_references`, or a `Reference` with one number for the whole data set.
+        """
+        return ()
+
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        """Return why instances have no value.
+
+        Args:
+            measurements: The measurements under one reading.
+            undefined: (n,) mask, True at instances without a value.
+
+        Returns:
+            (reason, (n,) mask) in order of precedence. Instances that have a value are ignored, so the last mask may be
+            `undefined` itself, for all instances that are left.
+        """
+        return (("not measured", undefined),)
+
+    def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
+        """Return further numbers by name."""
+        return {}
+
+    def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
+        """Return further charts."""
+        return ()
+
+    def note(self, measurements: Measurements, values: Floats) -> str:
+        """Return a remark on the value, or "" for none."""
+        return ""
+
+    def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
+        """Return the statistic of the values; None if it is undefined."""
+        return mean_of(values)
+
+    def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
+        """Return the interval of the statistic; None if there is none."""
+        return self.interval_of_mean(measurements, values, groups)
+
+    def interval_of_mean(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
+        """Return the interval of the mean of (n,) values over the instances in the groups."""
+        return mean_interval(
+            values,
+            groups,
+            confidence=self.confidence,
+            generator=self.generator(measurements, "interval"),
+            bounds=self.bounds,
+        )
+
+    def no_interval(self, value: float | None, groups: Groups) -> str:
+        """Return why there is no interval, or "" if there are too few sources."""
+        return ""
+
+    def upper_bounds(self, measurements: Measurements) -> Floats | None:
+        """Return (n,) certified upper bounds, if `values` are only lower bounds of the true values."""
+        return None
+
+    def evidence(self, measurements: Measurements) -> Evidence:
+        """Compute the statistic and everything that is reported with it from the values per instance."""
+        values = self.values(measurements)
+        undefined = np.isnan(values)
+        groups = Groups.of(measurements.instances, ~undefined)
+        value = self.value(measurements, values, groups)
+        interval = self.interval(measurements, values, groups)
+        references = self.references(measurements, values)
+        reasons = self.undefined_reasons(measurements, undefined)
+        by_class = means_by_predicted_class(measurements, values) if self.lists_classes else {}
+        return Evidence(
+            value=value,
+            interval=interval,
+            defined=~undefined,
+            undefined=count_reasons(*((reason, mask & undefined) for reason, mask in reasons)),
+            values=values,
+            values_label=self.values_label,
+            values_range=self.values_range,
+            references=tuple(item.record if isinstance(item, ReferenceValues) else item for item in references),
+            reference_values={
+                item.name: item.values
+                for item in references
+                if isinstance(item, ReferenceValues) and item.name in self.threshold_references
+            },
+            upper_bounds=self.upper_bounds(measurements),
+            details={**self.details(measurements, values), **by_class},
+            charts=tuple(self.charts(measurements, values)),
+            note=self.note(measurements, values),
+            no_interval=self.no_interval(value, groups) if interval is None else "",
+        )

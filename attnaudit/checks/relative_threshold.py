@@ -1,0 +1,91 @@
+"""Thresholds that are relative to the references of a check, such as "floor + 0.2"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnaudit.arrays import Floats
+from attnaudit.checks.evidence import Evidence, count_reasons
+from attnaudit.errors import CheckError
+from attnaudit.instances import Instance
+from attnaudit.records import Direction, Requirement
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket, shifted
+from attnaudit.statistics.intervals import mean_interval
+from attnaudit.statistics.threshold import Expression
+
+
+def relative_to_references(
+    evidence: Evidence,
+    direction: Direction,
+    expression: Expression,
+    *,
+    instances: Sequence[Instance],
+    bounds: tuple[float, float],
+    confidence: float,
+    generator: Callable[[], np.random.Generator],
+    name_in_errors: str,
+) -> tuple[Evidence, Requirement | None]:
+    """Compare the values of a check with a threshold that is computed from its references.
+
+    Such a threshold is itself an estimate. The verdict therefore depends on the mean of the paired differences between
+    value and threshold, over the instances that have both. Value and interval are restricted to these instances, and
+    the interval is that of the mean difference, shifted by the mean threshold.
+
+    Args:
+        evidence: What the check found.
+        direction: "at_least" or "at_most".
+        expression: The threshold.
+        instances: The n instances of the evidence.
+        bounds: The smallest and largest possible value of the check and of its references.
+        confidence: The confidence of the interval.
+        generator: Returns a new generator for the resamples of one interval.
+        name_in_errors: The name of the check in error messages.
+
+    Returns:
+        The evidence on the instances that have both, and the mean threshold; None if no instance has both.
+
+    Raises:
+        CheckError: There are no values per instance of the check or of a reference.
+    """
+    if evidence.values is None or not set(expression.weights) <= set(evidence.reference_values):
+        raise CheckError(
+            f"{name_in_errors}: the threshold '{expression.text}' needs values per instance of the check and of its "
+            "references, and the measurements do not contain them."
+        )
+    limits = expression.of(evidence.reference_values)
+    both = evidence.defined & ~np.isnan(evidence.values) & ~np.isnan(limits)
+    if not both.any():
+        return replace(evidence, value=None, defined=both), None
+    threshold = float(limits[both].mean())
+    groups = Groups.of(instances, both)
+    low, high = bounds
+    least, most = expression.range(low, high)
+
+    def interval_of_difference(values: Floats) -> IntervalEstimate | None:
+        return mean_interval(
+            values - limits,
+            groups,
+            confidence=confidence,
+            generator=generator(),
+            bounds=(low - most, high - least),
+        )
+
+    interval = interval_of_difference(evidence.values)
+    if evidence.upper_bounds is not None and interval is not None:
+        above = interval_of_difference(np.fmax(evidence.values, evidence.upper_bounds))
+        interval = bracket(interval, above) if above else interval
+    undefined = count_reasons(("a reference of the threshold is undefined", evidence.defined & ~both))
+    return (
+        replace(
+            evidence,
+            value=float(evidence.values[both].mean()),
+            interval=shifted(interval, threshold, f"paired difference to {expression.text}") if interval else None,
+            defined=both,
+            undefined=evidence.undefined | undefined,
+        ),
+        Requirement(direction=direction, value=threshold, expression=expression.text),
+    )
