@@ -48,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 where the model keeps its contract, 1 where a check fails, 2 where there is nothing to try it on."""
+    """Test an adapter and print the results.
+
+    Returns:
+        0 if the adapter keeps the contract, 1 if a check fails, 2 if the model or the data cannot be loaded.
+    """
     try:
         require_device("--device", options.device)
         instances = None if options.data is None else _instances(options.data)
@@ -83,7 +87,7 @@ def _load(model: str) -> Any:
 
 
 def read_conftests() -> None:
-    """Registers what the conftest files of this folder register."""
+    """Run conftest.py and audits/conftest.py, so that the models and data sets that they register are known."""
     for number, path in enumerate(p for p in map(Path, CONFTESTS) if p.is_file()):
         spec = importlib.util.spec_from_file_location(f"attnaudit_conftest_{number}", path)
         if spec is None or spec.loader is None:
@@ -119,7 +123,7 @@ def _check(
 
 
 def _progress() -> AbstractContextManager[Any]:
-    """A line on standard error that leaves nothing behind; nothing where that is no terminal."""
+    """Show a status line on standard error that disappears at the end; show nothing if that is not a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -127,7 +131,7 @@ def _progress() -> AbstractContextManager[Any]:
 
 
 def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> str:
-    """One row per check, plain without `color`."""
+    """Return a table with one row per check, as plain text unless `color` is set."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -152,7 +156,7 @@ def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> s
 
 
 def summary(results: Sequence[ConformanceResult], name: str) -> str:
-    """One line: what the outcome means."""
+    """Return one line that counts the outcomes and says what they mean."""
     count = {word: sum(one.outcome == word for one in results) for word in STYLES}
     parts = f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"
     if count["fail"]:

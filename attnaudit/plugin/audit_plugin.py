@@ -69,7 +69,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """After other plugins have deselected, stop at the user's errors and at a report folder that is not writable.
+        """After other plugins have deselected cases, report usage errors and a report folder that is not writable.
 
         Raises:
             pytest.UsageError: In a worker of xdist, the controller shows the errors instead.
@@ -97,7 +97,7 @@ class AuditPlugin:
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Write down the cases before the first one runs, so that a crash hides none, and request what they need.
 
-        Only now have all plugins deselected.
+        By now, all plugins have deselected the cases that they leave out.
         """
         state, config = self.state, self.config
         collection_failed = session.testsfailed and not config.option.continue_on_collection_errors

@@ -48,7 +48,7 @@ class RunState:
         session: The session that measures and judges.
         outcomes: The outcomes of the cases, in the process that writes the run.
         created: The time when the run began.
-        usage_errors: node id -> message, for what the user has to fix before anything can be measured.
+        usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
         selected: The cases that this process selected.
         policy: The description of the policy file that the checks come from, if they come from one.
         files_with_checks: The test files that declare checks.
@@ -74,7 +74,7 @@ CASE: pytest.StashKey[Case | MeasurementsRequest] = pytest.StashKey()
 
 
 def new_state(config: pytest.Config) -> RunState:
-    """Begin an audit in this process. A worker of xdist joins the run that its controller began."""
+    """Start an audit in this process. A worker of xdist joins the run that its controller started."""
     from attnaudit.run import AuditSession, Outcomes, RunFolder, new_run_name
     from attnaudit.run.finish_run import current_time
 

@@ -23,7 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the population")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} seeds instead of {SEEDS}")
-    parser.add_argument("--seeds", type=int, metavar="N", help="number of seeds of each kind that is split by seed")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="number of seeds of each kind whose models are split between the tuning half and the held-out half",
+    )
     parser.add_argument("--kind", action="append", metavar="NAME", help="build only this kind; may be repeated")
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="how many models to build at a time (default: one per CPU)"

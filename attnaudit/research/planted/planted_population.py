@@ -57,8 +57,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     """Return the models of a population, ordered by seed, so that every part of the list has models of each kind.
 
     Args:
-        seeds: How many seeds a kind gets that is split by seed. A kind that is held out gets half as many, a trend a
-            quarter.
+        seeds: Number of seeds of each kind whose models are split between the halves. A held-out kind gets half as
+            many seeds, and a trend a quarter.
         only: Names of kinds; None for all of them.
 
     Raises:

@@ -72,7 +72,7 @@ def train_all(
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
-    """Train models, and first those that they are made from.
+    """Train models, after the models that they are made from.
 
     Args:
         plans: the plans.
@@ -102,7 +102,7 @@ def train_all(
 
 
 def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """The plans and all plans that they are made from, each in a later group than its base."""
+    """Group the plans and the plans that they are made from, so that each is in a later group than its base."""
     depths: dict[Plan, int] = {}
 
     def depth(plan: Plan) -> int:

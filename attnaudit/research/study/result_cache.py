@@ -64,14 +64,14 @@ class ResultCache(Generic[ResultT]):
             raise not_writable(self.folder, error) from error
 
     def read(self, key: str) -> ResultT | None:
-        """Return the kept result, or None if there is none or its file is incomplete: it is then measured again."""
+        """Return the stored result; None if there is none, or if its file is incomplete."""
         try:
             return msgspec.json.decode(self._path(key).read_bytes(), type=self.result_type)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def write(self, key: str, result: ResultT) -> None:
-        """Keep a result. The file is replaced as a whole, so a killed process leaves the earlier one."""
+        """Store a result. The file is replaced atomically, so a killed process leaves the earlier result."""
         path = self._path(key)
         try:
             replace_file(path, msgspec.json.encode(result))

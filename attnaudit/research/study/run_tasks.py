@@ -1,4 +1,4 @@
-"""Run one function on many tasks, in several processes if asked to, and go on when a task cannot be done."""
+"""Run one function on many tasks, in one process or several, and continue with the other tasks if one fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcomes(Generic[TaskT, ResultT]):
-    """What became of every task, in the order in which the tasks finished.
+    """The results and failures of all tasks, in the order in which the tasks finished.
 
     Attributes:
         results: (task, its result).
@@ -43,7 +43,7 @@ def run_tasks(
     label: Callable[[TaskT], str],
     progress: ProgressCallback | None = None,
 ) -> TaskOutcomes[TaskT, ResultT]:
-    """Run `work` on every task. A task that raises an AuditError is listed as a failure; the others go on.
+    """Run `work` on every task. A task that raises an AuditError is listed as a failure; the others still run.
 
     Args:
         work: A module-level function; with several jobs it is called in other processes.
