@@ -179,7 +179,8 @@ def test_a_remedy_is_named_with_its_figures() -> None:
     assert (found.question, found.option) == ("used", "tying")
     assert found.words == (
         f"{OPTIONS['tying']}: permutation_fragility.tvd 0.05 → 0.30, drop in F1 under permuted attention 0.05 → 0.20, "
-        "F1 0.83 → 0.82 (medians of 2 pairs of models, without → with the option, 3 seeds each; reproduction of Tutek & Šnajder 2020)"
+        "F1 0.83 → 0.82 (medians of 2 pairs of models, without → with the option, 3 seeds each; "
+        "reproduction of Tutek & Šnajder 2020)"
     )
 
 
