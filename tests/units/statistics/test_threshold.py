@@ -190,11 +190,11 @@ def test_a_bracketed_value_is_held_by_its_upper_bound():
     assert bracketed.interval.high == pytest.approx(exact.interval.high + 0.05, abs=2e-3)
 
 
-def test_what_a_description_names_is_what_the_evidence_holds():
-    m = measured(60)
+def test_the_references_of_thresholds_are_measured_for_each_instance():
+    measurements = measured(60)
     for check in (checks.Agreement(at_least=0.1), checks.AdversarialDivergence(severity="report")):
-        found = check.evidence(m)
-        assert set(check.description.references) == set(found.reference_values)
-        for name, values in found.reference_values.items():
-            shown = next(one for one in found.references if one.name == name)
-            assert shown.value == pytest.approx(float(np.nanmean(values)))
+        evidence = check.evidence(measurements)
+        assert set(check.threshold_references) == set(evidence.reference_values)
+        for name, values in evidence.reference_values.items():
+            reference = next(one for one in evidence.references if one.name == name)
+            assert reference.value == pytest.approx(float(np.nanmean(values)))
