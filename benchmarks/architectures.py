@@ -79,7 +79,7 @@ def audited(name: str, folder: Path, eager: Any) -> Row:
 
 def _shipped(detail: str) -> str:
     """Shorten the detail of the conformance check, such as to "sdpa, 3.0e-07"."""
-    match = re.search(r"(\w+) kernel as shipped: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
+    match = re.search(r"(\w+) kernel of the original model: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
     return f"{match[1]}, {match[2]}" if match else detail
 
 
@@ -90,11 +90,10 @@ def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
         inputs = adapter.collate([one])
         with torch.no_grad():
             trace = adapter.run(inputs)
-            given = {k: v for k, v in adapter.arguments(inputs).items() if k != "return_dict"}
+            builder = adapter.runner.builder
+            given = {k: v for k, v in builder.arguments(inputs).items() if k != "return_dict"}
             output = eager(**given, output_attentions=True)
-            expected = adapter.parts.head.logits(
-                eager, adapter.arguments(inputs), adapter.masks(inputs)[adapter.written]
-            )
+            expected = adapter.runner.head.logits(eager, builder.arguments(inputs), builder.output_mask(inputs))
         logits = max(logits, (trace.logits - expected).abs().max().item())
         eager_attention: list[Tensor] = (
             [*output.encoder_attentions, *output.decoder_attentions, *output.cross_attentions]

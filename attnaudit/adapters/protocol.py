@@ -279,7 +279,10 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """Return how many tokens `replay` runs for one variant of a row, to decide how many variants fit into memory."""
+        """Return how many tokens `replay` runs for one variant of a row.
+
+        The engine uses it to decide how many variants fit into memory.
+        """
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:

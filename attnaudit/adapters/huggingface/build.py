@@ -110,7 +110,8 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
         raise ModelError(f"transformer({name}): a model in memory needs its tokenizer as the second argument.")
     if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
         raise ModelError(
-            f"{name}: the model is quantised, and attention is audited in float32. Pass the model that it was made from."
+            f"{name}: the model is quantised, and attention is audited in float32. Pass the model that it was made "
+            "from."
         )
     devices = {str(p.device) for p in model.parameters()}
     mapped = set((getattr(model, "hf_device_map", None) or {}).values())

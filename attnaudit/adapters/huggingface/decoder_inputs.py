@@ -54,11 +54,11 @@ class DecoderInputs:
         if function is not None:
             settings = (ids, model.config.pad_token_id, self.start_id)
             shifted: Tensor = function(*settings[: len(inspect.signature(function).parameters)])
-            return shifted
-        if hasattr(model, "_shift_right"):
+        elif hasattr(model, "_shift_right"):
             shifted = model._shift_right(ids)
-            return shifted
-        return torch.cat([torch.full_like(ids[:, :1], self.start_id), ids[:, :-1]], dim=1)
+        else:
+            shifted = torch.cat([torch.full_like(ids[:, :1], self.start_id), ids[:, :-1]], dim=1)
+        return shifted
 
     def arguments(self, inputs: Inputs) -> dict[str, Tensor]:
         """Return the decoder's arguments of the model's forward(). A classifier makes its own and needs none."""

@@ -1,4 +1,4 @@
-"""Logits of texts that lack tokens, in causal models, from the keys and values of the prefix shared with the whole text.
+"""Logits of texts that lack tokens, computed in causal models from the states shared with the whole text.
 
 Everything before the first missing token is the same in every variant and is not run again. The rest of a variant is
 run in place: missing tokens keep their place but are hidden from attention, and positions are counted without them. In

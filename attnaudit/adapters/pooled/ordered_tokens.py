@@ -24,7 +24,15 @@ class OrderedTokens:
     lengths: Tensor
 
     def kept(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Translate positions to tokens: rows (V,) and positions to keep (V, T) -> (V, T) mask of the ordered tokens."""
+        """Return which of the ordered tokens each variant keeps.
+
+        Args:
+            rows: (V,) row of each variant.
+            keep: (V, T) True at positions to keep.
+
+        Returns:
+            (V, T) mask over the tokens in their order, False on padding.
+        """
         ranks = torch.arange(keep.shape[1], device=keep.device)
         return keep.gather(1, self.order[rows]) & (ranks < self.lengths[rows, None])
 

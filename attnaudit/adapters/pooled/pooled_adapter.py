@@ -1,8 +1,8 @@
-"""The adapter for pooled attention: an encoder gives a state per token, attention pools them, a decoder reads the result.
+"""The adapter for pooled attention: an encoder gives a state per token, attention pools them, a decoder reads them.
 
 Any model of this form is wrapped by naming its parts: e = embedding(ids), h = encoder(e), a = attention(h),
-logits = decoder(Σ a·h). A model that reads a text and a query also has q = query(embedding(ids of the query)), which the
-attention and the decoder may read: a = attention(h, q), logits = decoder(Σ a·h, q).
+logits = decoder(Σ a·h). A model that reads a text and a query also has q = query(embedding(ids of the query)), which
+the attention and the decoder may read: a = attention(h, q), logits = decoder(Σ a·h, q).
 """
 
 from __future__ import annotations

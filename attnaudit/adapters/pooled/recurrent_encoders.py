@@ -23,7 +23,7 @@ from attnaudit.errors import AdapterError
 Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
 #: Smaller gradients are set to zero: a CPU is slow with numbers below float32's normal range.
 SMALLEST_GRADIENT = 1e-30
-#: A pass over shared states holds one token of each variant at a time, so that it may hold this many times the variants.
+#: A pass over shared states holds one token of each variant at a time, so it may hold this many times the variants.
 VARIANTS_PER_TOKEN = 8
 #: Number of steps after which the states of variants are compared with those of the whole input.
 COMPARISON_STEPS = 8
@@ -162,7 +162,7 @@ def _read(lstm: nn.LSTM, suffix: str, inputs: Tensor, steps: int) -> Direction:
 
 
 def _step(gates: Tensor, hidden: Tensor, cell: Tensor, recurrent: Tensor) -> None:
-    """Read one token in place: states (N, h) become the next ones, and the gates (N, 4h) of the input are overwritten."""
+    """Read one token in place: update the states (N, h), and overwrite the gates (N, 4h) of the input."""
     h = hidden.shape[1]
     gates.addmm_(hidden, recurrent)
     sigmoid_gates = gates[:, : 3 * h].sigmoid_()

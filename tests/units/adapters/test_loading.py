@@ -101,7 +101,7 @@ def test_a_name_with_a_slash_is_refused() -> None:
 
 def test_classes_must_be_text_and_tensors_must_have_numbers() -> None:
     models.register("numbered")(lambda: adapter(2, classes=(0, 1)))
-    with pytest.raises(AdapterError, match="the class 0 is no text"):
+    with pytest.raises(AdapterError, match="the class name 0 is not a string"):
         load_model("numbered")
     empty = adapter(2)
     empty.modules[0].to("meta")

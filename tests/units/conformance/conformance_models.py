@@ -236,7 +236,7 @@ class SmallTransformer:
             attention=parts.attention,
             allowed=parts.allowed,
             hidden=parts.hidden if hidden else {},
-            prefix=parts.before,
+            cache=parts.before,
         )
 
     # -- faster paths ---------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class SmallTransformer:
         at = queries.repeat_interleave(times)[:, None, None, None].expand(-1, HEADS, 1, whole.shape[-1])
         whole = whole.scatter(2, at, weights.flatten(0, 1)[:, :, None])
         inputs = replace(inputs, ids=many(inputs.ids), mask=many(inputs.mask), special=many(inputs.special))
-        streams = many(trace.prefix[site.key])  # type: ignore[index]
+        streams = many(trace.cache[site.key])  # type: ignore[index]
         keys = [one.key for one in self.sites()]
         for n in range(keys.index(site.key), len(keys)):
             put = (lambda s, _w, _a: whole if s.key == site.key else None) if n == keys.index(site.key) else None

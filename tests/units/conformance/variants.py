@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.adapters.pooled.ordered_tokens import Ordered
+from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens
 from attnaudit.engine.batch import Batch
 from attnaudit.instances import Instance
 
 
 def states_are_of_the_kept_alone(
-    found: Tensor, shared: Ordered, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
+    found: Tensor, shared: OrderedTokens, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
 ) -> None:
     """found (V, W, m) of the variants of a case of `ragged_batches`. plain: (n, d) -> (n, m) states of one input."""
     embeddings, mask, rows, keep = case

@@ -97,7 +97,7 @@ def test_it_keeps_the_whole_adapter_contract(name: str, adapter: Adapter, instan
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_said_of_it(name: str, adapter: Adapter) -> None:
     found, one = adapter(name), ARCHITECTURES[name]
-    assert found.parts.kernel.name == one.kernel
+    assert found.runner.kernel.name == one.kernel
     assert found.description.startswith(f"{one.kind}{one.task}, ")
     assert found.description.endswith(one.kernel)
     assert found.capabilities.classes == (tuple(LABELS) if one.writes else ("negative", "positive"))
@@ -142,11 +142,11 @@ def test_sites_of_an_encoder_and_a_decoder(name: str, adapter: Adapter) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_replay_takes_the_narrow_form_where_one_position_decides(name: str, adapter: Adapter) -> None:
     found = adapter(name)
-    *earlier, last = (found.forms(site) for site in found.sites())
-    assert all(wide for _, wide in [*earlier, last])
-    assert not any(narrow for narrow, _ in earlier)
+    *earlier, last = (found.replay_forms(site) for site in found.sites())
+    assert all(forms.from_layer for forms in [*earlier, last])
+    assert not any(forms.one_position for forms in earlier)
     one_position = ARCHITECTURES[name].kernel == "interface" and name != "modernbert"
-    assert last[0] == one_position
+    assert last.one_position == one_position
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "bart-lm", "deberta-v2"])
@@ -155,7 +155,7 @@ def test_replay_is_differentiable_in_the_weights_alone(name: str, adapter: Adapt
     inputs = found.collate(instances)
     trace = found.run(inputs, hidden=True)
     site = found.sites()[-1]
-    queries = found.read_at(inputs)
+    queries = found.read_positions(inputs)
     own = trace.attention[site.key]
     index = queries[:, None, None, None].expand(-1, own.shape[1], 1, own.shape[3])
     weights = own.gather(2, index)[:, None, :, 0].detach().requires_grad_(True)

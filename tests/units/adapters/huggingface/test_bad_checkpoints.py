@@ -50,7 +50,7 @@ def _refused(folder: Path, message: str) -> None:
 def test_no_tokenizer(copy: Path) -> None:
     for path in copy.glob("tokenizer*"):
         path.unlink()
-    _refused(copy, r"no tokenizer .* Save the tokenizer beside the model: tokenizer.save_pretrained\(folder\)")
+    _refused(copy, r"no tokenizer .* Save the tokenizer next to the model: tokenizer.save_pretrained\(folder\)")
 
 
 def test_a_broken_tokenizer(copy: Path) -> None:
@@ -73,14 +73,14 @@ def test_pickled_weights_are_never_read(copy: Path) -> None:
 def test_weights_cut_short(copy: Path, kept: int) -> None:
     path = copy / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
-    _refused(copy, "not a whole safetensors file")
+    _refused(copy, "not a complete safetensors file")
 
 
 def test_a_shard_that_is_missing(copy: Path) -> None:
     (copy / "model.safetensors").rename(copy / "model-00001-of-00002.safetensors")
     names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
-    _refused(copy, r"model-00002-of-00002\.safetensors is missing, which model\.safetensors\.index\.json names")
+    _refused(copy, r"model\.safetensors\.index\.json names model-00002-of-00002\.safetensors, which is missing")
 
 
 @pytest.mark.parametrize("architecture", [["BertModel"], ["BertForMaskedLM"], None])
@@ -158,7 +158,7 @@ def test_a_peft_adapter(copy: Path, config: bool) -> None:
     [
         ({"problem_type": "multi_label_classification"}, "the model's task is multi-label"),
         ({"problem_type": "regression"}, "the model's task is regression"),
-        ({"id2label": {"0": "same", "1": "same"}}, "Give every class a name of its own"),
+        ({"id2label": {"0": "same", "1": "same"}}, "Give every class a different name"),
     ],
 )
 def test_a_task_that_is_not_audited(copy: Path, changes: dict[str, Any], message: str) -> None:
@@ -180,8 +180,8 @@ def test_classes_without_names_keep_the_numbers_they_have(tmp_path: Path) -> Non
 def test_a_folder_is_recognised_without_torch_or_transformers(copy: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from attnaudit.adapters.huggingface import checkpoint\n"
-        f"assert checkpoint.recognises(pathlib.Path({str(copy)!r}))\n"
+        "from attnaudit.adapters.huggingface import checkpoint_format\n"
+        f"assert checkpoint_format.recognises(pathlib.Path({str(copy)!r}))\n"
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -271,7 +271,7 @@ def test_a_model_that_does_not_use_what_the_interface_returns(monkeypatch: pytes
             "forward",
             lambda hidden_states, _own=own, **rest: (hidden_states, _own(hidden_states, **rest)[1]),
         )
-    with pytest.raises(AdapterError, match="leaves the logits as they are, so what is replaced is not what"):
+    with pytest.raises(AdapterError, match="does not change the logits, so the replaced attention is not what"):
         transformer(model, tokenizer)
 
 
@@ -279,7 +279,7 @@ def test_padding_that_moves_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = architectures.build("bert")
     own = model.bert.pooler.forward
     monkeypatch.setattr(model.bert.pooler, "forward", lambda states: own(states) + states.mean(1))
-    with pytest.raises(AdapterError, match="padding moves the logits"):
+    with pytest.raises(AdapterError, match="padding changes the logits"):
         transformer(model, tokenizer)
 
 
@@ -287,7 +287,7 @@ def test_layers_that_depend_on_the_input(monkeypatch: pytest.MonkeyPatch) -> Non
     model, tokenizer = architectures.build("bert")
     found = transformer(model, tokenizer)
     model.bert.encoder.layer = model.bert.encoder.layer[:2]
-    with pytest.raises(AdapterError, match="The pass met 2 of the model's 3 attentions"):
+    with pytest.raises(AdapterError, match="The pass made 2 of the model's 3 attention calls"):
         found.run(found.collate([Instance(id="a", text="good")]))
 
 
@@ -324,7 +324,7 @@ def test_rows_with_different_numbers_of_end_tokens(folder: Folder) -> None:
 
 def test_nothing_is_taken_away_from_the_decoder(folder: Folder) -> None:
     found = load_model(str(folder("bart"))).adapter
-    with pytest.raises(AdapterError, match="only tokens of 'text' are taken away"):
+    with pytest.raises(AdapterError, match="only tokens of 'text' can be removed or replaced"):
         found.delete(found.collate([Instance(id="a", text="good")]), "decoder", [(0, 1)])
 
 
@@ -332,7 +332,7 @@ def test_nothing_is_taken_away_from_the_decoder(folder: Folder) -> None:
 def test_weights_with_a_header_of_another_shape(copy: Path, header: str) -> None:
     raw = header.encode()
     (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(raw)) + raw)
-    _refused(copy, "not a whole safetensors file")
+    _refused(copy, "not a complete safetensors file")
 
 
 @pytest.mark.parametrize("index", ["[]", '"x"', '{"weight_map": {"a": 1}}'])

@@ -118,7 +118,7 @@ def test_gradient_at_the_embeddings_is_captums_saliency(bert: tuple[Any, int], i
     target = found.run(inputs).logits.argmax(-1)
 
     def probability(embeddings: Tensor) -> Tensor:
-        given = found.arguments(inputs)
+        given = found.runner.builder.arguments(inputs)
         del given["input_ids"]
         return torch.softmax(found.model(inputs_embeds=embeddings, **given).logits, -1)
 
@@ -165,5 +165,5 @@ def test_minilm_keeps_the_whole_adapter_contract(minilm: Any, instances: list[In
     assert minilm.description == "BertForSequenceClassification, 6 layers × 12 heads, interface"
     assert minilm.capabilities.max_tokens == 512
     assert minilm.compare_with_original(minilm.collate(instances)).startswith(
-        "sdpa kernel as shipped: logits differ by at most "
+        "sdpa kernel of the original model: logits differ by at most "
     )

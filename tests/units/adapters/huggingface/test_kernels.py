@@ -31,9 +31,9 @@ def _gaps(sentence: str) -> list[float]:
 def test_the_kernel_that_ships_gives_the_same_logits(adapter: Callable[[str], Any], instances: list[Instance]) -> None:
     found = adapter("llama")
     said = found.compare_with_original(found.collate(instances))
-    assert said.startswith("sdpa kernel as shipped: ")
+    assert said.startswith("sdpa kernel of the original model: ")
     assert _gaps(said)[0] < 1e-5
-    assert attention_interface.implementation(found.model) == attention_interface.NAME
+    assert attention_interface.current_implementation(found.model) == attention_interface.NAME
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -67,7 +67,7 @@ def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Pa
     path.write_text(json.dumps({**config, "_attn_implementation": "flash_attention_2"}), encoding="utf-8")
     found = transformer(tmp_path / "model")
     said = found.compare_with_original(found.collate(instances))
-    assert said.startswith("sdpa kernel as shipped: ")
+    assert said.startswith("sdpa kernel of the original model: ")
     assert "flash_attention_2, which the checkpoint asks for, is not compared" in said
 
 
@@ -80,7 +80,7 @@ def test_logits_that_are_not_the_shipped_kernels(monkeypatch: pytest.MonkeyPatch
 
     def other(states: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = own(states)
-        return result + 0.01 * (attention_interface.implementation(found.model) != attention_interface.NAME)
+        return result + 0.01 * (attention_interface.current_implementation(found.model) != attention_interface.NAME)
 
     monkeypatch.setattr(found.model.classifier, "forward", other)
     with pytest.raises(AdapterError, match=r"differ by 0\.01 from those of the model's own sdpa kernel"):
@@ -93,7 +93,7 @@ def test_a_fallback_model_is_compared_with_its_own_kernel(
     found = adapter("deberta-v2")
     assert (
         found.compare_with_original(found.collate(instances))
-        == "eager kernel as shipped: logits differ by at most 0.0e+00"
+        == "eager kernel of the original model: logits differ by at most 0.0e+00"
     )
 
 
@@ -107,19 +107,19 @@ def test_a_kernel_that_the_interface_cannot_reach_is_loaded_anew(
         asked.append((dtype, implementation))
         return architectures.build("mpnet")[0]
 
-    parts = replace(found.parts, shipped=replace(found.parts.shipped, implementation="sdpa", again=again))
-    own, found.parts = found.parts, parts
+    original = found.original
+    found.original = replace(original, implementation="sdpa", load=again)
     try:
-        assert found.compare_with_original(found.collate(instances)).startswith("sdpa kernel as shipped")
+        assert found.compare_with_original(found.collate(instances)).startswith("sdpa kernel of the original model")
     finally:
-        found.parts = own
+        found.original = original
     assert asked == [(torch.float32, "sdpa")]
 
 
 def test_attention_that_is_seen_in_its_eager_form_only() -> None:
     model, tokenizer = architectures.build("mpnet")
     model.config._attn_implementation_internal = "sdpa"
-    with pytest.raises(ModelError, match="Build it with attn_implementation='eager'"):
+    with pytest.raises(ModelError, match="Build the model with attn_implementation='eager'"):
         transformer(model, tokenizer)
 
 

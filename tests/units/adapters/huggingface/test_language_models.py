@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.output_heads import label_words
+from attnaudit.adapters.huggingface.output_heads import label_token_ids
 from attnaudit.adapters.loading import load_model
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import ModelError
@@ -42,7 +42,7 @@ def test_one_label_stands_against_every_other_word(name: str, folder: Callable[[
     with torch.no_grad():
         (logits,) = found.run(found.collate([Instance(id="a", text="a dull film")])).logits
     own = _next_words(name, "a dull film it was").softmax(0)
-    (word,) = found.parts.head.words.values()
+    (word,) = found.runner.head.token_ids.values()
     torch.testing.assert_close(logits.softmax(0)[1], own[word], atol=1e-5, rtol=1e-4)
 
 
@@ -61,20 +61,20 @@ def test_only_tokens_of_the_text_are_real(name: str, adapter: Callable[[str], An
 def test_settings_are_read_from_the_folder(folder: Callable[[str], Path]) -> None:
     found = load_model(str(folder("gpt2-lm"))).adapter
     assert found.capabilities.classes == tuple(LABELS)
-    assert found.parts.reader.template == TEMPLATE  # type: ignore[attr-defined]
+    assert found.runner.builder.text_encoder.template == TEMPLATE  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Say which words stand for the classes, in a file attnaudit.toml"),
+        ("", "Name the word that stands for each class in a file attnaudit.toml"),
         ("[labels]\npositive = 1", "labels is .*expected a table of class names and words"),
-        ('template = ["a"]', "template is .*expected a text in quotes"),
+        ('template = ["a"]', "template is .*expected a quoted text"),
         ('lables = "x"', "unknown key 'lables'. Did you mean 'labels'?"),
         ("labels", "not valid TOML"),
         ('[labels]\npositive = " unbelievably beautiful"\nnegative = " bad"', r"is \d+ tokens \(.+\)"),
         ('[labels]\npositive = " good"\nnegative = " good"', "are the same token"),
-        ('[labels]\nother = " good"', "the other class is called 'other'"),
+        ('[labels]\nother = " good"', "the class of all other words is called 'other'"),
         ('template = "It was"\n[labels]\npositive = " good"', r"expected \{text\} once"),
     ],
 )
@@ -93,10 +93,10 @@ def test_labels_are_for_language_models_only(folder: Callable[[str], Path]) -> N
 
 def test_a_word_that_is_not_in_the_vocabulary() -> None:
     with pytest.raises(ModelError, match="is not in the model's vocabulary"):
-        label_words(tokenizer("wordpiece"), {"positive": "字"})
+        label_token_ids(tokenizer("wordpiece"), {"positive": "字"})
 
 
 @pytest.mark.parametrize("kind", ["bytes", "unigram"])
 def test_a_space_before_a_label_is_part_of_the_word(kind: str) -> None:
     made = tokenizer(kind)
-    assert [made.decode([i]).strip() for i in label_words(made, LABELS).values()] == ["good", "bad"]
+    assert [made.decode([i]).strip() for i in label_token_ids(made, LABELS).values()] == ["good", "bad"]

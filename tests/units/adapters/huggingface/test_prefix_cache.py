@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
-from attnaudit.adapters.huggingface import prefix_cache, transformer
+from attnaudit.adapters.huggingface import prefix_cache, probe, transformer
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.engine.batch import Batch
 from attnaudit.instances import Instance
@@ -80,7 +80,7 @@ def test_texts_longer_than_the_window_are_run_whole(name: str, monkeypatch: pyte
     assert found.capabilities.shares_states, "the made-up texts are shorter"
     inputs = found.collate(INSTANCES)
     assert inputs.mask[TEXT].shape[1] > 18
-    assert prefix_cache.share(found, inputs).layers is None
+    assert prefix_cache.share(found.runner, inputs).layers is None
     _require_equal(found)
 
 
@@ -102,7 +102,7 @@ def test_a_model_whose_cache_is_wrong_is_not_believed(adapter: Callable[[str], A
         return args, {**kwargs, "past_key_values": None}
 
     attention.register_forward_pre_hook(without_the_prefix, with_kwargs=True)
-    assert not prefix_cache.proved(found)
+    assert not probe.shares_prefixes_exactly(found.runner)
 
 
 def test_the_rest_starts_where_the_first_token_is_gone(adapter: Callable[[str], Any]) -> None:

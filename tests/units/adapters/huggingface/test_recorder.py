@@ -13,9 +13,9 @@ from torch import Tensor, nn
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.query_replay import over, times
-from attnaudit.adapters.huggingface.recorder import observer, spread
-from attnaudit.adapters.huggingface.softmax_hook import innermost
+from attnaudit.adapters.huggingface.layer_states import map_tensors, repeat_rows
+from attnaudit.adapters.huggingface.recorder import current_observer, expand_groups
+from attnaudit.adapters.huggingface.softmax_hook import is_innermost_attention
 from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -47,7 +47,7 @@ def test_an_error_in_an_intervention_leaves_nothing_behind(
     hooks = _hooks(found.model)
     with pytest.raises(ZeroDivisionError):
         found.run(inputs, intervene=fail, hidden=True, embeddings=found.embed(inputs))
-    assert observer.get() is None
+    assert current_observer.get() is None
     assert (_hooks(found.model), _patched(found.model)) == (hooks, 0)
     assert torch.equal(found.run(inputs).logits, before)
 
@@ -60,7 +60,7 @@ def test_a_replay_leaves_nothing_behind(name: str, adapter: Adapter, instances: 
     with torch.no_grad():
         trace = found.run(inputs, hidden=True)
         for site in found.sites():
-            queries = found.read_at(inputs)
+            queries = found.read_positions(inputs)
             weights = trace.attention[site.key][:, None, :, 0]
             found.replay(inputs, trace, site, torch.zeros_like(queries), weights)
     assert (_hooks(found.model), _patched(found.model)) == (hooks, 0)
@@ -100,8 +100,9 @@ def test_a_model_still_runs_by_itself(adapter: Adapter, instances: list[Instance
     found = adapter("llama")
     inputs = found.collate(instances)
     own, _ = architectures.build("llama")
+    arguments = found.runner.builder.arguments(inputs)
     with torch.no_grad():
-        torch.testing.assert_close(found.model(**found.arguments(inputs)).logits, own(**found.arguments(inputs)).logits)
+        torch.testing.assert_close(found.model(**arguments).logits, own(**arguments).logits)
 
 
 def test_two_models_at_once(adapter: Adapter, instances: list[Instance]) -> None:
@@ -116,8 +117,9 @@ def test_two_models_at_once(adapter: Adapter, instances: list[Instance]) -> None
 
 
 def test_a_site_that_the_model_does_not_have(adapter: Adapter) -> None:
-    with pytest.raises(AdapterError, match=r"no attention site 'layer\.9'; it has layer\.0, layer\.1, layer\.2"):
-        adapter("bert").layout.number(Site(key="layer.9"))
+    message = r"no attention site 'layer\.9'\. Its sites are layer\.0, layer\.1, layer\.2"
+    with pytest.raises(AdapterError, match=message):
+        adapter("bert").runner.layout.call_index(Site(key="layer.9"))
 
 
 def test_what_a_transformer_does_not_do(adapter: Adapter) -> None:
@@ -138,7 +140,7 @@ def test_token_types_of_another_width(adapter: Adapter) -> None:
     inputs = found.collate([Instance(id="a", text="good film", query="bad film")])
     shorter = found.delete(inputs, TEXT, [(0, 1)])
     shorter.extra["token_types"] = inputs.extra["token_types"]  # type: ignore[index]
-    with pytest.raises(AdapterError, match="it is one entry per token"):
+    with pytest.raises(AdapterError, match="expected one entry per token"):
         found.run(shorter)
 
 
@@ -158,17 +160,17 @@ def test_the_innermost_of_nested_attention_modules() -> None:
             self.inner = Attention()
 
     outer = OuterAttention()
-    assert [innermost(m) for m in (outer, outer.inner, nn.Linear(1, 1))] == [False, True, False]
+    assert [is_innermost_attention(m) for m in (outer, outer.inner, nn.Linear(1, 1))] == [False, True, False]
 
 
 def test_values_of_grouped_heads_are_given_to_each_head() -> None:
     value = torch.arange(2.0).reshape(1, 2, 1, 1)
-    assert spread(value, 4).flatten().tolist() == [0, 0, 1, 1]
-    assert spread(value, 2) is value
+    assert expand_groups(value, 4).flatten().tolist() == [0, 0, 1, 1]
+    assert expand_groups(value, 2) is value
 
 
 def test_nested_outputs_are_repeated_by_row() -> None:
     row, shared = torch.arange(2.0), torch.zeros(3)
-    (found, [same]), kept = over(((row, [shared]), "x"), lambda t: times(t, 2, 2))
+    (found, [same]), kept = map_tensors(((row, [shared]), "x"), lambda t: repeat_rows(t, 2, 2))
     assert (found.tolist(), same.tolist(), kept) == ([0, 0, 1, 1], [0, 0, 0], "x")
-    assert times(torch.zeros(5, 2, 1), 2, 3, time_first=True).shape == (5, 6, 1)
+    assert repeat_rows(torch.zeros(5, 2, 1), 2, 3, time_first=True).shape == (5, 6, 1)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.tokenization import Reader, check_template, longest
+from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_template, longest_input
 from attnaudit.adapters.padding import keep_positions, substitute_positions
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import DataError, ModelError
@@ -47,7 +47,7 @@ def _by_word(row: Any) -> list[str]:
 def test_words_are_put_together_from_their_tokens(kind: str) -> None:
     made = _whole_text_bpe() if kind == "whole text" else tokenizer(kind)
     text = "an unbelievably beautiful film"
-    (row,) = Reader(made, limit=None).encode([Instance(id="a", text=text)])
+    (row,) = TextEncoder(made, limit=None).encode([Instance(id="a", text=text)])
     assert [word.replace("▁", "") for word in _by_word(row)] == text.split()
     assert len(row.tokens) > len(text.split()) + sum(row.special)
     assert [w == -1 for w in row.words] == row.special
@@ -64,13 +64,15 @@ def test_words_by_the_marks_of_a_tokenizer_without_offsets() -> None:
         def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
             return [self.tokens[i] for i in ids]
 
-    (row,) = Reader(Slow(), limit=None).encode([Instance(id="a", text="unbelievable film")])
+    (row,) = TextEncoder(Slow(), limit=None).encode([Instance(id="a", text="unbelievable film")])
     assert row.words == [-1, 0, 0, 0, 1, -1]
     assert row.tokens == ["[CLS]", "un", "believ", "able", "film", "[SEP]"]
 
 
 def test_words_go_on_counting_in_the_second_text() -> None:
-    (row,) = Reader(tokenizer("wordpiece"), limit=None).encode([Instance(id="a", text="good film", query="bad film")])
+    (row,) = TextEncoder(tokenizer("wordpiece"), limit=None).encode(
+        [Instance(id="a", text="good film", query="bad film")]
+    )
     assert row.words == [-1, 0, 1, -1, 2, 3, -1]
     assert row.types == [0, 0, 0, 0, 1, 1, 1]
     assert row.tokens == ["[CLS]", "good", "film", "[SEP]", "bad", "film", "[SEP]"]
@@ -78,13 +80,13 @@ def test_words_go_on_counting_in_the_second_text() -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytes", "unigram"])
 def test_tokens_are_readable(kind: str) -> None:
-    (row,) = Reader(tokenizer(kind), limit=None).encode([Instance(id="a", text="the film is good")])
+    (row,) = TextEncoder(tokenizer(kind), limit=None).encode([Instance(id="a", text="the film is good")])
     shown = [t for t, special in zip(row.tokens, row.special, strict=True) if not special]
     assert "".join(shown).replace("▁", "") == "thefilmisgood"
 
 
 def test_a_letter_of_several_tokens_has_a_string_for_each() -> None:
-    (row,) = Reader(tokenizer("bytes"), limit=None).encode([Instance(id="a", text="good 字")])
+    (row,) = TextEncoder(tokenizer("bytes"), limit=None).encode([Instance(id="a", text="good 字")])
     assert len(row.tokens) == len(row.ids)
     assert all(row.tokens)
 
@@ -110,7 +112,7 @@ def test_a_text_of_special_tokens_alone_has_no_real_token(adapter: Adapter) -> N
 
 
 def test_a_template_is_special_and_its_text_is_not() -> None:
-    reader = Reader(tokenizer("bytes"), limit=None, template="the movie: {text} it was")
+    reader = TextEncoder(tokenizer("bytes"), limit=None, template="the movie: {text} it was")
     (row,) = reader.encode([Instance(id="a", text="good and bad")])
     shown = [t for t, special in zip(row.tokens, row.special, strict=True) if not special]
     assert "".join(shown) == "goodandbad"
@@ -120,7 +122,7 @@ def test_a_template_is_special_and_its_text_is_not() -> None:
 
 
 def test_a_template_keeps_its_words_when_the_text_is_cut() -> None:
-    reader = Reader(tokenizer("bytes"), limit=12, template="{text} it was")
+    reader = TextEncoder(tokenizer("bytes"), limit=12, template="{text} it was")
     (row,) = reader.encode([Instance(id="a", text="good and bad " * 10)])
     assert len(row.ids) == 12
     assert row.truncated
@@ -128,13 +130,13 @@ def test_a_template_keeps_its_words_when_the_text_is_cut() -> None:
 
 
 def test_a_template_too_long_for_the_model() -> None:
-    reader = Reader(tokenizer("bytes"), limit=5, template="the movie is good, {text} it was")
+    reader = TextEncoder(tokenizer("bytes"), limit=5, template="the movie is good, {text} it was")
     with pytest.raises(DataError, match=r"the template alone is \d+ tokens long, and the model takes 5"):
         reader.encode([Instance(id="a", text="good")])
 
 
 def test_a_template_has_a_place_for_the_query() -> None:
-    reader = Reader(tokenizer("bytes"), limit=None, template="{query} {text}")
+    reader = TextEncoder(tokenizer("bytes"), limit=None, template="{query} {text}")
     (row,) = reader.encode([Instance(id="a", text="good", query="bad")])
     assert reader.takes_query
     assert [t for t, special in zip(row.tokens, row.special, strict=True) if not special] == ["good"]
@@ -149,7 +151,7 @@ def test_a_template_that_cannot_be_meant(template: str) -> None:
 def test_a_template_needs_offsets() -> None:
     slow = type("Slow", (), {"is_fast": False})()
     with pytest.raises(ModelError, match="Give a fast tokenizer"):
-        Reader(slow, limit=None, template="{text} it was")
+        TextEncoder(slow, limit=None, template="{text} it was")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_template_needs_offsets() -> None:
 )
 def test_the_longest_input(said: int, positions: int | None, offset: int, expected: int | None) -> None:
     made = type("T", (), {"model_max_length": said})()
-    assert longest(made, type("C", (), {"max_position_embeddings": positions})(), offset) == expected
+    assert longest_input(made, type("C", (), {"max_position_embeddings": positions})(), offset) == expected
 
 
 def test_token_types_and_words_move_with_their_tokens(adapter: Adapter) -> None:
@@ -178,7 +180,7 @@ def test_words_stay_where_a_token_is_masked(adapter: Adapter) -> None:
     found = adapter("bert")
     inputs = found.collate([Instance(id="a", text="good film", query="bad film")])
     masked = found.substitute(inputs, TEXT, torch.tensor([0]), inputs.ids[TEXT] == inputs.ids[TEXT][0, 1])
-    assert masked.ids[TEXT][0, 1] == found.tokenizer.mask_token_id
+    assert masked.ids[TEXT][0, 1] == found.runner.builder.tokenizer.mask_token_id
     assert torch.equal(masked.words[TEXT], inputs.words[TEXT])
     assert torch.equal(masked.extra["token_types"], inputs.extra["token_types"])
 

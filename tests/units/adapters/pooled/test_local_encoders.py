@@ -47,7 +47,7 @@ def test_states_are_those_of_the_tokens_that_stay_read_alone(
     encoder = ENCODERS[name]
     assert encoder.reach is not None
     shared = local_encoders.share(encoder, embeddings, mask, encoder.reach)
-    found = shared.without(rows, keep)
+    found = shared.states_without(rows, keep)
 
     def plain(alone: Tensor) -> Tensor:
         states: Tensor = encoder(alone[None], torch.ones(1, len(alone), dtype=torch.bool))[0]
@@ -64,7 +64,7 @@ def test_only_what_is_near_a_gap_is_encoded_again(name: str, each: int) -> None:
     assert shared.states.shape == (1, 81, encoder.width)
     sizes: list[int] = []
     encoder.register_forward_pre_hook(lambda _, given: sizes.append(given[0].shape[1]))
-    found = shared.without(torch.zeros(80, dtype=torch.long), ~torch.eye(80, dtype=torch.bool))
+    found = shared.states_without(torch.zeros(80, dtype=torch.long), ~torch.eye(80, dtype=torch.bool))
     encoder._forward_pre_hooks.clear()
     assert sum(sizes) == each
     for gone in range(80):
@@ -94,18 +94,18 @@ def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, name: str,
 @pytest.mark.parametrize("name", ["near", "far", "token alone"])
 def test_no_pass_holds_more_tokens_than_the_budget_allows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    real = local_encoders.SharedStates.without
+    real = local_encoders.SharedStates.states_without
 
     def watched(shared: local_encoders.SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
         states = real(shared, rows, keep)
         sizes.append(states.shape[0] * states.shape[1])
         return states
 
-    monkeypatch.setattr(local_encoders.SharedStates, "without", watched)
+    monkeypatch.setattr(local_encoders.SharedStates, "states_without", watched)
     found = batch(pair(name)[0], ["good " * 50, "bad " * 49, "a " * 20], 40)
     assert not found.leave_one_out("deletion")[found.real].isnan().any()
     assert len(sizes) > 10
-    assert max(sizes) <= local_encoders.LOOKED_UP * 40
+    assert max(sizes) <= local_encoders.LOOKUPS_PER_TOKEN * 40
 
 
 @pytest.mark.parametrize("name", ["near", "far", "token alone"])

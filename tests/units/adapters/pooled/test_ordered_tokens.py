@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.adapters.pooled.ordered_tokens import at_places
+from attnaudit.adapters.pooled.ordered_tokens import select_positions
 
 
 @given(st.integers(0, 4), st.integers(1, 9), st.integers(1, 9), st.integers(1, 3), st.integers(0, 2**31))
@@ -17,7 +17,7 @@ def test_entries_and_their_gradients_are_those_of_gather(
     values = torch.randn(width, count, size, generator=generator, dtype=torch.float64).transpose(0, 1).requires_grad_()
     places = torch.randint(0, width, (count, taken), generator=generator)
     wanted = values.gather(1, places[..., None].expand(-1, -1, size))
-    found = at_places(values, places)
+    found = select_positions(values, places)
     assert torch.equal(found, wanted)
     upstream = torch.randn(found.shape, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(*(torch.autograd.grad(one, values, upstream)[0] for one in (found, wanted)))

@@ -123,7 +123,7 @@ def test_parts_without_parameters_are_refused() -> None:
         (lambda t: [1, 2], "tokenize returned list"),
         (lambda t: Encoding([1, 2], ["one"]), "2 ids, 1 tokens"),
         (lambda t: Encoding([1], ["one"], [True, False]), "2 special flags"),
-        (lambda t: Encoding([1.5], ["one"]), r"token ids are torch.float32, such as 1.5: give whole numbers"),
+        (lambda t: Encoding([1.5], ["one"]), r"token ids are torch.float32, such as 1.5\. Give whole numbers"),
     ],
 )
 def test_a_wrong_tokenizer_is_named(tokenize: object, message: str) -> None:
