@@ -48,7 +48,8 @@ class Row:
         sites: The attention sites, or why the architecture is refused.
         conformance: How many conformance checks passed, failed and did not apply.
         gaps: The largest difference of a logit and of an attention weight from eager attention; None if refused.
-        shipped: The kernel that the checkpoint is loaded with, and how far its logits differ from those of the audit.
+        original_model: The kernel that the checkpoint is loaded with, and how far its logits differ from those of the
+            audit.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Row:
     sites: str
     conformance: str
     gaps: tuple[float, float] | None
-    shipped: str = "—"
+    original_model: str = "—"
 
 
 def audited(name: str, folder: Path, eager: Any) -> Row:
@@ -73,13 +74,13 @@ def audited(name: str, folder: Path, eager: Any) -> Row:
         ", ".join(described[1:-1]),
         outcomes + (f", {len(skipped)} not applicable" if skipped else ""),
         _gaps(adapter, eager),
-        _shipped(next(one.detail for one in results if one.check == "shipped")),
+        _original_model(next(one.detail for one in results if one.check == "original_model")),
     )
 
 
-def _shipped(detail: str) -> str:
+def _original_model(detail: str) -> str:
     """Shorten the detail of the conformance check, such as to "sdpa, 3.0e-07"."""
-    match = re.search(r"(\w+) kernel as shipped: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
+    match = re.search(r"(\w+) kernel of the original model: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
     return f"{match[1]}, {match[2]}" if match else detail
 
 
@@ -179,15 +180,17 @@ def page(found: list[Row], seconds: float) -> str:
         "  attention.",
         "* *Logits* and *weights* are the largest differences of a logit, and of an attention weight on an allowed",
         "  key, from the eager attention of the same architecture in a model that attnaudit has not changed.",
-        "* *As shipped* is the kernel that the checkpoint is loaded with, and how far its logits differ from those",
+        "* *Original model* is the kernel that the checkpoint is loaded with, and how far its logits differ from those",
         "  of the audit.",
         "",
-        "| architecture | how | sites | conformance, full suite | logits | weights | as shipped |",
+        "| architecture | how | sites | conformance, full suite | logits | weights | original model |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in found:
         gaps = ("—", "—") if row.gaps is None else tuple(f"{gap:.1e}" for gap in row.gaps)
-        lines.append("| " + " | ".join((row.name, row.kernel, row.sites, row.conformance, *gaps, row.shipped)) + " |")
+        lines.append(
+            "| " + " | ".join((row.name, row.kernel, row.sites, row.conformance, *gaps, row.original_model)) + " |"
+        )
     lines += [
         "",
         f"transformers {version('transformers')}, torch {version('torch').partition('+')[0]}, CPU, float32; "

@@ -141,7 +141,7 @@ def check_decode(e: Examples) -> str:
     several = [e.random_weights(site, seed) for seed in range(3 if e.thorough else 1)]
     flat = torch.cat([weights[:, 0] for weights in several], dim=1)
     expected = [e.run(e.inputs, _put({site.key: weights})).logits for weights in several]
-    mend = "They must be the decoder that run() uses, on the states that run(hidden=True) shows last."
+    advice = "They must be the decoder that run() uses, on the states that run(hidden=True) shows last."
     if e.capabilities.decodes:
         with torch.no_grad():
             found = decode_logits(e.adapter, states, flat, e.trace.decoder_condition)
@@ -151,11 +151,11 @@ def check_decode(e: Examples) -> str:
                 f"{tuple(flat.shape[:2])}."
             )
         for v, logits in enumerate(expected):
-            require_same_logits(found[:, v], logits, "decode() and run() with the same attention differ", mend)
+            require_same_logits(found[:, v], logits, "decode() and run() with the same attention differ", advice)
     if e.capabilities.linear_decoder:
         weight, bias = linear_decoder(e.adapter, states, e.trace.decoder_condition)
         linear = (flat @ states) @ weight.T + bias[:, None]
         for v, logits in enumerate(expected):
             what = "decoder_weights() and run() with the same attention differ"
-            require_same_logits(linear[:, v], logits, what, mend)
+            require_same_logits(linear[:, v], logits, what, advice)
     return "faster decoding gives the model's own logits"

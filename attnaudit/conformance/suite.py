@@ -16,14 +16,14 @@ from attnaudit.conformance.batch_invariance import (
     check_padding,
 )
 from attnaudit.conformance.contract import BrokenContractError, Check
-from attnaudit.conformance.declarations import check_capabilities, check_modules, check_reading, check_shipped
+from attnaudit.conformance.declarations import check_capabilities, check_modules, check_original_model, check_reading
 from attnaudit.conformance.gradient_flow import (
     check_embeddings,
     check_finite_differences,
     check_gradients,
     check_live_gradients,
 )
-from attnaudit.conformance.partial_passes import check_replay, check_transformed
+from attnaudit.conformance.partial_passes import check_replay, check_value_vectors
 from attnaudit.conformance.prefix_states import check_influence, check_logits_without
 from attnaudit.conformance.replaced_weights import (
     check_decode,
@@ -67,8 +67,8 @@ CHECKS: tuple[Check, ...] = (
     check_logits_without,
     check_influence,
     check_replay,
-    check_transformed,
-    check_shipped,
+    check_value_vectors,
+    check_original_model,
 )
 NAMES = tuple(check.name for check in CHECKS)
 
@@ -127,7 +127,7 @@ class Case:
         if not self.check.basic and self.subject.obstacle:
             raise NotTriedError(f"not tried, because '{self.subject.obstacle}' fails.")
         try:
-            why = self.check.left_out(e)
+            why = self.check.skip_reason(e)
             if why:
                 raise NotSelectedError(why)
             return self.check(e)

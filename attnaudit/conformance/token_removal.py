@@ -104,16 +104,16 @@ def check_repeated_deletion(e: Examples) -> str:
         keep[gone] = False
         rows_ = torch.tensor([row], device=e.device)
         together = e.adapter.keep(e.inputs, TEXT, rows_, keep[None])
-        mend = "Leave in keep() the marked positions in their order, as delete() leaves them after one another."
+        advice = "Leave in keep() the marked positions in their order, as delete() leaves them after one another."
         found = together.ids[TEXT][0][together.mask[TEXT][0]].tolist()
         expected = left.ids[TEXT][0][left.mask[TEXT][0]].tolist()
         if found != expected:
             raise BrokenContractError(
                 f"keep() without positions {gone} leaves {len(found)} ids {found[:8]}..., but deleting them one after "
-                f"another leaves {len(expected)}, {expected[:8]}.... {mend}"
+                f"another leaves {len(expected)}, {expected[:8]}.... {advice}"
             )
         require_same_logits(
-            e.run(together).logits, e.run(left).logits, "keep() and delete() one after another differ", mend
+            e.run(together).logits, e.run(left).logits, "keep() and delete() one after another differ", advice
         )
     return "keeping some tokens equals deleting the others one after another"
 
