@@ -71,7 +71,7 @@ def check_replay(e: Examples) -> str:
                 )
             for v, rows in enumerate(alternatives):
                 expected = _run_with(few, site, queries, rows)
-                what = f"replay() at '{site.key}' and run() with {description} replaced differ"
+                what = f"the logits of replay() at '{site.key}' and of run() with {description} replaced differ"
                 worst = max(worst, require_same_logits(logits[:, v], expected, what, ADVICE))
     if few.capabilities.differentiable:
         _require_same_gradient(few, sites[0])
@@ -116,8 +116,8 @@ def _require_same_gradient(e: Examples, site: Site) -> None:
 
 @contract("value_vectors", quick=False)
 def check_value_vectors(e: Examples) -> str:
-    """value_vectors() gives the vectors that attention weights: a change of the weights whose weighted sum is zero leaves
-    the logits unchanged."""
+    """value_vectors() gives the vectors to which the weights are applied: a change of the weights that cancels in their
+    weighted sum leaves the logits unchanged."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
     confirmed = 0
@@ -133,15 +133,18 @@ def check_value_vectors(e: Examples) -> str:
         keys = few.inputs.mask[site.keys][:, None, :, None].expand_as(values)
         if not bool(values[keys].isfinite().all()):
             raise BrokenContractError(
-                f"value_vectors() at '{site.key}' returned values that are not finite. Look for a division by zero or a logarithm of zero."
+                f"value_vectors() at '{site.key}' returned values that are not finite. Look for a "
+                "division by zero or a logarithm of zero."
             )
-        confirmed += any(_cancels(few, site, values, queries) for queries in _queries(few, site).values())
+        confirmed += any(
+            _compare_cancelling_weights(few, site, values, queries) for queries in _queries(few, site).values()
+        )
     if confirmed:
         return f"value vectors agree with the logits at {confirmed} of {len(few.sites)} sites"
     return "value vectors have the right shape; the texts are too short to compare them with the logits"
 
 
-def _cancels(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
+def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
     """Require that a change of the weights leaves the logits unchanged if it cancels in the sum of the value vectors.
 
     If there are more pairs of head and key than dimensions of a value vector, there are changes δ of a row of weights
@@ -177,9 +180,9 @@ def _cancels(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
     residue = gap(_run_with(e, site, queries, cancelling)[tested], e.trace.logits[tested])
     if residue > LARGEST_RESIDUE * effect:
         raise BrokenContractError(
-            f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied: a change of "
-            f"the weights that cancels in their weighted sum changes the logits by {residue:.2g} (a random change: "
-            f"{effect:.2g}). Return each head's value vectors, including the bias, multiplied by the part of the output "
-            "projection that belongs to this head."
+            f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied: a change "
+            f"of the weights that cancels in their weighted sum changes the logits by {residue:.2g} (a random change: "
+            f"{effect:.2g}). Return each head's value vectors, including the bias, multiplied by the part of the "
+            "output projection that belongs to this head."
         )
     return True

@@ -63,17 +63,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_model_that_keeps_its_contract_ends_with_0(tmp_path: Path) -> None:
+def test_a_model_that_fulfils_the_contract_ends_with_0(tmp_path: Path) -> None:
     done = attnaudit("demo", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["check", "outcome", "what", "was", "found"]
+    assert lines[0].split() == ["check", "outcome", "details"]
     assert lines[1].split() == ["sites", "pass", "1", "site"]
     assert any(line.split()[:2] == ["replay", "skip"] for line in lines)
     outcomes = [line.split()[1] for line in lines[1:-1] if line.split()[1:2] and line[:1].strip()]
     passed, skipped = outcomes.count("pass"), outcomes.count("skip")
     assert passed > 15
-    assert lines[-1] == f"demo keeps the adapter contract: {passed} passed, 0 failed, {skipped} skipped."
+    assert lines[-1] == f"demo fulfils the adapter contract: {passed} passed, 0 failed, {skipped} skipped."
 
 
 def test_a_broken_model_ends_with_1_and_gives_advice(

@@ -50,7 +50,7 @@ def test_a_model_that_cannot_do_without_a_query_is_given_one() -> None:
             return super().collate(instances)
 
     results = {one.check: one for one in check_adapter(AsksForAQuery(cross=True))}
-    assert results["query"].detail == "another query moves the logits"
+    assert results["query"].detail == "another query changes the logits"
     assert results["sites"].detail == "3 sites, 6 heads in all"
 
 
@@ -75,14 +75,14 @@ def test_a_failure_that_is_expected_is_skipped_with_its_reason() -> None:
 
     outcome, detail = outcomes(Forgets(), deletion="extra entries come later")["deletion"]
     assert outcome == "skip"
-    assert detail.startswith("fails as expected (extra entries come later): delete() leaves extra entries []")
+    assert detail.startswith("fails as expected (extra entries come later): delete() returns the extra entries []")
 
 
 def test_a_check_that_passes_although_it_was_expected_to_fail_has_failed() -> None:
     found = outcomes(SmallTransformer(), padding="positions are absolute")
     assert found["padding"] == (
         "fail",
-        "passes, but was expected to fail (positions are absolute). Expect it no longer.",
+        "passes, but was expected to fail (positions are absolute). Remove it from the expected failures.",
     )
     with pytest.raises(AdapterError, match="padding: passes, but was expected to fail"):
         check_adapter(SmallTransformer(), PLAIN, expected={"padding": "positions are absolute"})
@@ -116,7 +116,7 @@ def test_after_a_basic_failure_nothing_else_is_tried() -> None:
     found = outcomes(NoSites())
     assert found["sites"][0] == "fail"
     assert {detail for name, (_, detail) in found.items() if name not in ("sites", "shapes", "evaluation_mode")} == {
-        "not tried, because 'sites' fails."
+        "not run, because 'sites' fails."
     }
 
 
