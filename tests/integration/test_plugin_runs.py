@@ -262,7 +262,10 @@ def test_the_full_reason_for_refusing_a_model_is_in_every_output(project: pytest
     project.makeconftest(PROJECT_CONFTEST.replace(fixed, f"{fixed} * torch.rand(1)"))
     result = project.runpytest("--model", "tiny", "--tb=no", "--junitxml=junit.xml")
     result.stdout.fnmatch_lines(
-        ["missing (3 cases): The model breaks the adapter contract*", "*evaluation_mode: the same input twice*"]
+        [
+            "missing (3 cases): The model breaks the adapter contract*",
+            "*evaluation_mode: two passes over the same input*",
+        ]
     )
     for case in newest_audit(project.path)["missing"]:
         assert "evaluation_mode: the same input twice" in case["reason"]

@@ -153,7 +153,7 @@ class TransformsNothing(SmallTransformer):
         return trace.hidden[site.key]
 
 
-class ShipsAnotherModel(SmallTransformer):
+class ConvertsAnotherModel(SmallTransformer):
     def compare_with_original(self, inputs: Inputs) -> str:
         raise AdapterError("The logits under sdpa are 0.3 away, expected at most 1e-4. Update transformers.")
 

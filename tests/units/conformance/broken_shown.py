@@ -65,7 +65,7 @@ class TagsNoSpecialTokens(SmallTransformer):
         return ids, [False] * len(special), list(range(len(ids))), strings
 
 
-class CountsWordsAnew(SmallTransformer):
+class RestartsWordNumbers(SmallTransformer):
     def encoded(self, text: str) -> tuple[list[int], list[bool], list[int], list[str]]:
         ids, special, words, strings = super().encoded(text)
         return ids, special, [w if w < 2 else w - 2 for w in words], strings

@@ -1,4 +1,4 @@
-"""What both ways to run the variants of a batch, which lack some of its tokens, must share."""
+"""Test cases shared by both ways of running the variants of a batch, each of which lacks some of its tokens."""
 
 from __future__ import annotations
 
