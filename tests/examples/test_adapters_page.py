@@ -81,7 +81,7 @@ data = Dataset(name="d", source="d", description="", instances=rows, classes=("p
 adapter = retrainable()
 check_adapter(adapter)
 seeds, uniform = checks.SeedVariance(seeds=2), checks.RetrainedUniform(seeds=1)
-found, _ = measure(adapter, data, [*seeds.wants(), *uniform.wants()], model="m", seed=0)
+found, _ = measure(adapter, data, [*seeds.needs_under_reading(), *uniform.needs_under_reading()], model="m", seed=0)
 print(seeds.judge(found).value > 0)
 try:
     uniform.judge(found)
