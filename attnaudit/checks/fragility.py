@@ -181,12 +181,14 @@ class Fragility(PerInstanceCheck):
         interval = None
         if len(groups):
             interval = self._f1_drop(measurements).interval(groups, confidence=self.confidence)
-        shown = no_real_attention(measurements)
+        no_attention, unattended = no_real_attention(measurements)
         return Evidence(
             value=number_or_none(drop),
             interval=interval,
             defined=labelled & known,
-            undefined=count_reasons(("no label", ~labelled), (shown[0], shown[1] & ~known), ("not measured", ~known)),
+            undefined=count_reasons(
+                ("no label", ~labelled), (no_attention, unattended & ~known), ("not measured", ~known)
+            ),
             values=changed,
             values_label=f"share of {self.replaced_by} that change the decision",
             values_range=(0.0, 1.0),

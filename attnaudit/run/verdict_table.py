@@ -78,13 +78,13 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
     limit, interval = record.requirement, record.interval
     gate = record.severity == "gate"
     name = record.check if gate else f"{record.check} (informational)"
-    references = ", ".join(f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None)
+    references = [f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None]
     places = digits(record)
     bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
         Text(shown_verdict(record), style=STYLES[record.verdict] if gate else "dim"),
-        Text.assemble(_break_name(name, name_width), *([("\n" + references, "dim")] if references else [])),
+        Text.assemble(_break_name(name, name_width), (_below_name(references, name_width), "dim")),
         Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if limit is None else f"{SIGNS[limit.direction]} {limit.value:.3g}"),
         Text("-" if interval is None else f"[{bounds}]"),
@@ -119,6 +119,17 @@ def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]
             subject = f" for {record.model} on {record.data}" if several else ""
             lines.append(f"{record.check}{subject}: {planned(record)}")
     return lines
+
+
+def _below_name(references: Sequence[str], width: int) -> str:
+    """Join references into lines, each after a line break, so that no line parts a reference from its value."""
+    lines: list[str] = []
+    for reference in references:
+        if lines and len(lines[-1]) + len(reference) + 3 <= width:  # with ", " before it and possibly "," after it
+            lines[-1] += f", {reference}"
+        else:
+            lines.append(reference)
+    return "\n" + ",\n".join(lines) if lines else ""
 
 
 def _break_name(name: str, width: int) -> str:
