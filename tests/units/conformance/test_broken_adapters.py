@@ -1,4 +1,4 @@
-"""A sound adapter passes; each broken one is caught by the check meant for it."""
+"""A sound adapter passes; each broken adapter fails the check for its fault."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class IgnoresIntervention(PooledAttentionAdapter):
 
 
 class ShowsButDoesNotUse(PooledAttentionAdapter):
-    """The trace shows the replaced weights; the logits come from the live ones."""
+    """The trace contains the replaced weights, but the logits are computed from the live weights."""
 
     def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
         live = super().run(inputs, embeddings=embeddings, hidden=hidden)

@@ -1,4 +1,4 @@
-"""The plain front end, what is expected to fail, and what pytest is given."""
+"""The functions that run the suite, expected failures, and the pytest decorator."""
 
 from __future__ import annotations
 

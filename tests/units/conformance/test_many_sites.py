@@ -64,7 +64,7 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
 
 
 class TellsTokensApart(SmallTransformer):
-    """With an extra entry per token, which moves with its token."""
+    """Has an extra entry with one value per token."""
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         inputs = super().collate(instances)
