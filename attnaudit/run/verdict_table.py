@@ -78,13 +78,13 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
     limit, interval = record.requirement, record.interval
     gate = record.severity == "gate"
     name = record.check if gate else f"{record.check} (informational)"
-    references = ", ".join(f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None)
+    references = [f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None]
     places = digits(record)
     bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
         Text(shown_verdict(record), style=STYLES[record.verdict] if gate else "dim"),
-        Text.assemble(_break_name(name, name_width), *([("\n" + references, "dim")] if references else [])),
+        Text.assemble(_break_name(name, name_width), *[(f"\n{line}", "dim") for line in _wrap(references, name_width)]),
         Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if limit is None else f"{SIGNS[limit.direction]} {limit.value:.3g}"),
         Text("-" if interval is None else f"[{bounds}]"),
@@ -118,6 +118,19 @@ def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]
         if record.planning is not None:
             subject = f" for {record.model} on {record.data}" if several else ""
             lines.append(f"{record.check}{subject}: {planned(record)}")
+    return lines
+
+
+def _wrap(items: Sequence[str], width: int) -> list[str]:
+    """Join items with commas in lines of at most `width` characters, without breaking an item."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(f"{lines[-1]} {item},") <= width:
+            lines[-1] += f" {item},"
+        else:
+            lines.append(f"{item},")
+    if lines:
+        lines[-1] = lines[-1].removesuffix(",")
     return lines
 
 

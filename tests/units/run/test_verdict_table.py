@@ -17,7 +17,8 @@ def table(*records, missing=(), width=80):
 def test_references_are_below_the_name_of_their_check():
     lines = table(*seven_checks())
     row = next(i for i, line in enumerate(lines) if line.startswith("fail"))
-    assert any("floor 0.001, gradient_loo 0.610" in line for line in lines[row : row + 3])
+    below = [line.strip() for line in lines[row + 1 : row + 4]]
+    assert below == ["inputs", "floor 0.001,", "gradient_loo 0.610"]
     assert all(len(line) <= 80 for line in lines)
 
 
