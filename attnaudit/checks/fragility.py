@@ -178,12 +178,14 @@ class Fragility(PerInstanceCheck):
         known = ~np.isnan(changed)
         f1_drop, groups = self._f1_drop(measurements)
         f1, _, drop = f1_drop.value(groups)
-        reason, unattended = no_real_attention(measurements)
+        no_attention, unattended = no_real_attention(measurements)
         return Evidence(
             value=number_or_none(drop),
             interval=f1_drop.interval(groups, confidence=self.confidence) if len(groups) else None,
             defined=labelled & known,
-            undefined=count_reasons(("no label", ~labelled), (reason, unattended & ~known), ("not measured", ~known)),
+            undefined=count_reasons(
+                ("no label", ~labelled), (no_attention, unattended & ~known), ("not measured", ~known)
+            ),
             values=changed,
             values_label=f"share of {self.replaced_by} that change the decision",
             values_range=(0.0, 1.0),

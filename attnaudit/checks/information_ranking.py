@@ -235,7 +235,11 @@ def ranking_interval(
     ]
     taus = _weighted_taus(information, [weights[sample].mean(0) for sample in samples])
     estimate = from_half_samples(taus, observed=ranking.weighted_tau, confidence=confidence, bounds=(-1.0, 1.0))
-    return replace(estimate, caution=FEW_SOURCES) if estimate is not None and len(groups) < ENOUGH_SOURCES else estimate
+    return (
+        replace(estimate, coverage_warning=FEW_SOURCES)
+        if estimate is not None and len(groups) < ENOUGH_SOURCES
+        else estimate
+    )
 
 
 def _corrected_information(

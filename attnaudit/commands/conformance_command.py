@@ -1,4 +1,4 @@
-"""`attnaudit conformance`: does a model keep the contract that an audit relies on?"""
+"""`attnaudit conformance`: check whether a model fulfils the adapter contract that an audit relies on."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ if TYPE_CHECKING:
     from attnaudit.adapters.protocol import ModelAdapter
     from attnaudit.instances import Dataset, Instance
 
-#: How many instances of the data set, from the shortest to the longest of a sample.
+#: How many instances to use, and the size of the random sample from which they are selected by length.
 COUNT, SAMPLE = 36, 1000
-#: Files in which models are registered for pytest, looked at where a name is not known otherwise.
+#: The files in which a project registers models for pytest. They are imported only if a name is unknown.
 CONFTESTS = ("conftest.py", "audits/conftest.py")
-NARROWEST = 80
+MINIMUM_WIDTH = 80
 STYLES = {"pass": "green", "fail": "red", "skip": "dim"}
-CANNOT = 2
+#: The exit status if the model or the data cannot be loaded.
+CANNOT_RUN = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attnaudit conformance`."""
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a checkpoint folder, a registered name (demo; also one from conftest.py or audits/conftest.py), or a "
-        "factory as package.module:factory",
+        help="a checkpoint folder, a registered name (such as demo, or a name from conftest.py or audits/conftest.py), "
+        "or a factory as package.module:factory",
     )
     parser.add_argument(
         "--data",
         metavar="DATA",
-        help="texts to try it on: a .jsonl, .csv or .parquet file, or a registered name (default: movie-reviews)",
+        help="the texts to run the checks on: a .jsonl, .csv or .parquet file, or a registered name (default: "
+        "movie-reviews)",
     )
-    parser.add_argument("--quick", action="store_true", help="only what runs before every audit")
-    parser.add_argument("--device", default="cpu", help=f"{NAMES} (default: cpu)")
+    parser.add_argument("--quick", action="store_true", help="run only the checks that run before every audit")
+    parser.add_argument("--device", default="cpu", help=f"the device to run on: {NAMES} (default: cpu)")
     parser.set_defaults(run=run)
 
 
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         results = _check(loaded.adapter, instances, options)
     except AuditError as error:
         print(f"attnaudit: {str(error).removeprefix('--model ')}", file=sys.stderr)
-        return CANNOT
+        return CANNOT_RUN
     color = sys.stdout.isatty()
     print(table(results, width=shutil.get_terminal_size((100, 24)).columns, color=color))
     print(summary(results, loaded.name))
@@ -73,7 +76,7 @@ def _instances(data: str) -> Sequence[Instance]:
 
     dataset: Dataset = load(data)
     if not dataset.instances:
-        raise DataError(f"Data set '{dataset.name}' has no instances to try the model on.")
+        raise DataError(f"Data set '{dataset.name}' has no instances, so the model cannot be checked on it.")
     return spread(sample(dataset, SAMPLE, 0).instances, COUNT)
 
 
@@ -99,7 +102,7 @@ def read_conftests() -> None:
             raise
         except Exception as error:
             raise ModelError(
-                f"{path}: cannot be imported to look for registered models: {type(error).__name__}: {error}."
+                f"{path}: cannot be imported to find registered models: {type(error).__name__}: {error}."
             ) from error
 
 
@@ -111,13 +114,16 @@ def _check(
     for module in adapter.modules:
         module.eval().to(options.device)
     if not adapter.capabilities.query and any(one.query is not None for one in instances or ()):
-        raise DataError(f"{options.data}: its rows have a query, but the model reads a single text.")
-    todo = list(cases(Subject(options.model, lambda: adapter, instances, thorough=not options.quick)))
+        raise DataError(
+            f"{options.data}: the rows have a query, but the model reads a single text. Remove the query from the "
+            "data, or declare query=True if the model reads it."
+        )
+    pending = list(cases(Subject(options.model, lambda: adapter, instances, thorough=not options.quick)))
     results: list[ConformanceResult] = []
     with _progress() as status:
-        for case in todo:
+        for case in pending:
             if status is not None:
-                status.update(f"{case.check.name} ({len(results) + 1} of {len(todo)})")
+                status.update(f"{case.check.name} ({len(results) + 1} of {len(pending)})")
             results.append(case.result())
     return results
 
@@ -139,26 +145,26 @@ def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> s
     out = StringIO()
     console = Console(
         file=out,
-        width=max(NARROWEST, width),
+        width=max(MINIMUM_WIDTH, width),
         force_terminal=color,
         color_system="standard" if color else None,
         legacy_windows=False,
         highlight=False,
     )
-    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    made.add_column("check", no_wrap=True)
-    made.add_column("outcome", no_wrap=True)
-    made.add_column("what was found", overflow="fold", ratio=1)
+    rows = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    rows.add_column("check", no_wrap=True)
+    rows.add_column("outcome", no_wrap=True)
+    rows.add_column("details", overflow="fold", ratio=1)
     for one in results:
-        made.add_row(one.check, Text(one.outcome, style=STYLES[one.outcome]), Text(one.detail))
-    console.print(made)
+        rows.add_row(one.check, Text(one.outcome, style=STYLES[one.outcome]), Text(one.detail))
+    console.print(rows)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def summary(results: Sequence[ConformanceResult], name: str) -> str:
-    """Return one line that counts the outcomes and says what they mean."""
-    count = {word: sum(one.outcome == word for one in results) for word in STYLES}
+    """Return one line with the verdict and the number of each outcome."""
+    count = {outcome: sum(one.outcome == outcome for one in results) for outcome in STYLES}
     parts = f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"
     if count["fail"]:
-        return f"{name} breaks the adapter contract: {parts}. An audit of it would be refused or wrong."
-    return f"{name} keeps the adapter contract: {parts}."
+        return f"{name} breaks the adapter contract: {parts}. An audit would reject the model or give wrong results."
+    return f"{name} fulfils the adapter contract: {parts}."

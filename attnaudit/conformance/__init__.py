@@ -1,8 +1,10 @@
-"""Does an adapter keep its contract? A suite of checks, selected by the capabilities that the adapter declares. Each is
-a function of `Examples` that returns a sentence about what was found, or raises `BrokenContractError`.
+"""Check whether an adapter fulfils the contract that an audit relies on.
 
-The quick form runs before every audit, on a few of the audit's own inputs; `check_adapter`, `parametrize_with_checks`
-and `attnaudit conformance` run the full one.
+The suite consists of checks. The capabilities that an adapter declares decide which of them apply. Each check is a
+function of `Examples` that returns one sentence about the result, or raises `BrokenContractError`.
+
+The quick suite runs before every audit, on a few of the audit's inputs. `check_adapter`, `parametrize_with_checks` and
+`attnaudit conformance` run the full suite.
 """
 
 from attnaudit.conformance.contract import TOLERANCE, BrokenContractError, Check

@@ -1,4 +1,4 @@
-"""Sites, the shapes of what a pass shows, and weights over allowed keys."""
+"""Checks of the attention sites, the shapes of a trace, and the weights over the allowed keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnaudit.conformance.sample_texts import Examples
 
 @contract(basic=True)
 def check_sites(e: Examples) -> str:
-    """There is at least one site, each has its own key, and run() shows every one."""
+    """The model has at least one site, each site has its own key, and run() returns the attention of each."""
     keys = [site.key for site in e.sites]
     if not keys:
         raise BrokenContractError("sites() is empty, so there is no attention to audit. Return at least one Site.")
@@ -20,19 +20,19 @@ def check_sites(e: Examples) -> str:
         raise BrokenContractError(f"sites() repeats a key: {', '.join(keys)}. Give every site its own key.")
     streams = set(e.inputs.ids) & set(e.inputs.mask) & set(e.inputs.special)
     if TEXT not in streams:
-        raise BrokenContractError(f"collate() gives no stream '{TEXT}'. Put ids, mask and special under that name.")
+        raise BrokenContractError(f"collate() returns no stream '{TEXT}'. Store ids, mask and special under that name.")
     for site in e.sites:
         unknown = {site.keys, site.query or TEXT} - streams
         if unknown:
             raise BrokenContractError(
-                f"site '{site.key}' names the stream {listed(sorted(unknown))}, but collate() gives "
-                f"{listed(sorted(streams))}. Give ids, mask and special for every stream that a site names."
+                f"site '{site.key}' names the stream {listed(sorted(unknown))}, but collate() returns "
+                f"{listed(sorted(streams))}. Return ids, mask and special for every stream that a site names."
             )
-    _require_tokens(e)
-    lacking = [key for key in keys if key not in e.trace.attention or key not in e.trace.allowed]
-    if lacking:
+    _require_real_tokens(e)
+    missing = [key for key in keys if key not in e.trace.attention or key not in e.trace.allowed]
+    if missing:
         raise BrokenContractError(
-            f"run() gives no attention or allowed mask for {listed(lacking)}. Fill both for every site."
+            f"run() returns no attention or allowed mask for {listed(missing)}. Return both for every site."
         )
     heads = sum(site.heads for site in e.sites)
     return f"{len(keys)} site{'s' * (len(keys) > 1)}" + (f", {heads} heads in all" if heads > len(keys) else "")
@@ -40,91 +40,96 @@ def check_sites(e: Examples) -> str:
 
 @contract(basic=True)
 def check_shapes(e: Examples) -> str:
-    """Logits, attention, allowed masks, hidden states and token strings have the shapes that the protocol gives, and
-    hold finite numbers."""
+    """Logits, attention, allowed masks, hidden states and token strings have the shapes that the adapter protocol
+    defines, and all numbers are finite."""
     rows = e.inputs.ids[TEXT].shape[0]
     if rows != len(e.instances):
-        raise BrokenContractError(f"collate() gives {rows} rows for {len(e.instances)} instances. Give one row each.")
+        raise BrokenContractError(
+            f"collate() returns {rows} rows for {len(e.instances)} instances. Return one row per instance."
+        )
     if e.trace.logits.dim() != 2 or len(e.trace.logits) != rows:
-        raise BrokenContractError(f"logits have shape {tuple(e.trace.logits.shape)}; expected ({rows}, C).")
+        raise BrokenContractError(f"the logits have shape {tuple(e.trace.logits.shape)}; expected ({rows}, C).")
     for stream, ids in e.inputs.ids.items():
-        others = {"mask": e.inputs.mask.get(stream), "special": e.inputs.special.get(stream)}
-        for name, value in others.items():
+        flags = {"mask": e.inputs.mask.get(stream), "special": e.inputs.special.get(stream)}
+        for name, value in flags.items():
             if value is None or value.shape != ids.shape or value.dtype != torch.bool:
-                found = "missing" if value is None else f"{value.dtype} of shape {tuple(value.shape)}"
+                problem = "missing" if value is None else f"{value.dtype} of shape {tuple(value.shape)}"
                 raise BrokenContractError(
-                    f"Inputs.{name} of '{stream}' is {found}; expected bool of shape {tuple(ids.shape)}, as its ids."
+                    f"Inputs.{name} of '{stream}' is {problem}; expected bool of the shape of its ids, "
+                    f"{tuple(ids.shape)}."
                 )
-    _require_numbers(e, e.trace.logits, "logits")
-    _require_logits(e.trace.logits)
+    _require_finite(e, e.trace.logits, "the logits")
+    _require_unnormalised_logits(e.trace.logits)
     for site in e.sites:
         _require_site_shapes(e, site, rows)
-        _require_numbers(e, e.trace.attention[site.key], f"attention at '{site.key}'")
-        _require_numbers(e, e.trace.hidden[site.key], f"hidden states at '{site.key}'")
+        _require_finite(e, e.trace.attention[site.key], f"the attention weights at '{site.key}'")
+        _require_finite(e, e.trace.hidden[site.key], f"the hidden states at '{site.key}'")
     _require_strings(e)
-    return "shapes as declared, all values finite"
+    return "all shapes are as declared, and all values are finite"
 
 
-def _require_tokens(e: Examples) -> None:
+def _require_real_tokens(e: Examples) -> None:
     real = e.inputs.mask[TEXT] & ~e.inputs.special[TEXT]
     if not bool(real.any()):
         raise BrokenContractError(
-            f"no text has a real token, not even {e.instances[0].text[:40]!r}. Look at what tokenize() returns."
+            f"no text has a real token, not even {e.instances[0].text[:40]!r}. Check what tokenize() returns."
         )
 
 
-def _require_logits(logits: Tensor) -> None:
+def _require_unnormalised_logits(logits: Tensor) -> None:
     if logits.dtype in (torch.float16, torch.bfloat16):
         kind = str(logits.dtype).removeprefix("torch.")
         raise BrokenContractError(
-            f"the logits are {kind}, whose rounding moves them further than an audit tells apart. Audit the model in "
-            "single precision: model.float()."
+            f"the logits are {kind}, whose rounding errors are larger than the differences that an audit measures. "
+            "Audit the model in single precision: model.float()."
         )
     rows, classes = logits.shape
     sums = logits.sum(1)
     if rows > 1 and classes > 1 and bool((logits >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()):
         raise BrokenContractError(
-            "the logits of every text are at least 0 and sum to 1, as probabilities do. Return what goes into the "
-            "softmax, or their logarithm."
+            "the logits of every text are at least 0 and sum to 1, as probabilities do. Return the values before the "
+            "softmax, or the logarithm of the probabilities."
         )
 
 
-def _require_numbers(e: Examples, values: Tensor, what: str) -> None:
+def _require_finite(e: Examples, values: Tensor, what: str) -> None:
     bad = ~values.isfinite().flatten(1).all(1)
     if bool(bad.any()):
-        one = e.instances[int(bad.int().argmax())]
+        instance = e.instances[int(bad.int().argmax())]
         first = values[bad][0].flatten()
-        found = first[~first.isfinite()][0].item()
+        value = first[~first.isfinite()][0].item()
         raise BrokenContractError(
-            f"{what} hold {found} for {one.where or one.id}, {one.text[:40]!r}. Look for a division by zero, a "
-            "logarithm of zero, a softmax over nothing, or numbers too large for their type."
+            f"{what} contain {value} for {instance.where or instance.id}, {instance.text[:40]!r}. Look for a division "
+            "by zero, a logarithm of zero, a softmax over no keys, or numbers too large for their type."
         )
 
 
 def _require_site_shapes(e: Examples, site: Site, rows: int) -> None:
     keys = e.inputs.ids[site.keys].shape[1]
     queries = 1 if site.query is None else e.inputs.ids[site.query].shape[1]
-    found, allowed = e.trace.attention[site.key], e.trace.allowed[site.key]
+    weights, allowed = e.trace.attention[site.key], e.trace.allowed[site.key]
     expected = (rows, site.heads, queries, keys)
-    if tuple(found.shape) != expected:
+    if tuple(weights.shape) != expected:
         raise BrokenContractError(
-            f"attention at '{site.key}' has shape {tuple(found.shape)}; expected {expected}: rows, heads, queries "
-            f"({'one, learned' if site.query is None else f'tokens of {site.query!r}'}), tokens of '{site.keys}'."
+            f"attention at '{site.key}' has shape {tuple(weights.shape)}; expected {expected}: rows, heads, queries "
+            f"({'one learned query' if site.query is None else f'tokens of {site.query!r}'}), and keys (tokens of "
+            f"'{site.keys}')."
         )
     if allowed.dtype != torch.bool or tuple(allowed.shape) not in (expected, (rows, 1, queries, keys)):
         raise BrokenContractError(
             f"allowed at '{site.key}' is {allowed.dtype} of shape {tuple(allowed.shape)}; expected bool of shape "
-            f"{(rows, 1, queries, keys)}, or with {site.heads} in place of 1."
+            f"{(rows, 1, queries, keys)}, or {expected} if the heads have different masks."
         )
     if site.key not in e.trace.hidden:
         raise BrokenContractError(
-            f"run(hidden=True) gives no hidden states for '{site.key}'. Give the states that its values are made of: "
-            "for pooled attention, those that its weights are applied to."
+            f"run(hidden=True) returns no hidden states for '{site.key}'. Return the states from which the site "
+            "computes its values; for pooled attention, the states to which the weights are applied."
         )
     states = e.trace.hidden[site.key]
     if states.dim() != 3 or tuple(states.shape[:2]) != (rows, keys):
         raise BrokenContractError(
-            f"hidden states at '{site.key}' have shape {tuple(states.shape)}; expected ({rows}, {keys}, m)."
+            f"the hidden states at '{site.key}' have shape {tuple(states.shape)}; expected ({rows}, {keys}, m). "
+            "Return the states from which the site computes its values, one per key."
         )
 
 
@@ -133,44 +138,44 @@ def _require_strings(e: Examples) -> None:
         strings = e.inputs.tokens.get(stream)
         if strings is None or [len(s) for s in strings] != e.inputs.mask[stream].sum(1).tolist():
             raise BrokenContractError(
-                f"Inputs.tokens of '{stream}' does not hold one string per unpadded token. Give the tokens as people "
-                "read them, special ones included: the report shows them."
+                f"Inputs.tokens of '{stream}' does not contain one string per unpadded token. Return the tokens in "
+                "readable form, including special tokens: the report shows them."
             )
 
 
 @contract()
 def check_sums(e: Examples) -> str:
-    """Weights are not negative, sum to one over the allowed keys, and are zero elsewhere."""
+    """Attention weights are not negative, sum to one over the allowed keys, and are zero elsewhere."""
     for site in e.sites:
         weights, allowed = e.trace.attention[site.key], e.allowed(site)
-        _require_nothing_outside(site, weights, allowed)
+        _require_zero_outside_mask(site, weights, allowed)
         if weights.min().item() < -TOLERANCE:
             raise BrokenContractError(
-                f"attention at '{site.key}' has a negative weight, {weights.min().item():.2g}. Show the weights after "
-                "the softmax (or its like), not the scores."
+                f"attention at '{site.key}' has a negative weight, {weights.min().item():.2g}. Return the weights "
+                "after the softmax (or another normalisation), not the scores."
             )
         total = weights.sum(-1)[allowed.any(-1)]
         over = total - 1 if site.sinks else (total - 1).abs()
         off = over.max().item() if over.numel() else 0.0
         if not off <= TOLERANCE:
             raise BrokenContractError(
-                f"attention at '{site.key}' is {off:.2g} away from summing to one. Normalise over the allowed tokens, "
-                "keep dropout out of the weights that are shown, and declare Site(sinks=True) where the rest goes to "
-                "a sink that is no token."
+                f"the attention weights at '{site.key}' do not sum to one: the sum is off by {off:.2g}. Normalise over "
+                "the allowed tokens, do not apply dropout to the weights in the trace, and declare Site(sinks=True) if "
+                "the remaining weight goes to a sink that is not a token."
             )
     sinks = any(site.sinks for site in e.sites)
-    return f"weights sum to {'at most ' * sinks}one over allowed tokens and are zero elsewhere"
+    return f"weights sum to {'at most ' * sinks}one over the allowed tokens and are zero elsewhere"
 
 
-def _require_nothing_outside(site: Site, weights: Tensor, allowed: Tensor) -> None:
+def _require_zero_outside_mask(site: Site, weights: Tensor, allowed: Tensor) -> None:
     outside = weights.masked_fill(allowed, 0.0).abs()
     worst = outside.max().item()
     if worst <= TOLERANCE:
         return
     if not bool((outside * allowed.any(-1, keepdim=True) > TOLERANCE).any()):
         raise BrokenContractError(
-            f"attention at '{site.key}' puts {worst:.2g} on rows that may attend to nothing, such as those of padding "
-            "queries. Multiply the weights by allowed: a softmax over nothing is uniform, or not a number."
+            f"attention at '{site.key}' puts {worst:.2g} in rows without an allowed key, such as the rows of padding "
+            "queries. Multiply the weights by allowed: a softmax over fully masked scores is uniform or NaN."
         )
     raise BrokenContractError(
         f"attention at '{site.key}' puts {worst:.2g} on tokens that are not allowed, such as padding. "
@@ -180,35 +185,40 @@ def _require_nothing_outside(site: Site, weights: Tensor, allowed: Tensor) -> No
 
 @contract()
 def check_allowed(e: Examples) -> str:
-    """The allowed mask leaves out padding, leaves every token something to attend to, and says what is causal."""
+    """The allowed mask excludes padding, gives every query at least one key, and contains the causal or sliding-window
+    structure."""
     structures: set[str] = set()
     for site in e.sites:
         allowed = e.allowed(site)
         keys = e.inputs.mask[site.keys][:, None, None, :]
         if bool((allowed & ~keys).any()):
             raise BrokenContractError(
-                f"allowed at '{site.key}' is True on padding keys. Leave them out: allowed & mask[:, None, None, :]."
+                f"allowed at '{site.key}' is True on padding keys. Exclude them: allowed & mask[:, None, None, :]."
             )
         queries = torch.ones_like(allowed[:, :1, :, :1])
         if site.query is not None:
             queries = e.inputs.mask[site.query][:, None, :, None]
             if bool((allowed & ~queries).any()):
                 raise BrokenContractError(
-                    f"allowed at '{site.key}' is True in rows of padding queries. Leave them out: "
+                    f"allowed at '{site.key}' is True in rows of padding queries. Exclude them: "
                     "allowed & mask[:, None, :, None]."
                 )
         if bool((queries[..., 0] & ~allowed.any(-1)).any()):
             raise BrokenContractError(
-                f"allowed at '{site.key}' lets a token attend to nothing. Mark the keys that it may attend to."
+                f"allowed at '{site.key}' allows a token no keys. Mark the keys to which the token may attend."
             )
         if site.query == site.keys:
             structures.add(_structure(e, site, allowed))
-    return "; ".join(sorted(structures)) or "padding is not allowed, every query has a key"
+    return "; ".join(sorted(structures)) or "padding is excluded, and every query has an allowed key"
 
 
 def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
-    """In words, which keys a query may attend to. Raises BrokenContractError for weights that are zero at all places of
-    some distances and positive at all others: a structure that the mask does not tell."""
+    """Describe which keys a query may attend to.
+
+    Raises:
+        BrokenContractError: the weights have a structure that the mask lacks: they are zero everywhere at some
+            distances between query and key, and positive everywhere at the other distances.
+    """
     distance = torch.arange(allowed.shape[-1], device=allowed.device)
     distance = (distance[None, :] - distance[:, None]).expand_as(allowed)
     reachable = torch.unique(distance[allowed])
@@ -219,11 +229,12 @@ def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
         if len(always) == len(zero) < len(reachable) and int(empty.sum()) >= 8:
             later = "later tokens" if min(always) > 0 else "tokens at some distances"
             raise BrokenContractError(
-                f"allowed at '{site.key}' lets tokens attend to {later}, where no weight ever is. Put the causal or "
-                "sliding-window structure into allowed: interventions spread weight over all that it marks."
+                f"allowed at '{site.key}' lets tokens attend to {later}, where the weights are always zero. Include "
+                "the causal or sliding-window structure in allowed: interventions spread weight over all keys that it "
+                "marks."
             )
     causal = int(reachable.max()) == 0
     within = e.inputs.mask[site.keys][:, None, None, :] & e.inputs.mask[site.keys][:, None, :, None]
-    whole = within & (distance <= 0) if causal else within
-    windowed = bool((whole & ~allowed).any())
-    return f"{'causal' if causal else 'both ways'}{', within a window' if windowed else ''}, without padding"
+    full = within & (distance <= 0) if causal else within
+    windowed = bool((full & ~allowed).any())
+    return f"{'causal' if causal else 'bidirectional'}{', within a window' if windowed else ''}, without padding"

@@ -1,4 +1,4 @@
-"""What must move no row: the same input again, padding on either side, batch mates and their order."""
+"""Checks that repeated passes, padding, and the other rows of a batch and their order do not change a row."""
 
 from __future__ import annotations
 
@@ -17,28 +17,34 @@ from attnaudit.conformance.contract import (
 )
 from attnaudit.conformance.sample_texts import Examples, at_tokens, per_token
 
-#: Padding tokens that are added.
-MORE = 3
+#: How many padding tokens are added.
+EXTRA_PADDING = 3
 
 
 @contract(basic=True)
 def check_evaluation_mode(e: Examples) -> str:
-    """Every module is in evaluation mode, and the same input twice gives the same logits."""
+    """Every module is in evaluation mode, and two passes over the same input give the same logits."""
     training = [type(m).__name__ for module in e.adapter.modules for m in module.modules() if m.training]
     if training:
         raise BrokenContractError(f"{training[0]} is in training mode after eval(). Do not override train() or eval().")
     require_same_logits(
         e.run(e.inputs).logits,
         e.trace.logits,
-        "the same input twice gives logits that differ",
-        "Something is random in evaluation: use nn.Dropout rather than functional dropout, and name every module in "
-        "modules.",
+        "two passes over the same input give logits that differ",
+        "A computation is random in evaluation mode. Use nn.Dropout instead of functional dropout, and list every "
+        "module in modules.",
     )
-    return "same input, same output"
+    return "repeated passes give the same logits"
 
 
 def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
-    """The same rows with more padding in every stream."""
+    """Return the same rows with more padding in every stream.
+
+    Args:
+        inputs: The rows to pad.
+        left: How many padding tokens to add before the first position.
+        right: How many padding tokens to add after the last position.
+    """
 
     def widen(values: Mapping[str, Tensor], fill: Mapping[str, int]) -> dict[str, Tensor]:
         pad = torch.nn.functional.pad
@@ -56,74 +62,76 @@ def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
     )
 
 
-def _require_unmoved(e: Examples, inputs: Inputs, trace: Trace, rows: list[int], what: str, mend: str) -> None:
-    """Row i of the trace is row rows[i] of the examples: the same logits, and the same weights at its tokens."""
-    require_same_logits(trace.logits, e.trace.logits[rows], f"{what} move the logits", mend)
+def _require_same_rows(e: Examples, inputs: Inputs, trace: Trace, rows: list[int], what: str, advice: str) -> None:
+    """Require that row i of the trace has the logits and the weights of row rows[i] of the examples."""
+    require_same_logits(trace.logits, e.trace.logits[rows], f"{what} change the logits", advice)
     for site in e.sites:
-        for found, expected in enumerate(rows):
+        for row, expected in enumerate(rows):
             require_close(
-                at_tokens(trace.attention[site.key], inputs, site, found),
+                at_tokens(trace.attention[site.key], inputs, site, row),
                 at_tokens(e.trace.attention[site.key], e.inputs, site, expected),
-                f"{what} move the attention at '{site.key}', though not the logits,",
-                "Show each weight at the positions of its query and key in the padded inputs.",
+                f"{what} change the attention at '{site.key}', although not the logits,",
+                "Return each weight at the positions of its query and key in the padded inputs.",
             )
 
 
-def _pad(e: Examples, *, left: int, right: int, what: str, mend: str) -> str:
-    most = e.capabilities.max_tokens
-    if most is not None and e.inputs.ids[TEXT].shape[1] + MORE > most:
+def _compare_with_padded(e: Examples, *, left: int, right: int, what: str, advice: str) -> str:
+    limit = e.capabilities.max_tokens
+    if limit is not None and e.inputs.ids[TEXT].shape[1] + EXTRA_PADDING > limit:
         widths = e.inputs.mask[TEXT].sum(1).tolist()
-        short = [one for one, width in zip(e.instances, widths, strict=True) if width + MORE <= most]
+        short = [one for one, width in zip(e.instances, widths, strict=True) if width + EXTRA_PADDING <= limit]
         if not short:
-            return f"no example leaves room for padding below {most} tokens"
+            return f"no example is short enough to add padding below {limit} tokens"
         e = Examples(e.adapter, short, e.thorough)
     wide = widened(e.inputs, left=left, right=right)
-    _require_unmoved(e, wide, e.run(wide), list(range(len(e.instances))), what, mend)
+    _require_same_rows(e, wide, e.run(wide), list(range(len(e.instances))), what, advice)
     lengths = e.inputs.mask[TEXT].sum(1)
-    return f"padding changes nothing (lengths {int(lengths.min())} to {int(lengths.max())})"
+    return f"padding changes no row (lengths {int(lengths.min())} to {int(lengths.max())})"
 
 
 @contract()
 def check_padding(e: Examples) -> str:
-    """More padding on the right moves nothing (on the left, where collate pads there)."""
-    return _pad(
+    """More padding changes no row. It is added on the side on which collate() pads."""
+    return _compare_with_padded(
         e,
-        left=MORE if e.padded_left else 0,
-        right=0 if e.padded_left else MORE,
-        what=f"{MORE} more padding tokens",
-        mend="Let the encoder and the attention see the mask: pack recurrent inputs, and mask scores with -inf.",
+        left=EXTRA_PADDING if e.padded_left else 0,
+        right=0 if e.padded_left else EXTRA_PADDING,
+        what=f"{EXTRA_PADDING} more padding tokens",
+        advice="Pass the mask to the encoder and the attention: pack recurrent inputs, and mask the scores with -inf.",
     )
 
 
 @contract("left_padding")
 def check_left_padding(e: Examples) -> str:
-    """Padding on the left moves nothing, where the adapter says that it takes it."""
-    return _pad(
+    """Padding on the left changes no row, if the adapter declares left_padding."""
+    return _compare_with_padded(
         e,
-        left=MORE,
+        left=EXTRA_PADDING,
         right=0,
-        what=f"{MORE} padding tokens on the left",
-        mend="Count positions from the first token of the mask, read the decision at a token of the mask, or say "
-        "left_padding=False.",
+        what=f"{EXTRA_PADDING} padding tokens on the left",
+        advice="Count positions from the first unpadded token, compute the prediction from an unpadded token, or "
+        "declare left_padding=False.",
     )
 
 
 @contract()
 def check_batch_mates(e: Examples) -> str:
-    """A row is the same alone, in a batch, and in a batch of another order."""
+    """A row gives the same result alone, in a batch, and in a batch in another order."""
     for b, one in enumerate(e.instances):
         alone = e.adapter.collate([one])
-        _require_unmoved(
+        _require_same_rows(
             e,
             alone,
             e.run(alone),
             [b],
-            "batch mates",
-            "An instance alone and in a batch must be the same: look for batch normalisation in training mode, a mask "
-            "that is not used, or a sort that is not undone.",
+            "other rows in the batch",
+            "An instance must give the same result alone and in a batch. Look for batch normalisation in training "
+            "mode, an unused mask, or sorted rows that are not put back in order.",
         )
     order = list(range(len(e.instances)))[::-1]
-    backwards = e.adapter.collate([e.instances[b] for b in order])
-    trace = e.run(backwards)
-    _require_unmoved(e, backwards, trace, order, "rows in another order", "Undo any sort of the rows.")
-    return "alone, in a batch, in any order: the same"
+    reversed_inputs = e.adapter.collate([e.instances[b] for b in order])
+    trace = e.run(reversed_inputs)
+    _require_same_rows(
+        e, reversed_inputs, trace, order, "rows in another order", "Return the rows in the order of the inputs."
+    )
+    return "each row is the same alone, in a batch, and in another order"

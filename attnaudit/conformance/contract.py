@@ -1,4 +1,4 @@
-"""What a check of the contract is, and what selects it: the capabilities that an adapter declares."""
+"""The conformance check, its requirements, and the comparisons that checks share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from attnaudit.adapters.protocol import ConvertedModelAdapter
 if TYPE_CHECKING:
     from attnaudit.conformance.sample_texts import Examples
 
-#: Largest difference in weights, or in logits of size one, that rounding in float32 explains.
+#: The largest difference of weights, or of logits of size 1, that rounding in float32 can cause.
 TOLERANCE = 1e-4
-#: Logits smaller than this are held to the tolerance of this size.
+#: Smaller logits are compared with the tolerance for logits of this size.
 SMALLEST_SIZE = 0.05
 
 
 class BrokenContractError(Exception):
-    """The contract is broken: what was found, and the likely mend."""
+    """An adapter breaks the contract. The message gives the problem and the likely fix."""
 
 
 Need = Literal[
@@ -38,36 +38,42 @@ Need = Literal[
     "value_vectors",
 ]
 
-#: What a check may need -> whether the adapter has it, and the words where it has not.
+#: Requirement of a check -> whether an adapter meets it, and the reason to skip the check if not.
 NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "decoding": (
         lambda e: e.capabilities.decodes or e.capabilities.linear_decoder,
         "the capabilities declare neither decodes nor linear_decoder",
     ),
-    "deletion": (lambda e: e.capabilities.deletion, "the capabilities say deletion=False"),
-    "differentiable": (lambda e: e.capabilities.differentiable, "the capabilities say differentiable=False"),
-    "influences": (lambda e: e.capabilities.influences, "the capabilities say influences=False"),
+    "deletion": (lambda e: e.capabilities.deletion, "the capabilities declare deletion=False"),
+    "differentiable": (lambda e: e.capabilities.differentiable, "the capabilities declare differentiable=False"),
+    "influences": (lambda e: e.capabilities.influences, "the capabilities declare influences=False"),
     "left_padding": (
         lambda e: e.capabilities.left_padding or e.padded_left,
-        "the capabilities say left_padding=False",
+        "the capabilities declare left_padding=False",
     ),
-    "mask": (lambda e: e.capabilities.mask, "the capabilities say mask=False"),
+    "mask": (lambda e: e.capabilities.mask, "the capabilities declare mask=False"),
     "many_sites": (lambda e: len(e.sites) > 1, "the model has one attention site"),
-    "query": (lambda e: e.capabilities.query, "the capabilities say query=False"),
-    "replays": (lambda e: e.capabilities.replays, "the capabilities say replays=False"),
-    "shares_states": (lambda e: e.capabilities.shares_states, "the capabilities say shares_states=False"),
+    "query": (lambda e: e.capabilities.query, "the capabilities declare query=False"),
+    "replays": (lambda e: e.capabilities.replays, "the capabilities declare replays=False"),
+    "shares_states": (lambda e: e.capabilities.shares_states, "the capabilities declare shares_states=False"),
     "ships": (
         lambda e: isinstance(e.adapter, ConvertedModelAdapter),
-        "the adapter has no compare_with_original(): the model runs as it ships",
+        "the adapter has no compare_with_original(), so the model is audited unchanged",
     ),
-    "value_vectors": (lambda e: e.capabilities.value_vectors, "the capabilities say value_vectors=False"),
+    "value_vectors": (lambda e: e.capabilities.value_vectors, "the capabilities declare value_vectors=False"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check. run: returns a sentence about what was found, or raises BrokenContractError. quick: part of the quick
-    form, which runs before every audit. basic: where it fails, no other check can be tried. needs: all must be met."""
+    """One conformance check.
+
+    Attributes:
+        run: Runs the check. Returns one sentence about the result, or raises BrokenContractError.
+        quick: Whether the check belongs to the quick suite, which runs before every audit.
+        basic: Whether the other checks can run only if this one passes.
+        needs: The requirements; an adapter must meet all of them for the check to apply.
+    """
 
     run: Callable[[Examples], str]
     quick: bool
@@ -76,58 +82,77 @@ class Check:
 
     @property
     def name(self) -> str:
+        """The name of the check, such as "padding"."""
         return self.run.__name__.removeprefix("check_")
 
     @property
     def question(self) -> str:
-        """What is checked: the first paragraph of its docstring, in one line."""
+        """What the adapter must do: the first paragraph of the function's docstring, in one line."""
         return " ".join((self.run.__doc__ or "").partition("\n\n")[0].split())
 
     def __call__(self, examples: Examples) -> str:
         return self.run(examples)
 
-    def left_out(self, examples: Examples) -> str:
-        """Why the adapter is not checked in this way; "" where it is."""
-        return next((why for has, why in (NEEDS[need] for need in self.needs) if not has(examples)), "")
+    def skip_reason(self, examples: Examples) -> str:
+        """Return why the check does not apply to the adapter, or "" if it applies."""
+        return next((reason for is_met, reason in (NEEDS[need] for need in self.needs) if not is_met(examples)), "")
 
 
 def contract(*needs: Need, quick: bool = True, basic: bool = False) -> Callable[[Callable[[Examples], str]], Check]:
-    """Makes a function of Examples a check. needs: what selects it."""
+    """Return a decorator that turns a function of `Examples` into a check.
 
-    def made(run: Callable[[Examples], str]) -> Check:
+    Args:
+        needs: The requirements of the check.
+        quick: Whether the check belongs to the quick suite.
+        basic: Whether the other checks can run only if this one passes.
+    """
+
+    def decorate(run: Callable[[Examples], str]) -> Check:
         return Check(run=run, quick=quick, basic=basic, needs=needs)
 
-    return made
+    return decorate
 
 
-def gap(found: Tensor, expected: Tensor) -> float:
-    """Largest difference; infinite for other shapes and for values that are not numbers."""
-    if found.shape != expected.shape:
+def gap(actual: Tensor, expected: Tensor) -> float:
+    """Return the largest absolute difference, or infinity if the shapes differ or a value is NaN."""
+    if actual.shape != expected.shape:
         return float("inf")
-    difference = (found - expected).abs()
+    difference = (actual - expected).abs()
     if bool(difference.isnan().any()):
         return float("inf")
     return difference.max().item() if difference.numel() else 0.0
 
 
 def require_close(
-    found: Tensor, expected: Tensor, what: str, mend: str, *, tolerance: float = TOLERANCE, at: str = ""
+    actual: Tensor, expected: Tensor, what: str, advice: str, *, tolerance: float = TOLERANCE, at: str = ""
 ) -> float:
-    """The gap. Raises BrokenContractError: what differs, by how much, where, and the mend."""
-    difference = gap(found, expected)
+    """Return the largest difference of two tensors, after requiring that it is within the tolerance.
+
+    Args:
+        actual: The tensor to compare.
+        expected: The tensor to compare with.
+        what: The start of the error message, up to "by <difference>".
+        advice: The last sentences of the error message, which say how to fix the adapter.
+        tolerance: The largest difference that is accepted.
+        at: Where the difference is, such as "at 'layer 0' alone"; "" to omit it.
+
+    Raises:
+        BrokenContractError: the difference is above the tolerance.
+    """
+    difference = gap(actual, expected)
     if not difference <= tolerance:
         where = f" ({at})" if at else ""
-        raise BrokenContractError(f"{what} by {difference:.2g}{where}, expected at most {tolerance:.2g}. {mend}")
+        raise BrokenContractError(f"{what} by {difference:.2g}{where}, expected at most {tolerance:.2g}. {advice}")
     return difference
 
 
-def require_same_logits(found: Tensor, expected: Tensor, what: str, mend: str, *, at: str = "") -> float:
-    """As `require_close`, with the tolerance of the size of the logits: rounding grows with them."""
+def require_same_logits(actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "") -> float:
+    """Do the same as `require_close`, with a tolerance proportional to the largest logit, as rounding errors are."""
     size = expected.detach().abs().max().item() if expected.numel() else 1.0
-    return require_close(found, expected, what, mend, tolerance=TOLERANCE * max(size, SMALLEST_SIZE), at=at)
+    return require_close(actual, expected, what, advice, tolerance=TOLERANCE * max(size, SMALLEST_SIZE), at=at)
 
 
 def listed(names: list[str], most: int = 4) -> str:
-    """'a', 'b' and 3 more."""
+    """Join names for a message, such as "'a', 'b' and 3 more"."""
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

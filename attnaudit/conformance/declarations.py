@@ -1,4 +1,4 @@
-"""What the adapter declares: its capabilities, its reading, and the kernel that the model ships with."""
+"""Checks of what an adapter declares: its capabilities, modules, reading, and equality with the original model."""
 
 from __future__ import annotations
 
@@ -18,135 +18,142 @@ TASKS = ("classification", "multi_label", "regression")
 
 @contract(quick=False)
 def check_capabilities(e: Examples) -> str:
-    """Classes, logits, modules and the longest input agree with what the capabilities say."""
-    said = e.capabilities
-    if said.task not in TASKS:
-        raise BrokenContractError(f"the task is {said.task!r}; expected one of {listed(list(TASKS))}.")
-    if len(said.classes) < 2 or len(set(said.classes)) != len(said.classes):
-        raise BrokenContractError(f"classes are {list(said.classes)}; expected at least two different names.")
+    """Classes, logits, modules and the longest input agree with the declared capabilities."""
+    capabilities = e.capabilities
+    if capabilities.task not in TASKS:
+        raise BrokenContractError(f"the task is {capabilities.task!r}; expected one of {listed(list(TASKS))}.")
+    if len(capabilities.classes) < 2 or len(set(capabilities.classes)) != len(capabilities.classes):
+        raise BrokenContractError(f"classes are {list(capabilities.classes)}; expected at least two different names.")
     logits = e.trace.logits
-    single = logits.shape[1] == 1 and len(said.classes) == 2
-    if logits.shape[1] != len(said.classes) and not single:
+    single = logits.shape[1] == 1 and len(capabilities.classes) == 2
+    if logits.shape[1] != len(capabilities.classes) and not single:
         raise BrokenContractError(
-            f"run() gives {logits.shape[1]} logits for {len(said.classes)} classes; expected one logit per class"
-            + (", or a single one for a sigmoid." if len(said.classes) == 2 else ".")
+            f"run() returns {logits.shape[1]} logits for {len(capabilities.classes)} classes; expected one logit per "
+            "class" + (", or a single logit for a sigmoid." if len(capabilities.classes) == 2 else ".")
         )
     if not bool(logits.isfinite().all()):
         raise BrokenContractError("the logits are not finite. Look for a division by zero, or damaged weights.")
     if not e.adapter.modules or not all(isinstance(module, nn.Module) for module in e.adapter.modules):
-        raise BrokenContractError("modules does not hold nn.Modules. Name those that hold the parameters.")
-    longest = int(e.inputs.mask[TEXT].sum(1).max())
-    if said.max_tokens is not None and longest > said.max_tokens:
         raise BrokenContractError(
-            f"collate() gives {longest} tokens, but the capabilities say max_tokens={said.max_tokens}. Cut the text "
-            'there and mark the row in extra["truncated"], or refuse it.'
+            "modules must contain nn.Modules only, and at least one. List the modules that own the parameters."
         )
-    return f"{said.task}, {len(said.classes)} classes, {logits.shape[1]} logit{'s' * (logits.shape[1] > 1)}"
+    longest = int(e.inputs.mask[TEXT].sum(1).max())
+    if capabilities.max_tokens is not None and longest > capabilities.max_tokens:
+        raise BrokenContractError(
+            f"collate() returns {longest} tokens, but the capabilities declare max_tokens={capabilities.max_tokens}. "
+            'Truncate the text and mark the row in extra["truncated"], or raise DataError.'
+        )
+    plural = "s" * (logits.shape[1] > 1)
+    return f"{capabilities.task}, {len(capabilities.classes)} classes, {logits.shape[1]} logit{plural}"
 
 
 @contract()
 def check_modules(e: Examples) -> str:
-    """Every parameter that the logits are computed with is in one of the modules."""
-    known = {id(one) for module in e.adapter.modules for one in module.parameters()}
+    """Every parameter from which the logits are computed belongs to one of the modules."""
+    known = {id(parameter) for module in e.adapter.modules for parameter in module.parameters()}
     with torch.enable_grad():
         used = parameters_of(e.adapter.run(e.few.inputs).logits)
-    strange = [one for one in used if id(one) not in known]
-    if strange:
-        shapes = listed(sorted({str(tuple(one.shape)) for one in strange})[:4])
+    unlisted = [parameter for parameter in used if id(parameter) not in known]
+    if unlisted:
+        shapes = listed(sorted({str(tuple(parameter.shape)) for parameter in unlisted})[:4])
         raise BrokenContractError(
-            f"the logits are computed with {len(strange)} parameters that are in none of the modules, of shapes "
-            f"{shapes}. List the module that holds them, modules=(model,), so that it is hashed, moved, put in "
-            "evaluation mode and randomised with the rest."
+            f"the logits are computed with {len(unlisted)} parameters that are in none of the modules; their shapes "
+            f"are {shapes}. List the module that owns them, as in modules=(model,). The audit hashes, moves and "
+            "randomises only listed modules, and switches only those to evaluation mode."
         )
-    return "no parameter from elsewhere"
+    return "every parameter belongs to a listed module"
 
 
 def parameters_of(values: Tensor) -> list[nn.Parameter]:
-    """The parameters that values with a graph were computed with: none where nothing is recorded."""
-    found: dict[int, nn.Parameter] = {}
-    left = [values.grad_fn]
-    seen = set(left)
-    while left:
-        node = left.pop()
+    """Return the parameters in the autograd graph of a tensor; none if it has no graph."""
+    parameters: dict[int, nn.Parameter] = {}
+    pending = [values.grad_fn]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
         if node is None:
             continue
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, nn.Parameter):
-            found[id(leaf)] = leaf
-        fresh = {one for one, _ in node.next_functions} - seen
+            parameters[id(leaf)] = leaf
+        fresh = {function for function, _ in node.next_functions} - seen
         seen |= fresh
-        left += fresh
-    return list(found.values())
+        pending += fresh
+    return list(parameters.values())
 
 
 @contract()
 def check_reading(e: Examples) -> str:
-    """The declared reading can be parsed and names a layer, head and stack that the model has."""
-    said = e.capabilities.reading
+    """The declared reading is valid and names a layer, head and stack of the model."""
+    text = e.capabilities.reading
     pooled = [site for site in e.sites if site.query is None]
-    if not said:
+    if not text:
         if len(e.sites) == 1 and pooled and pooled[0].heads == 1:
-            return "the one pooled attention"
+            return "the pooled attention"
         raise BrokenContractError(
-            f"the model has {len(e.sites)} attention sites, and its capabilities name no reading. Say which part is "
-            f"shown as the explanation, such as reading={FORM!r}."
+            f"the model has {len(e.sites)} attention sites, but its capabilities declare no reading. Declare "
+            f"which weights are the explanation, such as reading={FORM!r}."
         )
     if len(pooled) == len(e.sites):
-        raise BrokenContractError(f"reading {said!r}: a pooled attention has no layers or heads. Leave reading empty.")
+        raise BrokenContractError(f"reading {text!r}: pooled attention has no layers or heads. Leave reading empty.")
     try:
-        reading = parse(said)
+        reading = parse(text)
     except CheckError as error:
         raise BrokenContractError(str(error)) from error
     if reading.many:
-        raise BrokenContractError(f"reading {said!r} stands for several. Name one layer, and one head or their mean.")
+        raise BrokenContractError(
+            f"reading {text!r} names several readings. Name one layer, and one head or the mean of the heads."
+        )
     _require_capable(e, reading)
     stack = _stack(e, reading)
     if isinstance(reading.layer, int) and not -len(stack) <= reading.layer < len(stack):
-        raise BrokenContractError(f"reading {said!r}: the model has layers 0 to {len(stack) - 1}.")
+        raise BrokenContractError(f"reading {text!r}: the model has layers 0 to {len(stack) - 1}.")
     if isinstance(reading.heads, int) and reading.heads >= stack[0].heads:
-        raise BrokenContractError(f"reading {said!r}: the model has heads 0 to {stack[0].heads - 1}.")
+        raise BrokenContractError(f"reading {text!r}: the model has heads 0 to {stack[0].heads - 1}.")
     return reading.text
 
 
 def _require_capable(e: Examples, reading: Reading) -> None:
     if reading.kind == "norms" and not e.capabilities.value_vectors:
         raise BrokenContractError(
-            f"reading {reading.text!r} needs value_vectors(). Declare value_vectors, or read weights."
+            f"reading {reading.text!r} needs value_vectors(). Declare value_vectors=True, or a reading of the weights."
         )
     if reading.kind == "gradients" and not e.capabilities.differentiable:
-        raise BrokenContractError(f"reading {reading.text!r} needs gradients. Declare differentiable, or read weights.")
+        raise BrokenContractError(
+            f"reading {reading.text!r} needs gradients. Declare differentiable=True, or a reading of the weights."
+        )
 
 
 def _stack(e: Examples, reading: Reading) -> list[Site]:
-    """The sites of the stack that is named, layer by layer."""
+    """Return the sites of the stack that the reading names, ordered by layer."""
     stacks = {
         "encoder": [s for s in e.sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],
         "decoder": [s for s in e.sites if s.kind == "self" and s.query != TEXT],
         "cross": [s for s in e.sites if s.kind == "cross"],
     }
-    filled = [name for name, found in stacks.items() if found]
-    name = reading.stack or (filled[0] if len(filled) == 1 else "")
+    present = [name for name, sites in stacks.items() if sites]
+    name = reading.stack or (present[0] if len(present) == 1 else "")
     if not stacks.get(name):
         raise BrokenContractError(
             f"reading {reading.text!r} names {'no stack' if not name else repr(name)}; the model has "
-            f"{listed(filled) or 'none'}. Add stack=..., and give every site its kind, query and keys."
+            f"{listed(present) or 'none'}. Add stack=..., and give every site its kind, query and keys."
         )
-    found = sorted(stacks[name], key=lambda site: site.layer)
-    if [site.layer for site in found] != list(range(len(found))):
+    sites = sorted(stacks[name], key=lambda site: site.layer)
+    if [site.layer for site in sites] != list(range(len(sites))):
         raise BrokenContractError(
-            f"the layers of the {name} are {[site.layer for site in found][:8]}; expected them counted from 0, one "
-            "site each."
+            f"the sites of the {name} have the layers {[site.layer for site in sites][:8]}; expected one site per "
+            "layer, numbered from 0."
         )
-    if found[0].keys != TEXT:
+    if sites[0].keys != TEXT:
         raise BrokenContractError(
-            f"reading {reading.text!r}: the {name} attends to '{found[0].keys}', not to the text. Read another stack."
+            f"reading {reading.text!r}: the {name} attends to '{sites[0].keys}', not to the text. Name another stack."
         )
-    return found
+    return sites
 
 
 @contract("ships")
-def check_shipped(e: Examples) -> str:
-    """The logits agree with those of the attention kernel that the model ships with."""
+def check_original_model(e: Examples) -> str:
+    """The logits agree with those of the original model, with its own attention kernel and precision."""
     try:
         return cast(ConvertedModelAdapter, e.adapter).compare_with_original(e.inputs)
     except AdapterError as error:

@@ -1,4 +1,4 @@
-"""Gradients: they reach embeddings, live weights and replaced weights, and are those of the model."""
+"""Checks that gradients reach embeddings, live weights and replaced weights, and have the correct values."""
 
 from __future__ import annotations
 
@@ -15,46 +15,49 @@ from attnaudit.conformance.contract import (
 )
 from attnaudit.conformance.sample_texts import Examples
 
-MEND = "Compute from the embeddings that run() is given, without detach(), .data, numpy or no_grad."
-#: Steps along the gradient, as parts of the size of an embedding, and the largest share that finite differences may
-#: be off at the best of them.
-STEPS, OFF = (0.1, 0.03, 0.01, 0.003), 0.05
-#: Changes of the logits below this are lost in the rounding of float32.
-LOST = 2e-4
+ADVICE = "Compute the logits from the embeddings passed to run(), without detach(), .data, numpy or no_grad."
+#: Step sizes along the gradient, relative to the mean norm of an embedding.
+STEPS = (0.1, 0.03, 0.01, 0.003)
+#: The largest relative difference of gradient and finite difference that is accepted, at the best step.
+LARGEST_ERROR = 0.05
+#: Smaller relative changes of the logits are not distinguishable from rounding in float32.
+SMALLEST_CHANGE = 2e-4
 
 
 def projected(logits: Tensor) -> Tensor:
-    """One number that every logit of every row moves, at a rate that does not saturate."""
+    """Return a weighted sum of the logits, so that every logit of every row has a nonzero gradient."""
     return (logits * torch.linspace(1, 2, logits.shape[-1]).to(logits)).sum()
 
 
 @contract()
 def check_embeddings(e: Examples) -> str:
-    """run() on the embeddings of the inputs gives the logits of run() on the inputs."""
+    """run() on the embeddings of the inputs gives the same logits as run() on the inputs."""
     with torch.no_grad():
         embedded = e.adapter.embed(e.inputs)
     if TEXT not in embedded:
-        raise BrokenContractError(f"embed() gives no stream '{TEXT}'. Return the embeddings of its tokens under it.")
+        raise BrokenContractError(
+            f"embed() returns no stream '{TEXT}'. Return the embeddings of the text's tokens under that name."
+        )
     for stream, values in embedded.items():
         rows = tuple(e.inputs.ids[stream].shape) if stream in e.inputs.ids else ()
         if values.dim() != 3 or tuple(values.shape[:2]) != rows or not values.is_floating_point():
             raise BrokenContractError(
-                f"embed() gives {values.dtype} of shape {tuple(values.shape)} for '{stream}'; expected floating point "
-                f"of shape ({', '.join(map(str, rows)) or 'B, T'}, d)."
+                f"embed() returns {values.dtype} of shape {tuple(values.shape)} for '{stream}'; expected "
+                f"floating-point values of shape ({', '.join(map(str, rows)) or 'B, T'}, d)."
             )
     require_same_logits(
         e.run(e.inputs, embeddings=embedded).logits,
         e.trace.logits,
-        "run() on the embeddings of the inputs and run() on the inputs differ",
-        "Put what embed() returns where the model looks its own embeddings up: scaled once, before positions are "
-        "added, with the positions of the inputs.",
+        "the logits of run() on the embeddings of the inputs and of run() on the inputs differ",
+        "Use the given embeddings in place of the model's embedding lookup: scale them once, then add the positions of "
+        "the inputs.",
     )
-    return f"embeddings of {listed(sorted(embedded))} give the same logits as ids"
+    return f"embeddings of {listed(sorted(embedded))} give the same logits as the ids"
 
 
 @contract("differentiable")
 def check_gradients(e: Examples) -> str:
-    """Gradients reach the embeddings and replaced weights at every site, and are zero on padding."""
+    """Gradients reach the embeddings and the replaced weights of every site, and are zero on padding."""
     leaves = e.leaves()
     live: dict[str, Tensor] = {}
 
@@ -65,40 +68,42 @@ def check_gradients(e: Examples) -> str:
     with e.differentiating():
         output = projected(e.adapter.run(e.inputs, embeddings=leaves).logits)
         if not output.requires_grad:
-            raise BrokenContractError(f"no gradient reaches the embeddings. {MEND}")
+            raise BrokenContractError(f"no gradient reaches the embeddings. {ADVICE}")
         names = list(leaves)
-        found = dict(zip(names, torch.autograd.grad(output, list(leaves.values()), allow_unused=True), strict=True))
+        at_embeddings = dict(
+            zip(names, torch.autograd.grad(output, list(leaves.values()), allow_unused=True), strict=True)
+        )
         replaced = projected(e.adapter.run(e.inputs, embeddings=leaves, intervene=watch).logits)
         gradients: tuple[Tensor | None, ...] = (None,) * len(live)
         if live and replaced.requires_grad:
             gradients = torch.autograd.grad(replaced, list(live.values()), allow_unused=True)
-    at_text = found[TEXT]
+    at_text = at_embeddings[TEXT]
     if at_text is None or not bool(at_text.isfinite().all()):
         raise BrokenContractError(
-            f"the gradient at the embeddings is {'missing' if at_text is None else 'not finite'}. {MEND}"
+            f"the gradient at the embeddings is {'missing' if at_text is None else 'not finite'}. {ADVICE}"
         )
     if not bool(at_text.any()):
-        raise BrokenContractError(f"the gradient at the embeddings is zero everywhere. {MEND}")
+        raise BrokenContractError(f"the gradient at the embeddings is zero everywhere. {ADVICE}")
     reached = {key for key, g in zip(live, gradients, strict=True) if g is not None and bool(g.any())}
     missed = [site.key for site in e.sites if site.key not in reached]
     if missed:
         raise BrokenContractError(
-            f"no gradient reaches replaced attention at {listed(missed)}: the model does not use it. {MEND}"
+            f"no gradient reaches the replaced attention at {listed(missed)}, so the model does not use it. {ADVICE}"
         )
-    for stream, gradient in found.items():
+    for stream, gradient in at_embeddings.items():
         padding = ~e.inputs.mask[stream]
         leaked = gradient[padding].abs().max().item() if gradient is not None and bool(padding.any()) else 0.0
         if not leaked == 0:
             raise BrokenContractError(
-                f"padding of '{stream}' has a gradient ({leaked:.2g}): it moves the output. Mask it in encoder and "
-                "attention."
+                f"padding of '{stream}' has a gradient ({leaked:.2g}), so it influences the output. Mask padding in "
+                "the encoder and the attention."
             )
-    return "gradients reach embeddings and replaced attention, none reaches padding"
+    return "gradients reach the embeddings and the replaced attention, and none reaches padding"
 
 
 @contract("differentiable", quick=False)
 def check_live_gradients(e: Examples) -> str:
-    """Gradients reach the live weights where intervene returns them, and pass through them to the embeddings."""
+    """Gradients reach the live weights when intervene returns them, and pass through them to the embeddings."""
     few = e.few
     leaves = few.leaves()
     live: dict[str, Tensor] = {}
@@ -109,33 +114,34 @@ def check_live_gradients(e: Examples) -> str:
 
     with few.differentiating():
         output = projected(few.adapter.run(few.inputs, embeddings=leaves, intervene=watch).logits)
-        open_ = {key: weights for key, weights in live.items() if weights.requires_grad}
-        found = torch.autograd.grad(output, list(open_.values()), allow_unused=True) if open_ else ()
-    missed = [key for key, g in zip(open_, found, strict=True) if g is None or not bool(g.any())]
+        connected = {key: weights for key, weights in live.items() if weights.requires_grad}
+        gradients = torch.autograd.grad(output, list(connected.values()), allow_unused=True) if connected else ()
+    missed = [key for key, g in zip(connected, gradients, strict=True) if g is None or not bool(g.any())]
     if missed:
         raise BrokenContractError(
-            f"no gradient reaches the live weights at {listed(missed)} where intervene returns them. {MEND}"
+            f"no gradient reaches the live weights at {listed(missed)} when intervene returns them. {ADVICE}"
         )
-    closed = [key for key in live if key not in open_]
-    if closed:
+    detached = [key for key in live if key not in connected]
+    if detached:
         generator = torch.Generator().manual_seed(0)
         moved = {
             name: leaf.detach() + 0.5 * leaf.std().detach() * torch.randn(leaf.shape, generator=generator).to(leaf)
             for name, leaf in leaves.items()
         }
         trace = few.run(few.inputs, embeddings=moved)
-        cut = [key for key in closed if gap(trace.attention[key], few.trace.attention[key]) > 1e-4]
-        if cut:
+        dependent = [key for key in detached if gap(trace.attention[key], few.trace.attention[key]) > 1e-4]
+        if dependent:
             raise BrokenContractError(
-                f"the weights at {listed(cut)} follow the embeddings, but no gradient passes through them. {MEND}"
+                f"the weights at {listed(dependent)} depend on the embeddings, but no gradient passes through them. "
+                f"{ADVICE}"
             )
-        return f"{len(open_)} of {len(live)} sites pass gradients; attention at the others does not depend on the input"
+        return f"{len(connected)} of {len(live)} sites pass gradients; the other attention does not depend on the input"
     return f"gradients reach the live weights of {len(live)} site{'s' * (len(live) > 1)}"
 
 
 @contract("differentiable", quick=False)
 def check_finite_differences(e: Examples) -> str:
-    """The gradient at the embeddings is the slope of the logits: nothing between them is left out of the graph."""
+    """The gradient at the embeddings agrees with finite differences of the logits, so that the graph is complete."""
     few = e.few
     leaves = few.leaves()
     with few.differentiating():
@@ -157,15 +163,17 @@ def check_finite_differences(e: Examples) -> str:
         change = at(step) - at(-step)
         measured = change / (2 * step * size)
         off = (measured / slope.clamp_min(1e-12) - 1).abs()
-        best = torch.where(change.abs() > LOST * logits.detach()[:, 0].abs().clamp_min(1.0), off.minimum(best), best)
-    told = best[best.isfinite()]
-    if not len(told):
-        return "the logits move too little to compare gradients with differences"
-    middle = told.median().item()
-    if middle > OFF:
-        raise BrokenContractError(
-            f"a step along the gradient at the embeddings changes the logits {middle:.0%} more or less than the "
-            f"gradient says, expected at most {OFF:.0%}. Something between embeddings and logits is left out of the "
-            "graph, such as detached attention weights."
+        best = torch.where(
+            change.abs() > SMALLEST_CHANGE * logits.detach()[:, 0].abs().clamp_min(1.0), off.minimum(best), best
         )
-    return f"gradients agree with finite differences within {middle:.1%}"
+    comparable = best[best.isfinite()]
+    if not len(comparable):
+        return "the logits change too little to compare gradients with finite differences"
+    median = comparable.median().item()
+    if median > LARGEST_ERROR:
+        raise BrokenContractError(
+            f"the change of the logits along the gradient at the embeddings differs by {median:.0%} from the gradient; "
+            f"expected at most {LARGEST_ERROR:.0%}. A part of the computation is missing from the graph. Look for "
+            "detached tensors between embeddings and logits, such as detached attention weights."
+        )
+    return f"gradients agree with finite differences within {median:.1%}"

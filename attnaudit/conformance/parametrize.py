@@ -1,4 +1,4 @@
-"""The pytest front end: one readable case per model and check."""
+"""The conformance suite as pytest cases, one per model and check."""
 
 from __future__ import annotations
 
@@ -20,20 +20,30 @@ Model = ModelAdapter | Callable[[], ModelAdapter]
 
 @dataclass(frozen=True)
 class PytestCase:
-    """What the decorated test is given as `check`: called, it runs the check."""
+    """The argument `check` of a decorated test. Calling it runs the check.
+
+    Attributes:
+        case: The check and the model it runs on.
+    """
 
     case: Case
 
     def __call__(self) -> str:
-        """The sentence about what was found. Fails the test with what is broken and the mend, showing where the adapter
-        raised, if it did; skips it where the adapter's capabilities do not select the check."""
+        """Run the check.
+
+        The test is skipped if the check does not apply to the adapter. It fails with the problem and advice if the
+        adapter breaks the contract; if the adapter raised an exception, the traceback is shown as well.
+
+        Returns:
+            One sentence about the result.
+        """
         __tracebackhide__ = True
         import pytest
 
         try:
             return self.case.run()
-        except NotSelectedError as why:
-            pytest.skip(str(why))
+        except NotSelectedError as reason:
+            pytest.skip(str(reason))
         except BrokenContractError as broken:
             if broken.__cause__ is not None:
                 raise
@@ -47,21 +57,30 @@ def parametrize_with_checks(
     expected_failures: Mapping[str, str | Mapping[str, str]] | None = None,
     quick: bool = False,
 ) -> pytest.MarkDecorator:
-    """Decorates a test function with the argument `check`, which calls it: a case per model and check of the suite.
+    """Return a decorator that gives a test function one case per model and check.
 
-    models: adapters, or functions that make one, called when its first case runs; a mapping names them. instances: to
-    try them on; None: movie reviews of many lengths. expected_failures: check -> reason for all models, or model ->
-    {check: reason}: such a case is a strict xfail, so that one which passes fails the run. quick: only the quick form.
-    Raises CheckError for unknown names."""
+    The test function takes the argument `check` and calls it: `check()`.
+
+    Args:
+        models: Adapters, or functions that return one and are called when its first case runs. A mapping also names
+            them.
+        instances: The instances to run the checks on. Default: movie reviews of many lengths.
+        expected_failures: Either check -> reason, for all models, or model -> {check: reason}. Such a case is a strict
+            xfail: the run fails if the check passes.
+        quick: Whether to run only the quick suite.
+
+    Raises:
+        CheckError: a model or check is unknown, a name occurs twice, or an expected failure has no reason.
+    """
     import pytest
 
     named = _named(models)
-    given = dict(expected_failures or {})
-    by_model = {name: value for name, value in given.items() if not isinstance(value, str)}
+    expected = dict(expected_failures or {})
+    by_model = {name: value for name, value in expected.items() if not isinstance(value, str)}
     for name in by_model:
         if name not in named:
             raise CheckError(f"expected_failures: there is no model {name!r}. {nearest(name, named)}")
-    for_all = {name: value for name, value in given.items() if isinstance(value, str)}
+    for_all = {name: value for name, value in expected.items() if isinstance(value, str)}
     broken = (BrokenContractError, pytest.fail.Exception)
     parameters = []
     for name, make in named.items():
@@ -77,14 +96,16 @@ def parametrize_with_checks(
 def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Callable[[], ModelAdapter]]:
     pairs = list(models.items()) if isinstance(models, Mapping) else [(_name(one), one) for one in models]
     names = [name for name, _ in pairs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise CheckError(f"two models are called {twice[0]!r}. Name them: parametrize_with_checks({{'name': model}}).")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise CheckError(
+            f"two models are called {repeated[0]!r}. Name them: parametrize_with_checks({{'name': model}})."
+        )
     return {name: _maker(one) for name, one in pairs}
 
 
 def _is_adapter(model: Model) -> bool:
-    # A module can be called too: what tells an adapter is that it has capabilities of its own.
+    # An adapter may be callable, as every nn.Module is, so test for its capabilities instead.
     return isinstance(getattr(model, "capabilities", None), Capabilities)
 
 
@@ -97,7 +118,7 @@ def _maker(model: Model) -> Callable[[], ModelAdapter]:
         return lambda: cast(ModelAdapter, model)
     if not callable(model):
         raise CheckError(
-            f"a {type(model).__name__} is neither a model adapter, which has capabilities, nor a function that makes "
-            "one."
+            f"a {type(model).__name__} is neither a model adapter (it has no capabilities) nor a function that "
+            "returns one."
         )
     return model

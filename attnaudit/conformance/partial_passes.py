@@ -1,4 +1,4 @@
-"""Paths that Transformers add: logits of other weights without what comes before, and transformed value vectors."""
+"""Checks of what Transformer adapters add: replay from a site onwards, and the value vectors of attention."""
 
 from __future__ import annotations
 
@@ -18,72 +18,73 @@ from attnaudit.conformance.contract import (
 from attnaudit.conformance.gradient_flow import projected
 from attnaudit.conformance.sample_texts import Examples
 
-REPLAY = (
-    "Start from the states of the trace before the site, put the weights in the row of that query, let all later "
-    "layers run live, and keep the other rows and the residual path as they were."
+ADVICE = (
+    "Start from the states in the trace before the site, replace the weights in the row of that query, run all later "
+    "layers again, and leave the other rows and the residual path unchanged."
 )
-#: Combinations of weights that the value vectors cancel may move the logits by this share of what others do.
-CANCELS = 0.02
+#: A change of the weights that cancels in the weighted sum of the value vectors may change the logits by at most this
+#: share of the effect of a random change.
+LARGEST_RESIDUE = 0.02
 
 
 def _rows(values: Tensor, queries: Tensor) -> Tensor:
-    """(B, H, Q, K), queries (B,) -> (B, H, K)."""
+    """Select one query per row: values (B, H, Q, K) and queries (B,) give (B, H, K)."""
     return values[torch.arange(len(values), device=values.device), :, queries]
 
 
 def _with_rows(values: Tensor, queries: Tensor, rows: Tensor) -> Tensor:
-    """(B, H, Q, K) with the rows (B, H, K) at queries (B,)."""
+    """Return a copy of values (B, H, Q, K) in which rows (B, H, K) replace those of the queries (B,)."""
     index = queries[:, None, None, None].expand(-1, values.shape[1], 1, values.shape[3])
     return values.scatter(2, index, rows[:, :, None, :])
 
 
 def _queries(e: Examples, site: Site) -> dict[str, Tensor]:
-    """In words, and as positions (B,): queries to try."""
+    """Return the queries to replace: a description of each, and its position in every row, (B,)."""
     if site.query is None:
         return {"the only query": torch.zeros(len(e.instances), dtype=torch.long, device=e.device)}
     mask = e.inputs.mask[site.query]
     first = mask.int().argmax(1)
     last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
-    tried = {"the first query": first, "the last query": last}
-    return {**tried, "a query in the middle": (first + last) // 2} if e.thorough else tried
+    ends = {"the first query": first, "the last query": last}
+    return {**ends, "a query in the middle": (first + last) // 2} if e.thorough else ends
 
 
 @contract("replays")
 def check_replay(e: Examples) -> str:
-    """replay() gives the logits, and the gradients, of run() with the same row of attention replaced."""
+    """replay() gives the same logits and gradients as run() with the same row of attention replaced."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
     sites = few.sites if few.thorough else tuple(dict.fromkeys((few.sites[0], few.sites[-1])))
     worst = 0.0
     for site in sites:
         own = few.trace.attention[site.key]
-        drawn = [few.random_weights(site, seed) for seed in range(2 if few.thorough else 1)]
-        for words, queries in _queries(few, site).items():
-            alternatives = [_rows(w, queries) for w in (own, *drawn)]
+        random = [few.random_weights(site, seed) for seed in range(2 if few.thorough else 1)]
+        for description, queries in _queries(few, site).items():
+            alternatives = [_rows(w, queries) for w in (own, *random)]
             weights = torch.stack(alternatives, dim=1)
             with torch.no_grad():
-                found = adapter.replay(few.inputs, few.trace, site, queries, weights)
-            if found.dim() != 3 or found.shape[:2] != weights.shape[:2]:
+                logits = adapter.replay(few.inputs, few.trace, site, queries, weights)
+            if logits.dim() != 3 or logits.shape[:2] != weights.shape[:2]:
                 raise BrokenContractError(
-                    f"replay() at '{site.key}' returned shape {tuple(found.shape)}; expected (B, V, C) with (B, V) = "
+                    f"replay() at '{site.key}' returned shape {tuple(logits.shape)}; expected (B, V, C) with (B, V) = "
                     f"{tuple(weights.shape[:2])}."
                 )
             for v, rows in enumerate(alternatives):
                 expected = _run_with(few, site, queries, rows)
-                what = f"replay() at '{site.key}' and run() with {words} replaced differ"
-                worst = max(worst, require_same_logits(found[:, v], expected, what, REPLAY))
+                what = f"the logits of replay() at '{site.key}' and of run() with {description} replaced differ"
+                worst = max(worst, require_same_logits(logits[:, v], expected, what, ADVICE))
     if few.capabilities.differentiable:
         _require_same_gradient(few, sites[0])
-    return f"replay equals run at {len(sites)} site{'s' * (len(sites) > 1)}, within {worst:.1g}"
+    return f"replay() equals run() at {len(sites)} site{'s' * (len(sites) > 1)}, within {worst:.1g}"
 
 
 def _run_with(e: Examples, site: Site, queries: Tensor, rows: Tensor) -> Tensor:
-    """(B, C) logits of run() with the row of a query replaced."""
+    """Return the logits (B, C) of run() with one query's weights, rows (B, H, K), replaced at a site."""
 
-    def put(one: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
-        return _with_rows(live, queries, rows) if one.key == site.key else None
+    def replace_row(at: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
+        return _with_rows(live, queries, rows) if at.key == site.key else None
 
-    return e.run(e.inputs, put).logits
+    return e.run(e.inputs, replace_row).logits
 
 
 def _require_same_gradient(e: Examples, site: Site) -> None:
@@ -91,34 +92,35 @@ def _require_same_gradient(e: Examples, site: Site) -> None:
     name, queries = next(iter(_queries(e, site).items()))
     rows = _rows(e.random_weights(site, 7), queries).requires_grad_(True)
 
-    def put(one: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
-        return _with_rows(live, queries, rows) if one.key == site.key else None
+    def replace_row(at: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
+        return _with_rows(live, queries, rows) if at.key == site.key else None
 
     with e.differentiating():
         replayed = projected(adapter.replay(e.inputs, e.trace, site, queries, rows[:, None])[:, 0])
-        found = torch.autograd.grad(replayed, rows, allow_unused=True)[0] if replayed.requires_grad else None
-        if found is None:
+        gradient = torch.autograd.grad(replayed, rows, allow_unused=True)[0] if replayed.requires_grad else None
+        if gradient is None:
             raise BrokenContractError(
-                f"replay() at '{site.key}' passes no gradient to its weights. Compute from them without detach() or "
-                "no_grad; the trace may be detached."
+                f"replay() at '{site.key}' passes no gradient to its weights. Compute the logits from them without "
+                "detach() or no_grad; the states of the trace may be detached."
             )
-        (expected,) = torch.autograd.grad(projected(e.adapter.run(e.inputs, intervene=put).logits), rows)
+        (expected,) = torch.autograd.grad(projected(e.adapter.run(e.inputs, intervene=replace_row).logits), rows)
     size = max(expected.abs().max().item(), 1e-6)
     require_close(
-        found,
+        gradient,
         expected,
         f"the gradients of replay() and of run() at {name} of '{site.key}' differ",
-        REPLAY,
+        ADVICE,
         tolerance=1e-3 * size,
     )
 
 
 @contract("value_vectors", quick=False)
-def check_transformed(e: Examples) -> str:
-    """value_vectors() gives what the weights are applied to: weights that it cancels do not move the logits."""
+def check_value_vectors(e: Examples) -> str:
+    """value_vectors() gives the vectors to which the weights are applied: a change of the weights that cancels in their
+    weighted sum leaves the logits unchanged."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
-    proved = 0
+    confirmed = 0
     for site in few.sites:
         with torch.no_grad():
             values = adapter.value_vectors(few.trace, site)
@@ -130,42 +132,57 @@ def check_transformed(e: Examples) -> str:
             )
         keys = few.inputs.mask[site.keys][:, None, :, None].expand_as(values)
         if not bool(values[keys].isfinite().all()):
-            raise BrokenContractError(f"value_vectors() at '{site.key}' has values that are not finite.")
-        proved += any(_cancelled(few, site, values, queries) for queries in _queries(few, site).values())
-    if proved:
-        return f"value vectors have their shape; at {proved} of {len(few.sites)} sites what they cancel moves no logits"
-    return "value vectors have their shape; the texts are too short to hold them against the logits"
+            raise BrokenContractError(
+                f"value_vectors() at '{site.key}' returned values that are not finite. Look for a "
+                "division by zero or a logarithm of zero."
+            )
+        confirmed += any(
+            _compare_cancelling_weights(few, site, values, queries) for queries in _queries(few, site).values()
+        )
+    if confirmed:
+        return f"value vectors agree with the logits at {confirmed} of {len(few.sites)} sites"
+    return "value vectors have the right shape; the texts are too short to compare them with the logits"
 
 
-def _cancelled(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
-    """Whether it could be tried. With heads × keys above the width m there are changes δ of a row of weights with
-    Σ δ·transformed = 0; they leave what the site adds, and so the logits, as they are."""
+def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
+    """Require that a change of the weights leaves the logits unchanged if it cancels in the sum of the value vectors.
+
+    If there are more pairs of head and key than dimensions of a value vector, there are changes δ of a row of weights
+    with Σ δ · value = 0. They leave the output of the site unchanged, and so the logits.
+
+    Returns:
+        Whether the texts are long enough for such a change, and the logits depend on the weights.
+
+    Raises:
+        BrokenContractError: the logits change.
+    """
     allowed = _rows(e.allowed(site), queries)
     generator = torch.Generator().manual_seed(0)
-    own = _rows(e.trace.attention[site.key], queries)
-    cancelled, free = own.clone(), own.clone()
-    tried = []
-    for b in range(len(own)):
+    weights = _rows(e.trace.attention[site.key], queries)
+    cancelling, unconstrained = weights.clone(), weights.clone()
+    tested = []
+    for b in range(len(weights)):
         vectors = values[b][allowed[b]].double().cpu()
         if len(vectors) <= vectors.shape[1]:
             continue
         noise = torch.randn(len(vectors), generator=generator, dtype=torch.float64)
-        still = noise - vectors @ torch.linalg.lstsq(vectors, noise[:, None], driver="gelsd").solution[:, 0]
-        if still.norm() < 1e-3 * noise.norm():
+        residual = noise - vectors @ torch.linalg.lstsq(vectors, noise[:, None], driver="gelsd").solution[:, 0]
+        if residual.norm() < 1e-3 * noise.norm():
             continue
-        for weights, change in ((cancelled, still), (free, noise)):
-            weights[b, allowed[b]] += (0.5 * change / change.norm()).to(weights)
-        tried.append(b)
-    if not tried:
+        for changed, change in ((cancelling, residual), (unconstrained, noise)):
+            changed[b, allowed[b]] += (0.5 * change / change.norm()).to(changed)
+        tested.append(b)
+    if not tested:
         return False
-    moved = gap(_run_with(e, site, queries, free)[tried], e.trace.logits[tried])
-    if moved < 1e-4:
+    effect = gap(_run_with(e, site, queries, unconstrained)[tested], e.trace.logits[tested])
+    if effect < 1e-4:
         return False
-    quiet = gap(_run_with(e, site, queries, cancelled)[tried], e.trace.logits[tried])
-    if quiet > CANCELS * moved:
+    residue = gap(_run_with(e, site, queries, cancelling)[tested], e.trace.logits[tested])
+    if residue > LARGEST_RESIDUE * effect:
         raise BrokenContractError(
-            f"value_vectors() at '{site.key}' is not what the weights are applied to: weights that it says cancel move "
-            f"the logits by {quiet:.2g} (others by {moved:.2g}). Give each head's value vectors, bias included, times "
-            "its own part of the output projection."
+            f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied: a change "
+            f"of the weights that cancels in their weighted sum changes the logits by {residue:.2g} (a random change: "
+            f"{effect:.2g}). Return each head's value vectors, including the bias, multiplied by the part of the "
+            "output projection that belongs to this head."
         )
     return True

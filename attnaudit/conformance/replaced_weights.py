@@ -1,4 +1,4 @@
-"""Attention replaced: what is put in place of the live weights is used and shown, at every site."""
+"""Checks that replaced attention weights are used by the model and returned in the trace, at every site."""
 
 from __future__ import annotations
 
@@ -16,113 +16,115 @@ from attnaudit.conformance.contract import (
 )
 from attnaudit.conformance.sample_texts import Examples
 
-USE = "Use the weights that intervene returns in place of the live ones, at the point where they meet the states."
+ADVICE = "Use the weights that intervene returns instead of the live ones when the values are weighted and summed."
 
 
-def _put(weights: dict[str, Tensor]) -> Intervention:
+def _replace(weights: dict[str, Tensor]) -> Intervention:
+    """Return an intervention that replaces the weights at the given site keys."""
     return lambda site, _weights, _allowed: weights.get(site.key)
 
 
 @contract()
 def check_self_replacement(e: Examples) -> str:
-    """The model's own attention put back, at all sites at once and one by one, changes nothing."""
+    """Replacing attention with the model's own weights, at all sites together or at one, changes nothing."""
     own = dict(e.trace.attention)
     offered: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def put_back(site: Site, weights: Tensor, allowed: Tensor) -> Tensor:
+    def replace_with_own(site: Site, weights: Tensor, allowed: Tensor) -> Tensor:
         offered[site.key] = (weights, allowed)
         return own[site.key]
 
-    again = e.run(e.inputs, put_back)
-    what = "putting the model's own attention back moves the logits"
-    require_same_logits(again.logits, e.trace.logits, what, USE)
+    repeated = e.run(e.inputs, replace_with_own)
+    what = "replacing attention with the model's own weights changes the logits"
+    require_same_logits(repeated.logits, e.trace.logits, what, ADVICE)
     missing = [site.key for site in e.sites if site.key not in offered]
     if missing:
         raise BrokenContractError(
-            f"run() never calls intervene at {listed(missing)}. Call it wherever attention is computed, with the site "
-            "as sites() gives it."
+            f"run() never calls intervene at {listed(missing)}. Call it wherever attention is computed, with the "
+            "site that sites() returns."
         )
     for site in e.sites:
         weights, allowed = offered[site.key]
         require_close(
             weights,
             own[site.key],
-            f"the weights that intervene is given at '{site.key}' and those that the trace shows differ",
-            "Give intervene the live weights as they meet the values, without dropout or scaling after that.",
+            f"the weights passed to intervene and the weights in the trace at '{site.key}' differ",
+            "Pass the final live weights to intervene, and apply no dropout or scaling after the call.",
         )
         if not torch.equal(allowed.expand_as(weights), e.allowed(site)):
             raise BrokenContractError(
-                f"intervene is given another allowed mask at '{site.key}' than the trace shows. Use one for both."
+                f"the allowed mask passed to intervene at '{site.key}' differs from the mask in the trace. Use "
+                "the same mask for both."
             )
     if e.thorough and len(e.sites) > 1:
         few = e.few
         for site in few.sites:
-            alone = few.run(few.inputs, _put({site.key: few.trace.attention[site.key]}))
-            require_same_logits(alone.logits, few.trace.logits, what, USE, at=f"at '{site.key}' alone")
-        return f"own attention put back, everywhere and at each of {len(e.sites)} sites alone: nothing moves"
-    return "own attention put back: nothing moves"
+            alone = few.run(few.inputs, _replace({site.key: few.trace.attention[site.key]}))
+            require_same_logits(alone.logits, few.trace.logits, what, ADVICE, at=f"at '{site.key}' alone")
+        return f"the model's own weights change nothing, together and at each of {len(e.sites)} sites alone"
+    return "the model's own weights change nothing"
 
 
 @contract()
 def check_intervention(e: Examples) -> str:
-    """Replaced attention is what the trace shows and what the logits are computed from."""
+    """The trace contains the replaced attention, and the logits are computed from it."""
     replaced = {site.key: e.first_allowed(site) for site in e.sites}
-    changed = e.run(e.inputs, _put(replaced))
+    changed = e.run(e.inputs, _replace(replaced))
     for site in e.sites:
-        _require_shown(changed.attention[site.key], replaced[site.key], site)
+        _require_in_trace(changed.attention[site.key], replaced[site.key], site)
     if gap(changed.logits, e.trace.logits) == 0 and _differs(e):
         raise BrokenContractError(
-            f"replacing the attention at every site leaves the logits as they are: the model does not use it. {USE}"
+            f"replacing attention at every site leaves the logits unchanged, so the model does not use it. {ADVICE}"
         )
-    return "replaced attention is used and shown"
+    return "replaced attention is used, and is in the trace"
 
 
-def _require_shown(found: Tensor, expected: Tensor, site: Site) -> None:
+def _require_in_trace(found: Tensor, expected: Tensor, site: Site) -> None:
     require_close(
         found,
         expected,
-        f"replaced attention at '{site.key}' is not what the trace shows: they differ",
-        "Return the weights that were used, after the intervention.",
+        f"the replaced attention at '{site.key}' and the attention in the trace differ",
+        "Return the weights that the model used after the intervention.",
     )
 
 
 def _differs(e: Examples, *sites: Site) -> bool:
-    """Whether all weight on the first key is something else than the model's own attention."""
+    """Return whether putting all weight on the first allowed key changes the attention at one of the sites."""
     return any(gap(e.first_allowed(site), e.trace.attention[site.key]) > 1e-3 for site in sites or e.sites)
 
 
 @contract("many_sites", quick=False)
 def check_each_site(e: Examples) -> str:
-    """Attention replaced at one site alone is shown there, moves nothing before it, and moves the logits."""
+    """Attention replaced at one site alone is in the trace, changes no earlier site, and changes the logits."""
     few = e.few
     fixed = [site.key for site in few.sites if not _differs(few, site)]
     order = _order(few)
-    unmoved = []
+    unused = []
     for site in few.sites:
         replaced = few.first_allowed(site)
-        changed = few.run(few.inputs, _put({site.key: replaced}))
-        _require_shown(changed.attention[site.key], replaced, site)
+        changed = few.run(few.inputs, _replace({site.key: replaced}))
+        _require_in_trace(changed.attention[site.key], replaced, site)
         for earlier in order[: order.index(site.key)]:
             require_close(
                 changed.attention[earlier],
                 few.trace.attention[earlier],
-                f"replacing attention at '{site.key}' alone moves that at '{earlier}', which comes before it,",
-                "Apply what intervene returns at its own site only.",
+                f"replacing attention at '{site.key}' alone changes the attention at the earlier site '{earlier}'",
+                "Apply the weights that intervene returns only at the site of the call.",
             )
         if site.key not in fixed and gap(changed.logits, few.trace.logits) == 0:
-            unmoved.append(site.key)
-    if unmoved:
+            unused.append(site.key)
+    if unused:
         raise BrokenContractError(
-            f"replacing attention at {listed(unmoved)} alone leaves the logits as they are. {USE} A site that nothing "
-            "reads does not belong in sites()."
+            f"replacing attention at {listed(unused)} alone leaves the logits unchanged. {ADVICE} Remove sites that do "
+            "not influence the logits from sites()."
         )
-    moved = len(few.sites) - len(fixed)
-    rest = f"; {listed(fixed)} always attend to one key" if fixed else ""
-    return f"each of {moved} sites alone moves the logits{rest}"
+    count = len(few.sites) - len(fixed)
+    rest = f"; {listed(fixed)} always attend to the first key only" if fixed else ""
+    return f"each of {count} sites alone changes the logits{rest}"
 
 
 def _order(e: Examples) -> list[str]:
-    """Site keys in the order in which run() reaches them."""
+    """Return the site keys in the order in which run() calls intervene."""
     order: list[str] = []
     e.run(e.inputs, lambda site, _w, _a: order.append(site.key))
     return order
@@ -130,32 +132,38 @@ def _order(e: Examples) -> list[str]:
 
 @contract("decoding")
 def check_decode(e: Examples) -> str:
-    """The faster decoding of a pooled model gives the logits of run() with the same attention."""
+    """The fast decoding of a pooled model gives the same logits as run() with the same attention."""
     site = e.sites[0]
     if len(e.sites) != 1 or site.query is not None or site.heads != 1:
         raise BrokenContractError(
-            f"decodes or linear_decoder is declared for {len(e.sites)} sites with {site.heads} heads; both are for one "
-            "pooled attention. Declare replays for other models."
+            f"the capabilities declare decodes or linear_decoder, but the model has {len(e.sites)} sites, and "
+            f"the first has {site.heads} heads. Both are for models with a single pooled attention. Declare replays "
+            "instead."
         )
     states = e.trace.hidden[site.key]
     several = [e.random_weights(site, seed) for seed in range(3 if e.thorough else 1)]
     flat = torch.cat([weights[:, 0] for weights in several], dim=1)
-    expected = [e.run(e.inputs, _put({site.key: weights})).logits for weights in several]
-    mend = "They must be the decoder that run() uses, on the states that run(hidden=True) shows last."
+    expected = [e.run(e.inputs, _replace({site.key: weights})).logits for weights in several]
+    advice = "Use the decoder of run(), applied to the hidden states that run(hidden=True) returns."
     if e.capabilities.decodes:
         with torch.no_grad():
-            found = decode_logits(e.adapter, states, flat, e.trace.decoder_condition)
-        if found.dim() != 3 or found.shape[:2] != flat.shape[:2]:
+            logits = decode_logits(e.adapter, states, flat, e.trace.decoder_condition)
+        if logits.dim() != 3 or logits.shape[:2] != flat.shape[:2]:
             raise BrokenContractError(
-                f"decode() returned shape {tuple(found.shape)}; expected (B, V, C) with (B, V) = "
+                f"decode() returned shape {tuple(logits.shape)}; expected (B, V, C) with (B, V) = "
                 f"{tuple(flat.shape[:2])}."
             )
-        for v, logits in enumerate(expected):
-            require_same_logits(found[:, v], logits, "decode() and run() with the same attention differ", mend)
+        for v, expected_logits in enumerate(expected):
+            require_same_logits(
+                logits[:, v],
+                expected_logits,
+                "the logits of decode() and of run() with the same attention differ",
+                advice,
+            )
     if e.capabilities.linear_decoder:
         weight, bias = linear_decoder(e.adapter, states, e.trace.decoder_condition)
         linear = (flat @ states) @ weight.T + bias[:, None]
-        for v, logits in enumerate(expected):
-            what = "decoder_weights() and run() with the same attention differ"
-            require_same_logits(linear[:, v], logits, what, mend)
-    return "faster decoding gives the model's own logits"
+        for v, expected_logits in enumerate(expected):
+            what = "the logits from decoder_weights() and of run() with the same attention differ"
+            require_same_logits(linear[:, v], expected_logits, what, advice)
+    return "fast decoding gives the logits of run()"

@@ -1,4 +1,4 @@
-"""The plain front end: the quick form that runs before every audit, and the full one."""
+"""Functions that run the conformance suite on an adapter: quick, before every audit, or full."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ from attnaudit.records import ConformanceResult
 
 
 def quick(adapter: ModelAdapter, instances: Sequence[Instance]) -> list[ConformanceResult]:
-    """The checks of the quick form that apply, on a few instances. Raises AdapterError naming all that fail, each with
-    its mend."""
+    """Run the applicable checks of the quick suite on a few instances.
+
+    Args:
+        adapter: The adapter to check.
+        instances: The instances to select from.
+
+    Returns:
+        The results, all of them passed.
+
+    Raises:
+        AdapterError: a check fails. The message lists every failed check and how to fix the adapter.
+    """
     results: list[ConformanceResult] = []
     cause: BaseException | None = None
     for case in cases(Subject("the model", lambda: adapter, instances, thorough=False)):
@@ -34,11 +44,21 @@ def quick(adapter: ModelAdapter, instances: Sequence[Instance]) -> list[Conforma
 def full(
     adapter: ModelAdapter, instances: Sequence[Instance], *, expected: Mapping[str, str] | None = None
 ) -> list[ConformanceResult]:
-    """Every check, in its thorough form. "skip" where the adapter's capabilities do not select it, where it fails as
-    expected, and where a basic check failed before it.
+    """Run every check of the full suite.
 
-    expected: check -> the reason why it is expected to fail; one that then passes has failed. Raises CheckError for an
-    unknown name there, DataError for instances that the model cannot read."""
+    Args:
+        adapter: The adapter to check.
+        instances: The instances to select from.
+        expected: Check -> the reason why it is expected to fail. Such a check fails if it passes.
+
+    Returns:
+        One result per check. The outcome is "skip" if the check does not apply, if it fails as expected, or if a basic
+        check fails.
+
+    Raises:
+        CheckError: `expected` names an unknown check or gives no reason.
+        DataError: the model cannot read an instance.
+    """
     return [case.result() for case in cases(Subject("the model", lambda: adapter, instances), expected)]
 
 
@@ -48,11 +68,24 @@ def check_adapter(
     *,
     expected: Mapping[str, str] | None = None,
 ) -> list[ConformanceResult]:
-    """As `full`, on movie reviews of many lengths unless instances are given. Raises AdapterError that lists all that
-    fails."""
-    found = [case.result() for case in cases(Subject("the model", lambda: adapter, instances), expected)]
-    _raise_failed(found, f"{type(adapter).__name__} breaks the adapter contract", None)
-    return found
+    """Run the full suite, and raise an error if a check fails.
+
+    Args:
+        adapter: The adapter to check.
+        instances: The instances to select from. Default: movie reviews of many lengths.
+        expected: Check -> the reason why it is expected to fail. Such a check fails if it passes.
+
+    Returns:
+        One result per check, as `full` returns them.
+
+    Raises:
+        AdapterError: a check fails. The message lists every failed check and how to fix the adapter.
+        CheckError: `expected` names an unknown check or gives no reason.
+        DataError: the model cannot read an instance.
+    """
+    results = [case.result() for case in cases(Subject("the model", lambda: adapter, instances), expected)]
+    _raise_failed(results, f"{type(adapter).__name__} breaks the adapter contract", None)
+    return results
 
 
 def _raise_failed(results: Sequence[ConformanceResult], head: str, cause: BaseException | None) -> None:

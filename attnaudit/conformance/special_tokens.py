@@ -1,4 +1,4 @@
-"""Special tokens and words."""
+"""Checks of special tokens, queries and word numbers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from attnaudit.adapters.protocol import TEXT
 from attnaudit.conformance.contract import BrokenContractError, contract, gap
 from attnaudit.conformance.sample_texts import Examples, paired
 
-#: What stands for a space in front of a word.
+#: The characters with which tokenisers mark a space before a word.
 SPACES = "Ġ▁ "
 
 
 @contract(quick=False)
 def check_special_tokens(e: Examples) -> str:
-    """Tokens that the text does not hold, such as [CLS], are flagged as special; padding is not."""
+    """Tokens that are not part of the text, such as [CLS], are flagged as special; padding is not."""
     mask, special = e.inputs.mask[TEXT], e.inputs.special[TEXT]
     if bool((special & ~mask).any()):
-        raise BrokenContractError("special is True on padding. It marks tokens such as [CLS], never padding.")
+        raise BrokenContractError("special is True on padding. Flag only tokens such as [CLS], never padding.")
     if not bool(e.inputs.real().any(1).all()):
-        raise BrokenContractError("every token of a text is special. Flag only what the tokeniser adds.")
+        raise BrokenContractError(
+            "every token of a text is flagged as special. Flag only tokens that the tokeniser adds."
+        )
     strings = e.inputs.tokens[TEXT]
-    for place, words in ((0, "begins"), (-1, "ends")):
+    for place, verb in ((0, "begins"), (-1, "ends")):
         same = {row[place] for row in strings}
         texts = [f"{one.text} {one.query or ''}".casefold() for one in e.instances]
         positions = [row.nonzero()[place, 0] for row in mask]
@@ -33,8 +35,9 @@ def check_special_tokens(e: Examples) -> str:
             bare = token.strip(SPACES).casefold()
             if not any(bare in text for text in texts):
                 raise BrokenContractError(
-                    f"every input {words} with {token!r}, which is in none of the texts, but it is not special. Flag "
-                    "what the tokeniser or a prompt adds: special tokens enter the model, but no statistic."
+                    f"every input {verb} with {token!r}, which is in none of the texts and is not flagged as special. "
+                    "Flag the tokens that the tokeniser or a prompt adds: the model reads special tokens, but no "
+                    "statistic includes them."
                 )
     count = int(special.sum())
     return f"{count / len(strings):.2g} special tokens per text" if count else "no special tokens"
@@ -42,49 +45,51 @@ def check_special_tokens(e: Examples) -> str:
 
 @contract("query", quick=False)
 def check_query(e: Examples) -> str:
-    """A query is read: another one moves the logits, and they are finite."""
+    """The model reads the query: another query changes the logits, and they are finite."""
     pairs = paired(e.few.instances)
     texts = sorted({one.text for one in pairs})
     if len(texts) < 2:
-        return "no two texts to use as queries"
+        return "no two texts differ, so no query could be replaced"
     others = [replace(one, query=texts[one.query == texts[0]]) for one in pairs]
     logits = e.run(e.adapter.collate(pairs)).logits
     if not bool(logits.isfinite().all()):
-        raise BrokenContractError("the logits of inputs with a query are not finite.")
+        raise BrokenContractError(
+            "the logits of inputs with a query are not finite. Look for a division by zero or a softmax over no keys."
+        )
     if gap(logits, e.run(e.adapter.collate(others)).logits) == 0:
         raise BrokenContractError(
-            "another query leaves the logits as they are. Encode Instance.query too, or say query=False."
+            "another query leaves the logits unchanged. Encode Instance.query too, or declare query=False."
         )
-    return "another query moves the logits"
+    return "another query changes the logits"
 
 
 @contract()
 def check_words(e: Examples) -> str:
-    """Word numbers never fall along a text, and are -1 exactly on special tokens and padding."""
+    """Word numbers do not decrease along a text, and are -1 exactly on special tokens and padding."""
     if not e.inputs.words:
         return "every token is a word"
     for stream, words in e.inputs.words.items():
         if stream not in e.inputs.ids or words.shape != e.inputs.ids[stream].shape or words.is_floating_point():
             raise BrokenContractError(
-                f"Inputs.words of '{stream}' is {words.dtype} of shape {tuple(words.shape)}; expected whole numbers, "
+                f"Inputs.words of '{stream}' is {words.dtype} of shape {tuple(words.shape)}; expected integers, "
                 "one per position of the stream's ids."
             )
         real = e.inputs.real(stream)
         if not torch.equal(words >= 0, real) or bool((words < -1).any()):
             raise BrokenContractError(
                 f"Inputs.words of '{stream}' is not -1 exactly on special tokens and padding. Number the words of real "
-                "tokens from 0, and put -1 elsewhere."
+                "tokens from 0, and set all other positions to -1."
             )
-        for row, kept in zip(words, real, strict=True):
-            found = row[kept]
-            if bool((found.diff() < 0).any()):
+        for row, is_real in zip(words, real, strict=True):
+            numbers = row[is_real]
+            if bool((numbers.diff() < 0).any()):
                 raise BrokenContractError(
-                    f"word numbers of '{stream}' fall along a text: {found.tolist()[:12]}. Give each word one "
-                    "number, in order; go on counting in a second text."
+                    f"word numbers of '{stream}' decrease along a text: {numbers.tolist()[:12]}. Number the words "
+                    "in their order, and continue the numbering in a second text."
                 )
     real = e.inputs.real()
-    numbers = e.inputs.words.get(TEXT)
-    if numbers is None:
+    text_words = e.inputs.words.get(TEXT)
+    if text_words is None:
         return "every token of the text is a word"
-    count = sum(len(set(row[kept].tolist())) for row, kept in zip(numbers, real, strict=True))
+    count = sum(len(set(row[is_real].tolist())) for row, is_real in zip(text_words, real, strict=True))
     return f"{int(real.sum()) / max(1, count):.2f} tokens per word"

@@ -1,4 +1,4 @@
-"""The suite: every check, and the one generator of cases that both front ends run."""
+"""The conformance suite: every check, and the cases that pytest and the command line run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from attnaudit.conformance.batch_invariance import (
     check_padding,
 )
 from attnaudit.conformance.contract import BrokenContractError, Check
-from attnaudit.conformance.declarations import check_capabilities, check_modules, check_reading, check_shipped
+from attnaudit.conformance.declarations import check_capabilities, check_modules, check_original_model, check_reading
 from attnaudit.conformance.gradient_flow import (
     check_embeddings,
     check_finite_differences,
     check_gradients,
     check_live_gradients,
 )
-from attnaudit.conformance.partial_passes import check_replay, check_transformed
+from attnaudit.conformance.partial_passes import check_replay, check_value_vectors
 from attnaudit.conformance.prefix_states import check_influence, check_logits_without
 from attnaudit.conformance.replaced_weights import (
     check_decode,
@@ -67,8 +67,8 @@ CHECKS: tuple[Check, ...] = (
     check_logits_without,
     check_influence,
     check_replay,
-    check_transformed,
-    check_shipped,
+    check_value_vectors,
+    check_original_model,
 )
 NAMES = tuple(check.name for check in CHECKS)
 
@@ -76,17 +76,23 @@ Outcome = Literal["pass", "fail", "skip"]
 
 
 class NotSelectedError(Exception):
-    """The check does not apply: why."""
+    """The check does not apply to the adapter. The message gives the reason."""
 
 
 class NotTriedError(BrokenContractError):
-    """The check cannot be tried, because a basic one fails."""
+    """The check cannot run, because a basic check fails."""
 
 
 @dataclass
 class Subject:
-    """A model under test, shared by its cases. make: gives the adapter, when it is first needed. instances: to try it
-    on; None: texts of the default data set."""
+    """A model under test, which its cases share.
+
+    Attributes:
+        name: The name of the model.
+        make: Returns the adapter. It is called once, when the first case runs.
+        instances: The instances to select from; None for texts of the default data set.
+        thorough: Whether to run the full suite; otherwise only the quick suite.
+    """
 
     name: str
     make: Callable[[], ModelAdapter]
@@ -95,41 +101,57 @@ class Subject:
 
     @cached_property
     def examples(self) -> Examples:
+        """The adapter, with its modules in evaluation mode, and the instances to run it on."""
         adapter = self.make()
         for module in adapter.modules:
             module.eval()
-        given = default_instances(adapter) if self.instances is None else self.instances
-        return examples(adapter, given, thorough=self.thorough)
+        instances = default_instances(adapter) if self.instances is None else self.instances
+        return examples(adapter, instances, thorough=self.thorough)
 
     @cached_property
     def obstacle(self) -> str:
-        """The name of a basic check that fails; "" where none does."""
+        """The name of the first basic check that fails, or "" if none does."""
         for check in (one for one in CHECKS if one.basic):
             try:
                 check(self.examples)
-            except Exception:  # told in full by that check's own case
+            except Exception:  # The case of that check reports the error.
                 return check.name
         return ""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One check of one model. reason: why it is expected to fail; "" where it is not."""
+    """One check of one model.
+
+    Attributes:
+        subject: The model.
+        check: The check.
+        reason: Why the check is expected to fail; "" if it is expected to pass.
+    """
 
     subject: Subject
     check: Check
     reason: str = ""
 
     def run(self) -> str:
-        """The sentence about what was found. Raises BrokenContractError, NotTriedError (a basic check fails) or
-        NotSelectedError; an AuditError that is not about the adapter passes through."""
+        """Run the check.
+
+        Returns:
+            One sentence about the result.
+
+        Raises:
+            BrokenContractError: the adapter breaks the contract, or raises an exception.
+            NotTriedError: a basic check fails.
+            NotSelectedError: the check does not apply to the adapter.
+            AuditError: the error does not concern the adapter, such as a fault in the data.
+        """
         e = self.subject.examples
         if not self.check.basic and self.subject.obstacle:
-            raise NotTriedError(f"not tried, because '{self.subject.obstacle}' fails.")
+            raise NotTriedError(f"not run, because '{self.subject.obstacle}' fails.")
         try:
-            why = self.check.left_out(e)
-            if why:
-                raise NotSelectedError(why)
+            skip_reason = self.check.skip_reason(e)
+            if skip_reason:
+                raise NotSelectedError(skip_reason)
             return self.check(e)
         except (BrokenContractError, NotSelectedError):
             raise
@@ -143,32 +165,44 @@ class Case:
             ) from error
 
     def result(self) -> ConformanceResult:
-        """The outcome. A failure that was expected is skipped, and one that was expected but does not come fails."""
+        """Run the check and return its outcome.
+
+        If the check is expected to fail, a failure gives "skip" and a pass gives "fail".
+        """
         try:
-            found = self.run()
-        except (NotSelectedError, NotTriedError) as why:
-            return self._result("skip", str(why))
+            detail = self.run()
+        except (NotSelectedError, NotTriedError) as reason:
+            return self._result("skip", str(reason))
         except BrokenContractError as broken:
             if self.reason:
                 return self._result("skip", f"fails as expected ({self.reason}): {broken}")
             return self._result("fail", str(broken))
         if self.reason:
-            return self._result("fail", f"passes, but was expected to fail ({self.reason}). Expect it no longer.")
-        return self._result("pass", found)
+            return self._result(
+                "fail", f"passes, but was expected to fail ({self.reason}). Remove it from the expected failures."
+            )
+        return self._result("pass", detail)
 
     def _result(self, outcome: Outcome, detail: str) -> ConformanceResult:
         return ConformanceResult(check=self.check.name, outcome=outcome, detail=detail)
 
 
 def cases(subject: Subject, expected: Mapping[str, str] | None = None) -> Iterator[Case]:
-    """A case for every check of the form that the subject asks for; nothing is loaded yet. expected: check -> why it
-    fails. Raises CheckError for a name that is no check, and for a failure expected without a reason."""
+    """Yield a case for every check of the full or quick suite, without loading the model.
+
+    Args:
+        subject: The model, and which suite to run.
+        expected: Check -> the reason why it is expected to fail.
+
+    Raises:
+        CheckError: `expected` names an unknown check or gives no reason.
+    """
     reasons = dict(expected or {})
     for name, reason in reasons.items():
         if name not in NAMES:
             raise CheckError(f"expected failure {name!r}: there is no such conformance check. {nearest(name, NAMES)}")
         if not reason.strip():
-            raise CheckError(f"expected failure {name!r}: give the reason why it fails.")
+            raise CheckError(f"expected failure {name!r}: give the reason why the check fails.")
     for check in CHECKS:
         if subject.thorough or check.quick:
             yield Case(subject, check, reasons.get(check.name, ""))

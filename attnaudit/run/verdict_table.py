@@ -84,7 +84,7 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
         Text(shown_verdict(record), style=STYLES[record.verdict] if gate else "dim"),
-        Text.assemble(_break_name(name, name_width), *[(f"\n{line}", "dim") for line in _wrap(references, name_width)]),
+        Text.assemble(_break_name(name, name_width), (_below_name(references, name_width), "dim")),
         Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if limit is None else f"{SIGNS[limit.direction]} {limit.value:.3g}"),
         Text("-" if interval is None else f"[{bounds}]"),
@@ -121,17 +121,15 @@ def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]
     return lines
 
 
-def _wrap(items: Sequence[str], width: int) -> list[str]:
-    """Join items with commas in lines of at most `width` characters, without breaking an item."""
+def _below_name(references: Sequence[str], width: int) -> str:
+    """Join references into lines, each after a line break, so that no line parts a reference from its value."""
     lines: list[str] = []
-    for item in items:
-        if lines and len(f"{lines[-1]} {item},") <= width:
-            lines[-1] += f" {item},"
+    for reference in references:
+        if lines and len(lines[-1]) + len(reference) + 3 <= width:  # with ", " before it and possibly "," after it
+            lines[-1] += f", {reference}"
         else:
-            lines.append(f"{item},")
-    if lines:
-        lines[-1] = lines[-1].removesuffix(",")
-    return lines
+            lines.append(reference)
+    return "\n" + ",\n".join(lines) if lines else ""
 
 
 def _break_name(name: str, width: int) -> str:

@@ -69,7 +69,7 @@ def decision(
         no_interval=no_interval,
     )
     planning = None
-    if verdict == "inconclusive" and requirement and estimate and estimate.narrows and value is not None:
+    if verdict == "inconclusive" and requirement and estimate and estimate.narrows_with_n and value is not None:
         planning = plan(
             value=value,
             estimate=estimate,
@@ -84,5 +84,5 @@ def decision(
         interval=interval,
         fail_interval=fail_interval,
         planning=planning,
-        coverage_warning=estimate.caution if estimate else "",
+        coverage_warning=estimate.coverage_warning if estimate else "",
     )

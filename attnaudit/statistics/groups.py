@@ -76,7 +76,7 @@ class Groups:
         return np.add.reduceat(columns[self.rows], self.starts, axis=0)
 
 
-def few_sources_caution(groups: Groups) -> str:
+def few_sources_warning(groups: Groups) -> str:
     """Return a clause that warns of fewer than 10 effective sources; "" if there are enough."""
     if groups.effective >= FEW_GROUPS:
         return ""

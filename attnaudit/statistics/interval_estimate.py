@@ -22,16 +22,17 @@ class IntervalEstimate:
         error: The standard error of the statistic, in its unit.
         confidence: The confidence of `low`, `high` and `method`, between 0 and 1.
         interval_at: Computes the interval at a given confidence.
-        caution: A clause that says why the interval may be too narrow, from its simulated coverage; "" if it holds.
-        narrows: Whether the interval shrinks towards a point as instances are added. False if part of the error has
-            another cause, such as a small number of randomised models.
+        coverage_warning: A clause that says why the interval may be too narrow, from its simulated coverage; "" if
+            nothing speaks against it.
+        narrows_with_n: Whether the interval shrinks towards a point as instances are added. False if part of the error
+            has another cause, such as a small number of randomised models.
     """
 
     error: float
     confidence: float
     interval_at: Callable[[float], Interval] = field(repr=False)
-    caution: str = ""
-    narrows: bool = True
+    coverage_warning: str = ""
+    narrows_with_n: bool = True
 
     def at(self, confidence: float) -> Interval:
         """Return the interval at this confidence."""
@@ -94,7 +95,7 @@ def bracket(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimat
         error=max(below.error, above.error),
         confidence=below.confidence,
         interval_at=interval_at,
-        caution=below.caution or above.caution,
+        coverage_warning=below.coverage_warning or above.coverage_warning,
     )
 
 
@@ -114,7 +115,7 @@ def widened(
         bounds: The lowest and the highest possible value.
 
     Returns:
-        The wider estimate. More instances do not reduce its second part, so `narrows` is False.
+        The wider estimate. More instances do not reduce its second part, so `narrows_with_n` is False.
     """
     from scipy.special import stdtrit
 
@@ -129,8 +130,8 @@ def widened(
         error=float(np.hypot(estimate.error, error)),
         confidence=estimate.confidence,
         interval_at=interval_at,
-        caution=estimate.caution,
-        narrows=False,
+        coverage_warning=estimate.coverage_warning,
+        narrows_with_n=False,
     )
 
 
@@ -153,6 +154,6 @@ def shifted(estimate: IntervalEstimate, by: float, suffix: str) -> IntervalEstim
         error=estimate.error,
         confidence=estimate.confidence,
         interval_at=interval_at,
-        caution=estimate.caution,
-        narrows=estimate.narrows,
+        coverage_warning=estimate.coverage_warning,
+        narrows_with_n=estimate.narrows_with_n,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.records import Interval
-from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_caution, jackknife_error, leverage, mean_error
+from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
 from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point
 
 RESAMPLES = 4000
@@ -177,13 +177,15 @@ def ratio_interval(
         low, high = clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=level, method=method)
 
-    caution = _caution((above - ratio * below)[groups.rows], groups)
-    return IntervalEstimate(error=error, confidence=confidence, interval_at=interval_at, caution=caution)
+    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups)
+    return IntervalEstimate(
+        error=error, confidence=confidence, interval_at=interval_at, coverage_warning=coverage_warning
+    )
 
 
-def _caution(residuals: Floats, groups: Groups) -> str:
+def _coverage_warning(residuals: Floats, groups: Groups) -> str:
     """Return a clause that warns if simulations found intervals of such means too narrow; otherwise ""."""
-    few, sources = few_sources_caution(groups), len(groups)
+    few, sources = few_sources_warning(groups), len(groups)
     if few:
         return (
             f"{few}, so the interval may be too narrow: in simulations of skewed values from so few sources, 95% "
@@ -246,7 +248,7 @@ def _unvaried_interval(
         error=(nominal.high - nominal.low) / (2 * normal_quantile(confidence)),
         confidence=confidence,
         interval_at=interval_at,
-        caution=few_sources_caution(groups),
+        coverage_warning=few_sources_warning(groups),
     )
 
 
@@ -292,7 +294,7 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
         error=(nominal.high - nominal.low) / (2 * normal_quantile(confidence)),
         confidence=confidence,
         interval_at=interval_at,
-        caution=few_sources_caution(groups),
+        coverage_warning=few_sources_warning(groups),
     )
 
 
@@ -343,7 +345,7 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
         error=float(np.sqrt(middle * (1 - middle) / effective)),
         confidence=confidence,
         interval_at=interval_at,
-        caution=few_sources_caution(groups),
+        coverage_warning=few_sources_warning(groups),
     )
 
 
@@ -406,5 +408,5 @@ def linearised_interval(
         )
 
     return IntervalEstimate(
-        error=error, confidence=confidence, interval_at=interval_at, caution=few_sources_caution(groups)
+        error=error, confidence=confidence, interval_at=interval_at, coverage_warning=few_sources_warning(groups)
     )

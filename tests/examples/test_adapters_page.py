@@ -47,7 +47,7 @@ def test_the_plain_example_prints_what_was_found(
 ) -> None:
     monkeypatch.syspath_prepend(folder)
     runpy.run_path(str(folder / "plain.py"))
-    assert "self_replacement pass own attention put back: nothing moves" in capsys.readouterr().out.splitlines()
+    assert "self_replacement pass the model's own weights change nothing" in capsys.readouterr().out.splitlines()
 
 
 def test_the_command_takes_the_factory(
@@ -55,7 +55,7 @@ def test_the_command_takes_the_factory(
 ) -> None:
     monkeypatch.chdir(folder)
     assert cli.main(["conformance", "word_mixer:word_mixer"]) == 0
-    assert "word_mixer.word_mixer keeps the adapter contract" in capsys.readouterr().out
+    assert "word_mixer.word_mixer fulfils the adapter contract" in capsys.readouterr().out
 
 
 def test_the_table_lists_every_check() -> None:

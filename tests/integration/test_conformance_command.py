@@ -1,4 +1,4 @@
-"""`attnaudit conformance`, and the suite in pytest, in a folder of a user's own."""
+"""`attnaudit conformance`, and the suite in pytest, in a user's folder."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_model_that_keeps_its_contract_ends_with_0(tmp_path: Path) -> None:
+def test_a_model_that_fulfils_the_contract_ends_with_0(tmp_path: Path) -> None:
     done = attnaudit("demo", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["check", "outcome", "what", "was", "found"]
+    assert lines[0].split() == ["check", "outcome", "details"]
     assert lines[1].split() == ["sites", "pass", "1", "site"]
     assert any(line.split()[:2] == ["replay", "skip"] for line in lines)
     outcomes = [line.split()[1] for line in lines[1:-1] if line.split()[1:2] and line[:1].strip()]
     passed, skipped = outcomes.count("pass"), outcomes.count("skip")
     assert passed > 15
-    assert lines[-1] == f"demo keeps the adapter contract: {passed} passed, 0 failed, {skipped} skipped."
+    assert lines[-1] == f"demo fulfils the adapter contract: {passed} passed, 0 failed, {skipped} skipped."
 
 
-def test_a_broken_model_ends_with_1_and_names_the_mend(
+def test_a_broken_model_ends_with_1_and_gives_advice(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
@@ -140,5 +140,5 @@ def test_in_pytest_there_is_a_case_per_model_and_check_and_expected_failures_are
     assert "XFAIL test_it.py::test_adapter[broken-padding] - weights are shared with padding" in said
     assert "FAILED test_it.py::test_adapter[broken-sums] - Failed: attention at 'attention' puts 0.12 on tokens" in said
     assert "FAILED test_it.py::test_adapter[sound-padding] - [XPASS(strict)] wrongly expected" in said
-    assert "the capabilities say mask=False" in said
+    assert "the capabilities declare mask=False" in said
     assert "adapters/conformance/" not in said

@@ -1,4 +1,4 @@
-"""Nothing mixes devices: what is measured on a GPU stays there until it is told. Runs without one."""
+"""No operation mixes devices, and results stay on the device until they are stored. These tests need no GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEEDS = (
     *("comprehensiveness.deletion", "comprehensiveness.mask", "sufficiency.deletion", "randomised", "ranked_hidden"),
     "retained.frequent",
 )
-#: An adapter of one's own names no token to put in place of another.
+#: A custom adapter without a mask token cannot substitute tokens.
 NO_MASK = tuple(need for need in NEEDS if not need.endswith(".mask"))
 
 

@@ -262,13 +262,16 @@ def test_the_full_reason_for_refusing_a_model_is_in_every_output(project: pytest
     project.makeconftest(PROJECT_CONFTEST.replace(fixed, f"{fixed} * torch.rand(1)"))
     result = project.runpytest("--model", "tiny", "--tb=no", "--junitxml=junit.xml")
     result.stdout.fnmatch_lines(
-        ["missing (3 cases): The model breaks the adapter contract*", "*evaluation_mode: the same input twice*"]
+        [
+            "missing (3 cases): The model breaks the adapter contract*",
+            "*evaluation_mode: two passes over the same input*",
+        ]
     )
     for case in newest_audit(project.path)["missing"]:
-        assert "evaluation_mode: the same input twice" in case["reason"]
+        assert "evaluation_mode: two passes over the same input" in case["reason"]
     folder = newest_run(project.path)
     for name in ("report.html", "summary.md"):
-        assert "the same input twice" in (folder / name).read_text(encoding="utf-8")
+        assert "two passes over the same input" in (folder / name).read_text(encoding="utf-8")
 
 
 def test_a_check_that_writes_to_the_measurements_fails_and_changes_no_other_check(project: pytest.Pytester) -> None:

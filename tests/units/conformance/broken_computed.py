@@ -1,4 +1,4 @@
-"""Adapters whose model computes something else than is asked: padding, batch mates, gradients, deletion, replay."""
+"""Adapters with wrong results: for padding, other rows in the batch, gradients, deletion or replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReadsPadding(SmallTransformer):
 
 
 class ShowsWeightsAtTheEnd(SmallTransformer):
-    """Its rows are those of tokens, moved to the right edge of the padded width."""
+    """Returns the weights at the right edge of the padded width instead of at their tokens."""
 
     def run(self, inputs: Inputs, **given: Any) -> Trace:
         trace = super().run(inputs, **given)
@@ -111,7 +111,7 @@ class DeletesExtraEntries(SmallTransformer):
 
 
 class KeepsInAnotherOrder(SmallTransformer):
-    """Right for one token taken away, backwards for more."""
+    """Returns the tokens in reverse order if more than one is removed."""
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         found = super().keep(inputs, stream, rows, keep)
@@ -126,7 +126,7 @@ class SubstitutesTheNext(SmallTransformer):
 
 
 class ReplaysFrozen(SmallTransformer):
-    """Later layers keep the weights of the trace, where they should run live."""
+    """Takes the weights of later layers from the trace instead of computing them again."""
 
     def later(self, put: Intervention | None, trace: Trace, times: int) -> Intervention:
         return put or (lambda site, _w, _a: trace.attention[site.key].repeat_interleave(times, 0))
@@ -153,7 +153,7 @@ class TransformsNothing(SmallTransformer):
         return trace.hidden[site.key]
 
 
-class ShipsAnotherModel(SmallTransformer):
+class ConvertsAnotherModel(SmallTransformer):
     def compare_with_original(self, inputs: Inputs) -> str:
         raise AdapterError("The logits under sdpa are 0.3 away, expected at most 1e-4. Update transformers.")
 

@@ -1,4 +1,4 @@
-"""Adapters that show something other than what their model does: sites, weights, structure, tokens."""
+"""Adapters whose sites, weights, allowed masks or tokens differ from what the model uses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TagsNoSpecialTokens(SmallTransformer):
         return ids, [False] * len(special), list(range(len(ids))), strings
 
 
-class CountsWordsAnew(SmallTransformer):
+class RestartsWordNumbers(SmallTransformer):
     def encoded(self, text: str) -> tuple[list[int], list[bool], list[int], list[str]]:
         ids, special, words, strings = super().encoded(text)
         return ids, special, [w if w < 2 else w - 2 for w in words], strings
@@ -83,7 +83,7 @@ class IsNoisy(SmallTransformer):
 
 
 class ShowsPaddingQueries(SmallTransformer):
-    """What a softmax over a row of nothing gives: uniform weights."""
+    """Returns uniform weights in fully masked rows, as a softmax over equal scores does."""
 
     def weights(self, block: Block, scores: Tensor, allowed: Tensor) -> Tensor:
         return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
@@ -129,7 +129,7 @@ class LeavesATokenNothing(ShowsOtherAllowed):
 
 
 class KeepsItsStructureToItself(ShowsOtherAllowed):
-    """Causal or windowed weights, and a mask that tells of padding only."""
+    """Has causal or windowed weights, but a mask that excludes only padding."""
 
     def shown_allowed(self, allowed: Tensor, inputs: Inputs) -> Tensor:
         mask = inputs.mask[TEXT]
@@ -145,7 +145,7 @@ class MovesWhenReplaced(SmallTransformer):
 
 
 class MovesAtOneSiteAlone(SmallTransformer):
-    """Takes the weights of the last site where only the first is replaced: right when all are put back."""
+    """Uses the weights of the last site if only the first is replaced; correct if all sites are replaced."""
 
     def run(self, inputs: Inputs, *, intervene: Intervention | None = None, **given: Any) -> Trace:
         if intervene is not None:

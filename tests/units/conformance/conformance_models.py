@@ -1,5 +1,7 @@
-"""A small Transformer written out in plain torch, with the whole protocol of many sites. Its parts are methods, so that
-a test breaks one and leaves the rest."""
+"""A small Transformer in plain torch that implements the whole adapter protocol.
+
+Its parts are methods, so that a test can break one of them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ PLAIN = [replace(one, query=None) for one in INSTANCES]
 
 
 def pieces(text: str) -> tuple[list[str], list[int]]:
-    """Pieces of at most four letters, and the number of the word that each belongs to."""
+    """Split a text into pieces of at most four letters, each with the number of its word."""
     found = [
         (("##" if start else "") + word[start : start + 4], number)
         for number, word in enumerate(text.split())
@@ -42,7 +44,7 @@ def number(piece: str) -> int:
 
 
 class Block(nn.Module):
-    """One attention and one feed-forward part, each behind a layer norm and beside a residual path."""
+    """One attention and one feed-forward part, each with a layer norm before it and a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +69,7 @@ def heads(values: Tensor) -> Tensor:
 
 @dataclass
 class Parts:
-    """What a pass has gathered so far."""
+    """The values that a pass has collected so far."""
 
     attention: dict[str, Tensor]
     allowed: dict[str, Tensor]
@@ -76,12 +78,24 @@ class Parts:
 
 
 class SmallTransformer:
-    """Two layers of two heads over the text. causal: read at the last token. window: attends no further. sinks: a score
-    of its own that takes weight from the tokens. cross: a second text attends to the first in a third layer, and
-    decides."""
+    """Two layers of two heads over the text.
+
+    Args:
+        causal: Whether tokens attend only to earlier tokens; the prediction is then read at the last token.
+        window: The largest distance at which a token attends to another; None for no limit.
+        sinks: Whether a learned score takes weight from the tokens.
+        cross: Whether a third layer lets a query text attend to the text, and gives the prediction.
+        declared: Capabilities to change.
+    """
 
     def __init__(
-        self, *, causal: bool = False, window: int | None = None, sinks: bool = False, cross: bool = False, **said: Any
+        self,
+        *,
+        causal: bool = False,
+        window: int | None = None,
+        sinks: bool = False,
+        cross: bool = False,
+        **declared: Any,
     ) -> None:
         self.causal, self.window, self.sinks, self.cross = causal, window, sinks, cross
         self.model = Model(3 if cross else 2, seed=0)
@@ -96,7 +110,7 @@ class SmallTransformer:
                 "max_tokens": LONGEST,
                 "left_padding": True,
                 "reading": reading,
-                **said,
+                **declared,
             }
         )
 
@@ -161,7 +175,7 @@ class SmallTransformer:
         return (mask.cumsum(1) - 1).clamp_min(0)
 
     def allowed(self, inputs: Inputs, site: Site) -> Tensor:
-        """(B, 1, Q, K)."""
+        """Return the allowed mask of a site, (B, 1, Q, K)."""
         queries, keys = inputs.mask[site.query or TEXT], inputs.mask[site.keys]
         allowed = queries[:, :, None] & keys[:, None, :]
         if site.kind == "self":
@@ -183,7 +197,7 @@ class SmallTransformer:
     def used(
         self, site: Site, weights: Tensor, allowed: Tensor, intervene: Intervention | None
     ) -> tuple[Tensor, Tensor]:
-        """The weights that meet the values, and those that are shown."""
+        """Return the weights that are applied to the values, and the weights for the trace."""
         replaced = None if intervene is None else intervene(site, weights, allowed)
         weights = weights if replaced is None else replaced
         return weights, weights
@@ -191,7 +205,7 @@ class SmallTransformer:
     def attend(
         self, n: int, streams: dict[str, Tensor], inputs: Inputs, intervene: Intervention | None, parts: Parts
     ) -> None:
-        """One block: moves the stream of its queries."""
+        """Run one block, which updates the stream of its queries."""
         site, block = self.sites()[n], self.model.blocks[n]
         stream = site.query or TEXT
         parts.before[site.key] = dict(streams)
@@ -262,7 +276,7 @@ class SmallTransformer:
         return inputs.mask[TEXT].shape[1]
 
     def later(self, put: Intervention | None, trace: Trace, times: int) -> Intervention | None:
-        """What replay puts at a site from its own on."""
+        """Return the replacements that replay makes from a site onwards."""
         return put
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:

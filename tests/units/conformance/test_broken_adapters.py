@@ -1,4 +1,4 @@
-"""A sound adapter passes; each broken one is caught by the check meant for it."""
+"""A sound adapter passes; each broken adapter fails the check for its fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INSTANCES = dataset().instances
 def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> None:
     changes = {"tokenize": tokenize_with_ends, "mask_id": 1} if tokenized != "plain" else {}
     results = quick(adapter(outputs, **changes), INSTANCES)
-    left_out = {"left_padding", "logits_without", "influence", "replay", "shipped"} | (
+    left_out = {"left_padding", "logits_without", "influence", "replay", "original_model"} | (
         {"substitution"} if tokenized == "plain" else set()
     )
     assert [r.check for r in results] == [c.name for c in CHECKS if c.quick and c.name not in left_out]
@@ -53,7 +53,7 @@ class IgnoresIntervention(PooledAttentionAdapter):
 
 
 class ShowsButDoesNotUse(PooledAttentionAdapter):
-    """The trace shows the replaced weights; the logits come from the live ones."""
+    """The trace contains the replaced weights, but the logits are computed from the live weights."""
 
     def run(self, inputs: Inputs, *, embeddings: Any = None, intervene: Any = None, hidden: bool = False) -> Trace:
         live = super().run(inputs, embeddings=embeddings, hidden=hidden)
@@ -187,7 +187,7 @@ def test_a_broken_adapter_is_refused_by_the_check_meant_for_it(fault: str) -> No
         ({"encoder": lambda embedded, mask: nn.GRU(6, 10, batch_first=True)(embedded)}, "encoder returned a tuple"),
     ],
 )
-def test_likely_slips_are_told_with_their_mend(changes: dict[str, Any], words: str) -> None:
+def test_likely_mistakes_are_reported_with_advice(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(AdapterError, match=words):
         quick(built(PooledAttentionAdapter, **changes), INSTANCES)
 
@@ -212,7 +212,7 @@ def test_replaced_attention_without_effect_is_caught_even_without_fast_decoding(
         def capabilities(self) -> Capabilities:
             return replace(super().capabilities, decodes=False, linear_decoder=False)
 
-    with pytest.raises(AdapterError, match="no gradient reaches replaced attention"):
+    with pytest.raises(AdapterError, match="no gradient reaches the replaced attention"):
         quick(built(Slow), INSTANCES)
 
 

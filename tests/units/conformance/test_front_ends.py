@@ -1,4 +1,4 @@
-"""The plain front end, what is expected to fail, and what pytest is given."""
+"""The functions that run the suite, expected failures, and the pytest decorator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_model_that_cannot_do_without_a_query_is_given_one() -> None:
             return super().collate(instances)
 
     results = {one.check: one for one in check_adapter(AsksForAQuery(cross=True))}
-    assert results["query"].detail == "another query moves the logits"
+    assert results["query"].detail == "another query changes the logits"
     assert results["sites"].detail == "3 sites, 6 heads in all"
 
 
@@ -59,7 +59,7 @@ def test_the_plain_call_lists_all_that_fails() -> None:
         noise = 0.0
 
     for kind, fails in ((Forgetful, {"deletion"}), (NoisyAndForgetful, {"evaluation_mode"})):
-        with pytest.raises(AdapterError) as caught:  # what comes of noise is not held against the rest
+        with pytest.raises(AdapterError) as caught:  # later checks are not tried when the logits are random
             check_adapter(kind(), PLAIN)
         first, *lines = str(caught.value).splitlines()
         assert first.startswith(f"{kind.__name__} breaks the adapter contract (")
@@ -75,14 +75,14 @@ def test_a_failure_that_is_expected_is_skipped_with_its_reason() -> None:
 
     outcome, detail = outcomes(Forgets(), deletion="extra entries come later")["deletion"]
     assert outcome == "skip"
-    assert detail.startswith("fails as expected (extra entries come later): delete() leaves extra entries []")
+    assert detail.startswith("fails as expected (extra entries come later): delete() returns the extra entries []")
 
 
 def test_a_check_that_passes_although_it_was_expected_to_fail_has_failed() -> None:
     found = outcomes(SmallTransformer(), padding="positions are absolute")
     assert found["padding"] == (
         "fail",
-        "passes, but was expected to fail (positions are absolute). Expect it no longer.",
+        "passes, but was expected to fail (positions are absolute). Remove it from the expected failures.",
     )
     with pytest.raises(AdapterError, match="padding: passes, but was expected to fail"):
         check_adapter(SmallTransformer(), PLAIN, expected={"padding": "positions are absolute"})
@@ -91,7 +91,7 @@ def test_a_check_that_passes_although_it_was_expected_to_fail_has_failed() -> No
 def test_a_check_that_does_not_apply_is_skipped_whatever_is_expected() -> None:
     assert outcomes(SmallTransformer(left_padding=False), left_padding="positions are absolute")["left_padding"] == (
         "skip",
-        "the capabilities say left_padding=False",
+        "the capabilities declare left_padding=False",
     )
 
 
@@ -116,11 +116,11 @@ def test_after_a_basic_failure_nothing_else_is_tried() -> None:
     found = outcomes(NoSites())
     assert found["sites"][0] == "fail"
     assert {detail for name, (_, detail) in found.items() if name not in ("sites", "shapes", "evaluation_mode")} == {
-        "not tried, because 'sites' fails."
+        "not run, because 'sites' fails."
     }
 
 
-def test_what_is_wrong_with_the_data_is_not_held_against_the_adapter() -> None:
+def test_a_fault_of_the_data_is_not_blamed_on_the_adapter() -> None:
     with pytest.raises(DataError, match="4 tokens, but the model takes at most 3"):
         full(pooled(max_tokens=3), [Instance(id="1", text="the film is good", where="films.csv:2")])
 
@@ -145,7 +145,7 @@ def test_a_factory_is_called_once_and_only_when_a_case_runs() -> None:
     assert [one.id for one in parameters] == [f"small-{check}" for check in NAMES]
     assert made == []
     assert parameters[0].values[0]() == "2 sites, 4 heads in all"
-    assert parameters[1].values[0]() == "shapes as declared, all values finite"
+    assert parameters[1].values[0]() == "all shapes are as declared, and all values are finite"
     assert len(made) == 1
 
 

@@ -1,4 +1,4 @@
-"""A sound adapter of many sites passes every check; each broken one fails the check meant for it, with the mend."""
+"""A sound adapter of many sites passes every check; each broken one fails the check meant for it, with advice."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     results = full(adapter, instances_for(adapter))
     assert [one.check for one in results] == [check.name for check in CHECKS]
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
-    skipped = {"decode", "logits_without", "influence", "shipped"} | ({"query"} if name != "cross" else set())
+    skipped = {"decode", "logits_without", "influence", "original_model"} | ({"query"} if name != "cross" else set())
     assert {one.check for one in results if one.outcome == "skip"} == skipped
-    assert next(one.detail for one in results if one.check == "transformed").startswith("value vectors")
+    assert next(one.detail for one in results if one.check == "value_vectors").startswith("value vectors")
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
     adapter = SOUND[name]()
     found = [one.check for one in quick(adapter, instances_for(adapter))]
-    skipped = {"decode", "logits_without", "influence", "shipped"}
+    skipped = {"decode", "logits_without", "influence", "original_model"}
     assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
 
 
@@ -57,14 +57,14 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
         "logits_without",
         "influence",
         "replay",
-        "transformed",
-        "shipped",
+        "value_vectors",
+        "original_model",
     }
-    assert results["replay"].detail == "the capabilities say replays=False"
+    assert results["replay"].detail == "the capabilities declare replays=False"
 
 
 class TellsTokensApart(SmallTransformer):
-    """With an extra entry per token, which moves with its token."""
+    """Has an extra entry with one value per token."""
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         inputs = super().collate(instances)
@@ -87,14 +87,14 @@ def test_extra_entries_per_token_are_padded_and_cut_with_their_tokens() -> None:
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
 
 
-def test_what_the_structure_of_attention_is_said_to_be() -> None:
-    said = {name: {one.check: one.detail for one in full(make(), INSTANCES)} for name, make in SOUND.items()}
-    assert said["causal"]["allowed"] == "causal, without padding"
-    assert said["within a window"]["allowed"] == "both ways, within a window, without padding"
-    assert "at most one" in said["with sinks"]["sums"]
+def test_the_allowed_check_describes_the_structure_of_attention() -> None:
+    details = {name: {one.check: one.detail for one in full(make(), INSTANCES)} for name, make in SOUND.items()}
+    assert details["causal"]["allowed"] == "causal, without padding"
+    assert details["within a window"]["allowed"] == "bidirectional, within a window, without padding"
+    assert "at most one" in details["with sinks"]["sums"]
 
 
-def said(**capabilities: Any) -> Callable[[], SmallTransformer]:
+def declaring(**capabilities: Any) -> Callable[[], SmallTransformer]:
     return lambda: SmallTransformer(**capabilities)
 
 
@@ -107,7 +107,7 @@ def lists_another_module() -> ModelAdapter:
     return pooled(modules=(nn.Linear(1, 1),))
 
 
-#: check -> adapters that it is meant for, each with what the error says is the mend.
+#: check -> adapters that it is meant for, each with the advice that the error gives.
 BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "sites": [
         (shown.NamesOneKeyTwice, "Give every site its own key"),
@@ -118,34 +118,34 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "shapes": [
         (shown.ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
         (shown.AllowsByNumbers, "expected bool"),
-        (shown.DividesByZero, "attention at 'layer 0' hold nan for 1, 'bad'.*a division by zero"),
-        (shown.AnswersInfinity, "logits hold inf for 1, 'bad'.*numbers too large"),
-        (shown.ShowsHiddenStatesOfTheStream, "Give the states that its values are made of"),
+        (shown.DividesByZero, "the attention weights at 'layer 0' contain nan for 1, 'bad'.*division by zero"),
+        (shown.AnswersInfinity, "the logits contain inf for 1, 'bad'.*numbers too large"),
+        (shown.ShowsHiddenStatesOfTheStream, "Return the states from which the site computes its values"),
     ],
-    "modules": [(lists_another_module, "List the module that holds them")],
+    "modules": [(lists_another_module, "List the module that owns them")],
     "capabilities": [
-        (said(classes=("a", "b", "c")), "one logit per class"),
-        (said(classes=("a", "a")), "two different names"),
-        (said(task="ranking"), "expected one of"),
-        (said(max_tokens=3), "say max_tokens=3"),
+        (declaring(classes=("a", "b", "c")), "one logit per class"),
+        (declaring(classes=("a", "a")), "two different names"),
+        (declaring(task="ranking"), "expected one of"),
+        (declaring(max_tokens=3), "declare max_tokens=3"),
     ],
     "reading": [
-        (said(reading=""), "Say which part is shown"),
-        (said(reading="csl@layer=-1"), "begins with 'csl'"),
-        (said(reading="cls@layer=2"), "layers 0 to 1"),
-        (said(reading="cls@layer=0,heads=2"), "heads 0 to 1"),
-        (said(reading="cls@layer=*"), "Name one layer"),
-        (said(reading="cls@layer=0,stack=cross"), "names 'cross'; the model has 'encoder'"),
-        (said(reading="norms@layer=0", value_vectors=False), "Declare value_vectors"),
-        (said(cross=True, reading="cls@layer=0"), "Add stack="),
+        (declaring(reading=""), "Declare which weights are the explanation"),
+        (declaring(reading="csl@layer=-1"), "begins with 'csl'"),
+        (declaring(reading="cls@layer=2"), "layers 0 to 1"),
+        (declaring(reading="cls@layer=0,heads=2"), "heads 0 to 1"),
+        (declaring(reading="cls@layer=*"), "Name one layer"),
+        (declaring(reading="cls@layer=0,stack=cross"), "names 'cross'; the model has 'encoder'"),
+        (declaring(reading="norms@layer=0", value_vectors=False), "Declare value_vectors=True"),
+        (declaring(cross=True, reading="cls@layer=0"), "Add stack="),
     ],
-    "special_tokens": [(shown.TagsNoSpecialTokens, r"begins with '\[start\]'.*Flag what the tokeniser")],
+    "special_tokens": [(shown.TagsNoSpecialTokens, r"begins with '\[start\]'.*Flag the tokens that the tokeniser")],
     "words": [
-        (shown.CountsWordsAnew, "go on counting"),
-        (shown.CountsSpecialTokensAsWords, "put -1 elsewhere"),
+        (shown.RestartsWordNumbers, "continue the numbering"),
+        (shown.CountsSpecialTokensAsWords, "set all other positions to -1"),
     ],
-    "query": [(said(query=True), "Encode Instance.query too")],
-    "evaluation_mode": [(shown.IsNoisy, "random in evaluation")],
+    "query": [(declaring(query=True), "Encode Instance.query too")],
+    "evaluation_mode": [(shown.IsNoisy, "random in evaluation mode")],
     "sums": [
         (shown.ShowsPaddingQueries, "Multiply the weights by allowed"),
         (shown.ForgetsTheMask, "Mask the scores with -inf"),
@@ -155,64 +155,64 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "allowed": [
         (shown.AllowsPaddingKeys, "True on padding keys"),
         (shown.AllowsPaddingQueries, "rows of padding queries"),
-        (shown.LeavesATokenNothing, "attend to nothing"),
-        (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, where no weight ever is"),
+        (shown.LeavesATokenNothing, "allows a token no keys"),
+        (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, where the weights are always zero"),
         (lambda: shown.KeepsItsStructureToItself(window=3), "at some distances"),
     ],
     "self_replacement": [
-        (shown.MovesWhenReplaced, "in place of the live ones"),
+        (shown.MovesWhenReplaced, "instead of the live ones"),
         (shown.MovesAtOneSiteAlone, "at 'layer 0' alone"),
         (shown.AsksAtOneSite, "never calls intervene at 'layer 1'"),
-        (shown.OffersOtherWeights, "without dropout or scaling"),
+        (shown.OffersOtherWeights, "apply no dropout or scaling"),
     ],
     "intervention": [
         (shown.ShowsButDoesNotUse, "the model does not use it"),
-        (shown.UsesButDoesNotShow, "Return the weights that were used"),
+        (shown.UsesButDoesNotShow, "Return the weights that the model used"),
     ],
-    "each_site": [(shown.ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits as they are")],
-    "decode": [(said(decodes=True), "Declare replays for other models")],
+    "each_site": [(shown.ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits unchanged")],
+    "decode": [(declaring(decodes=True), "single pooled attention. Declare replays instead")],
     "padding": [
-        (computed.ReadsPadding, "see the mask"),
-        (computed.ShowsWeightsAtTheEnd, "Show each weight at the positions"),
+        (computed.ReadsPadding, "Pass the mask to the encoder"),
+        (computed.ShowsWeightsAtTheEnd, "Return each weight at the positions"),
     ],
     "left_padding": [(computed.CountsPositionsFromTheEdge, "left_padding=False")],
     "batch_mates": [
         (computed.SeesBatchMates, "batch normalisation"),
-        (computed.LeavesRowsSorted, "Undo any sort|not undone"),
+        (computed.LeavesRowsSorted, "in the order of the inputs|not put back in order"),
     ],
     "embeddings": [
-        (computed.ScalesGivenEmbeddings, "where the model looks its own embeddings up"),
+        (computed.ScalesGivenEmbeddings, "in place of the model's embedding lookup"),
         (computed.EmbedsFlat, r"of shape \(9, 20, d\)"),
     ],
     "gradients": [
         (computed.DetachesEmbeddings, r"without detach\(\)"),
-        (computed.DetachesReplacedWeights, "replaced attention at 'layer 1'"),
+        (computed.DetachesReplacedWeights, "no gradient reaches the replaced attention at 'layer 1'"),
     ],
     "live_gradients": [
         (computed.OffersDetachedWeights, "no gradient passes through them"),
         (computed.DetachesReplacedWeights, "at 'layer 1'"),
         (computed.DetachesLiveWeights, "no gradient passes through them"),
     ],
-    "finite_differences": [(computed.LeavesAPathOutOfTheGraph, "left out of the graph")],
+    "finite_differences": [(computed.LeavesAPathOutOfTheGraph, "missing from the graph")],
     "deletion": [
-        (computed.DeletesTheNext, "Remove that id alone"),
-        (computed.DeletesOnlyTheId, "Move the flags"),
-        (computed.DeletesExtraEntries, "travel with its row"),
+        (computed.DeletesTheNext, "Remove only that id"),
+        (computed.DeletesOnlyTheId, "Move the flags together"),
+        (computed.DeletesExtraEntries, "together with its row"),
     ],
     "repeated_deletion": [(computed.KeepsInAnotherOrder, "in their order")],
-    "substitution": [(computed.SubstitutesTheNext, "other positions than those marked")],
-    "logits_without": [(names_another_layer, "the encoder's states with nothing added")],
+    "substitution": [(computed.SubstitutesTheNext, "changes ids at unmarked positions")],
+    "logits_without": [(names_another_layer, "the encoder's states without any further computation")],
     "influence": [(names_another_layer, "influence.. and the gradients of run.. differ")],
     "replay": [
-        (computed.ReplaysFrozen, "let all later layers run live"),
+        (computed.ReplaysFrozen, "run all later layers again"),
         (computed.ReplaysWithoutGradient, "passes no gradient"),
         (computed.ReplaysOneAlternative, r"expected \(B, V, C\)"),
     ],
-    "transformed": [
-        (computed.TransformsByOneHead, "its own part of the output projection"),
+    "value_vectors": [
+        (computed.TransformsByOneHead, "the part of the output projection that belongs to this head"),
         (computed.TransformsNothing, "rows, heads, keys"),
     ],
-    "shipped": [(computed.ShipsAnotherModel, "Update transformers")],
+    "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],
 }
 
 
@@ -221,17 +221,19 @@ def test_there_is_a_broken_adapter_for_every_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "mend"),
+    ("name", "make", "advice"),
     [
-        pytest.param(name, make, mend, id=f"{name}: {mend}")
+        pytest.param(name, make, advice, id=f"{name}: {advice}")
         for name, adapters in BROKEN.items()
-        for make, mend in adapters
+        for make, advice in adapters
     ],
 )
-def test_a_broken_adapter_fails_the_check_meant_for_it(name: str, make: Callable[[], ModelAdapter], mend: str) -> None:
+def test_a_broken_adapter_fails_the_check_meant_for_it(
+    name: str, make: Callable[[], ModelAdapter], advice: str
+) -> None:
     check = next(one for one in CHECKS if one.name == name)
     adapter = make()
-    with pytest.raises(BrokenContractError, match=mend):
+    with pytest.raises(BrokenContractError, match=advice):
         Case(Subject("broken", lambda: adapter, instances_for(adapter)), check).run()
 
 
@@ -242,7 +244,7 @@ def test_the_quick_form_refuses_it_too(name: str) -> None:
         quick(adapter, instances_for(adapter))
 
 
-def test_an_adapter_may_say_how_its_shipped_kernel_compares() -> None:
+def test_an_adapter_may_describe_how_its_original_model_compares() -> None:
     class Agrees(SmallTransformer):
         def compare_with_original(self, inputs: Inputs) -> str:
             return "sdpa gives the same logits within 2e-7"
@@ -250,7 +252,7 @@ def test_an_adapter_may_say_how_its_shipped_kernel_compares() -> None:
     assert isinstance(Agrees(), ConvertedModelAdapter)
     assert not isinstance(SmallTransformer(), ConvertedModelAdapter)
     results = quick(Agrees(), PLAIN)
-    assert results[-1].check == "shipped"
+    assert results[-1].check == "original_model"
     assert results[-1].detail == "sdpa gives the same logits within 2e-7"
 
 
@@ -265,7 +267,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "finite_differences",
         "logits_without",
         "influence",
-        "shipped",
+        "original_model",
     }
 
 
@@ -282,4 +284,4 @@ def test_texts_that_nearly_fill_the_model_are_left_out_where_padding_is_added() 
     assert results["padding"].detail.endswith("(lengths 3 to 13)")
     assert results["batch_mates"].outcome == "pass"
     alone = {one.check: one for one in full(adapter, [long])}
-    assert alone["padding"].detail == "no example leaves room for padding below 20 tokens"
+    assert alone["padding"].detail == "no example is short enough to add padding below 20 tokens"

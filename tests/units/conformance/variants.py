@@ -1,4 +1,4 @@
-"""What both ways to run the variants of a batch, which lack some of its tokens, must share."""
+"""Test cases shared by both ways of running the variants of a batch, each of which lacks some of its tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnaudit.instances import Instance
 def states_are_of_the_kept_alone(
     found: Tensor, shared: OrderedTokens, case: tuple[Tensor, Tensor, Tensor, Tensor], plain: Callable[[Tensor], Tensor]
 ) -> None:
-    """found (V, W, m) of the variants of a case of `ragged_batches`. plain: (n, d) -> (n, m) states of one input."""
+    """Compare the states (V, W, m) of the variants with `plain`, which maps one input (n, d) to states (n, m)."""
     embeddings, mask, rows, keep = case
     positions, inside = shared.positions(rows, keep)
     assert found.shape[:2] == positions.shape == inside.shape
@@ -43,7 +43,7 @@ def batch(model: PooledAttentionAdapter, texts: list[str], budget: int, **option
 def deletion_agrees(
     fast: PooledAttentionAdapter, slow: PooledAttentionAdapter, texts: list[str], budget: int
 ) -> tuple[Batch, Batch]:
-    """Asserts that shared states give the numbers of encoding every shorter text again -> the batches, run."""
+    """Assert that shared states equal those of encoding each shorter text, and return the batches that were run."""
     found, expected = batch(fast, texts, budget), batch(slow, texts, budget)
     torch.testing.assert_close(
         found.leave_one_out("deletion"), expected.leave_one_out("deletion"), rtol=0, atol=1e-6, equal_nan=True

@@ -178,7 +178,7 @@ def test_equal_values_may_have_missed_others():
     assert (found.low, found.high) == pytest.approx((0.1 * (1 - missed), 0.1 + 0.9 * missed))
     grouped = mean_interval(np.zeros(40), everything(40, np.arange(40) % 8), **asked, bounds=(0.0, 1.0))
     assert grouped.high > 2 * none.high
-    assert grouped.caution == "there are only 8 independent sources"
+    assert grouped.coverage_warning == "there are only 8 independent sources"
 
 
 def test_sources_that_weigh_as_few_have_student_t():
@@ -187,7 +187,7 @@ def test_sources_that_weigh_as_few_have_student_t():
     spread = mean_interval(values, groups, confidence=0.95, generator=generator())
     assert groups.effective < 2
     assert spread.method == "Student's t over sources"
-    assert spread.caution.startswith(
+    assert spread.coverage_warning.startswith(
         "most rows come from a few of the 20 sources, which together count as 1.2 sources of"
     )
 
@@ -385,19 +385,19 @@ def test_interval_is_deterministic_finite_within_bounds_and_free_of_order(values
 def test_strong_skewness_of_few_sources_is_said():
     values = generator(21).lognormal(0, 1.5, 200)
     spread = mean_interval(values, everything(200), confidence=0.95, generator=generator())
-    assert spread.caution.startswith(f"the values are strongly skewed (skewness {stats.skew(values):.1f})")
+    assert spread.coverage_warning.startswith(f"the values are strongly skewed (skewness {stats.skew(values):.1f})")
     mirrored = mean_interval(-values, everything(200), confidence=0.95, generator=generator())
-    assert f"skewness -{stats.skew(values):.1f}" in mirrored.caution
+    assert f"skewness -{stats.skew(values):.1f}" in mirrored.coverage_warning
     many = generator(21).lognormal(0, 1.5, 600)
-    assert mean_interval(many, everything(600), confidence=0.95, generator=generator()).caution == ""
+    assert mean_interval(many, everything(600), confidence=0.95, generator=generator()).coverage_warning == ""
     even = generator(22).normal(0, 1, 200)
-    assert mean_interval(even, everything(200), confidence=0.95, generator=generator()).caution == ""
+    assert mean_interval(even, everything(200), confidence=0.95, generator=generator()).coverage_warning == ""
 
 
 def test_few_sources_are_said():
     values = generator(23).normal(0, 1, 40)
     spread = mean_interval(values, everything(40, np.arange(40) % 8), confidence=0.95, generator=generator())
-    assert spread.caution.startswith("there are only 8 independent sources")
+    assert spread.coverage_warning.startswith("there are only 8 independent sources")
 
 
 def test_rows_that_are_given_twice_say_no_more_than_once():
