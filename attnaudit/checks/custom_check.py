@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import HOW_TO_READ, TOKEN_COLUMNS
-from attnaudit.checks.check_arguments import CheckArguments, Parameter
 from attnaudit.checks.evidence import Mask
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
@@ -25,98 +25,29 @@ from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import median_interval, proportion_interval
 
-Measure = Callable[[Measurements], ArrayLike]
+Function = Callable[[Measurements], ArrayLike]
 STATISTICS = ("mean", "median", "proportion")
+#: Larger values are refused: their squares would overflow.
 LARGEST = 1e100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Definition:
-    """The arguments of `check`, and the function that it decorates."""
-
-    name: str
-    measure: Measure
-    needs: tuple[str, ...]
-    title: str
-    question: str
-    why: str
-    how_to_read: str
-    statistic: str
-    unit: str
-    bounds: tuple[float, float]
-    worst: WorstOrder
-    token_columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class CustomCheck(PerInstanceCheck):
-    """A decorated function with a threshold. It is made by calling the `CheckFactory` that `check` returns."""
-
-    definition: Definition = field(repr=False)
+    """The base class of the checks that `check` makes: a subclass for each function, with its facts as attributes."""
 
     lists_classes: ClassVar[bool] = False
+    function: ClassVar[Function]
+    required_measures: ClassVar[tuple[str, ...]]
 
     family = "custom"
     values_range = None
 
     @property
-    def subject(self) -> str:
-        return self.definition.name
-
-    @property
     def name_in_errors(self) -> str:
-        return self.definition.name
-
-    @property
-    def title(self) -> str:
-        return self.definition.title
-
-    @property
-    def question(self) -> str:
-        return self.definition.question
-
-    @property
-    def why(self) -> str:
-        return self.definition.why
-
-    @property
-    def how_to_read(self) -> str:
-        return self.definition.how_to_read
-
-    @property
-    def statistic(self) -> str:
-        return self.definition.statistic
-
-    @property
-    def unit(self) -> str:
-        return self.definition.unit
-
-    @property
-    def value_name(self) -> str:
-        return f"{self.definition.statistic} {self.definition.unit or self.definition.name}"
-
-    @property
-    def values_label(self) -> str:
-        return f"{self.definition.name} per instance"
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        return self.definition.bounds
-
-    @property
-    def worst(self) -> WorstOrder:
-        return self.definition.worst
-
-    @property
-    def token_columns(self) -> tuple[str, ...]:
-        return self.definition.token_columns
-
-    @property
-    def parameters(self) -> dict[str, Parameter]:
-        return {name: getattr(self, name) for name in CheckArguments.argument_names()}
+        return self.subject
 
     def needs(self) -> tuple[str, ...]:
-        return self.definition.needs
+        return self.required_measures
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
         return (("the check returned NaN", undefined),)
@@ -147,10 +78,10 @@ class CustomCheck(PerInstanceCheck):
         """
         from attnaudit.engine.planning import resolve
 
-        name, (low, high) = self.definition.name, self.bounds
+        name, (low, high) = self.subject, self.bounds
         declared = [planned.measure.name for planned in resolve([split(need)[0] for need in self.needs()]).measures]
         try:
-            returned = self.definition.measure(measurements.of(declared))
+            returned = type(self).function(measurements.of(declared))
             if np.iscomplexobj(returned):
                 raise CheckError(f"check '{name}' returned complex numbers, expected real ones.")
             values = np.asarray(returned, dtype=np.float64)
@@ -180,9 +111,9 @@ class CustomCheck(PerInstanceCheck):
 class CheckFactory:
     """The result of `check`: call it with a threshold to declare the check."""
 
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
-        functools.update_wrapper(self, definition.measure)
+    def __init__(self, kind: type[CustomCheck]) -> None:
+        self.kind = kind
+        functools.update_wrapper(self, kind.function)
 
     def __call__(self, **arguments: Any) -> CustomCheck:
         """Declare the check.
@@ -196,13 +127,13 @@ class CheckFactory:
         unknown = sorted(set(arguments) - set(self.argument_names()))
         if unknown:
             raise CheckError(
-                f"{self.definition.name}: unknown argument '{unknown[0]}'. {nearest(unknown[0], self.argument_names())}"
+                f"{self.kind.__name__}: unknown argument '{unknown[0]}'. {nearest(unknown[0], self.argument_names())}"
             )
-        return CustomCheck(definition=self.definition, **arguments)
+        return self.kind(**arguments)
 
     def argument_names(self) -> tuple[str, ...]:
         """Return the names of all arguments."""
-        return CheckArguments.argument_names()
+        return self.kind.argument_names()
 
 
 def check(
@@ -218,7 +149,7 @@ def check(
     high: float = math.inf,
     worst: WorstOrder = "lowest",
     token_columns: Sequence[str] = TOKEN_COLUMNS,
-) -> Callable[[Measure], CheckFactory]:
+) -> Callable[[Function], CheckFactory]:
     """Return a decorator that makes a check of a function.
 
     The function takes the measurements and returns one number per instance, NaN where it is undefined. Its name is the
@@ -265,21 +196,25 @@ def check(
         if isinstance(bound, bool) or not isinstance(bound, (int, float)) or math.isnan(bound):
             raise CheckError(f"check: {argument} is {bound!r}, expected a number.")
 
-    def declare(measure: Measure) -> CheckFactory:
-        name = getattr(measure, "__name__", "")
+    def declare(function: Function) -> CheckFactory:
+        name = getattr(function, "__name__", "")
         if not name.isidentifier():
-            raise CheckError(f"check: expected a named function, but got {measure!r}.")
-        definition = Definition(
-            name=name,
-            measure=measure,
-            needs=tuple(needs),
-            bounds=(0.0, 1.0) if statistic == "proportion" else (low, high),
-            statistic=statistic,
-            worst=worst,
-            token_columns=tuple(token_columns),
+            raise CheckError(f"check: expected a named function, but got {function!r}.")
+        facts = {
             **texts,
-        )
-        factory = CheckFactory(definition)
+            "__doc__": function.__doc__,
+            "__module__": function.__module__,
+            "function": staticmethod(function),
+            "required_measures": tuple(needs),
+            "subject": name,
+            "statistic": statistic,
+            "value_name": f"{statistic} {unit or name}",
+            "values_label": f"{name} per instance",
+            "bounds": (0.0, 1.0) if statistic == "proportion" else (low, high),
+            "worst": worst,
+            "token_columns": tuple(token_columns),
+        }
+        factory = CheckFactory(types.new_class(name, (CustomCheck,), exec_body=lambda body: body.update(facts)))
         checks.register(name)(factory)
         return factory
 

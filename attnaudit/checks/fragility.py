@@ -6,7 +6,6 @@ Tutek & Šnajder 2020, §3.2).
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -156,7 +155,8 @@ class Fragility(PerInstanceCheck):
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        f1, replaced_f1, drop = self._f1_and_drop(measurements)
+        f1_drop, groups = self._f1_drop(measurements)
+        f1, replaced_f1, drop = f1_drop.value(groups)
         return {
             "mean TVD": mean_of(measurements.scalar(f"{self.column}.tvd")),
             "share of decisions changed": mean_of(self._changed(measurements)),
@@ -174,17 +174,14 @@ class Fragility(PerInstanceCheck):
 
     def _f1_evidence(self, measurements: Measurements) -> Evidence:
         """Return the drop in F1 on the labelled instances. The values per instance are shares of changed decisions."""
-        changed = self._changed(measurements)
-        labelled, known = measurements.labels >= 0, ~np.isnan(changed)
-        groups = Groups.of(measurements.instances, labelled & known)
-        f1, _, drop = self._f1_and_drop(measurements)
-        interval = None
-        if len(groups):
-            interval = self._f1_drop(measurements).interval(groups, confidence=self.confidence)
+        changed, labelled = self._changed(measurements), measurements.labels >= 0
+        known = ~np.isnan(changed)
+        f1_drop, groups = self._f1_drop(measurements)
+        f1, _, drop = f1_drop.value(groups)
         no_attention, unattended = no_real_attention(measurements)
         return Evidence(
             value=number_or_none(drop),
-            interval=interval,
+            interval=f1_drop.interval(groups, confidence=self.confidence) if len(groups) else None,
             defined=labelled & known,
             undefined=count_reasons(
                 ("no label", ~labelled), (no_attention, unattended & ~known), ("not measured", ~known)
@@ -218,18 +215,12 @@ class Fragility(PerInstanceCheck):
         changed: Floats = np.where(known, (replaced != measurements.predicted[:, None]).mean(1), np.nan)
         return changed
 
-    def _f1_and_drop(self, measurements: Measurements) -> tuple[float, float, float]:
-        """Return F1, mean F1 under the replacements, and their difference; NaN without labelled instances."""
-        known = ~np.isnan(self._changed(measurements))
-        groups = Groups.of(measurements.instances, (measurements.labels >= 0) & known)
-        if not len(groups):
-            return math.nan, math.nan, math.nan
-        return self._f1_drop(measurements).value(groups)
-
-    def _f1_drop(self, measurements: Measurements) -> F1Drop:
-        """Return F1 with and without replaced weights, as a function of the instances."""
+    def _f1_drop(self, measurements: Measurements) -> tuple[F1Drop, Groups]:
+        """Return F1 with and without replaced weights, and the labelled instances that it is computed from."""
         own, replaced = predictions_of_model(measurements), self.replaced_predictions(measurements)
-        return F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
+        usable = (measurements.labels >= 0) & ~np.isnan(replaced).any(axis=1)
+        f1_drop = F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
+        return f1_drop, Groups.of(measurements.instances, usable)
 
 
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
