@@ -162,7 +162,7 @@ class AdversarialDivergence(PerInstanceCheck):
             lines["upper bound"] = "upper"
         return (
             Chart(
-                title="Largest JSD by the change of output allowed",
+                title="Largest JSD for each allowed change of the output",
                 x_label="TVD allowed (ε)",
                 y_label="mean JSD, nats (at most ln 2 = 0.693)",
                 kind="line",

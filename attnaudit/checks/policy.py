@@ -69,7 +69,9 @@ def from_tables(
         if not isinstance(table, Mapping):
             raise CheckError(f"{place}: expected a table, but got {type(table).__name__}.")
         if "name" not in table:
-            raise CheckError(f"{place}: no key 'name'. It names the check, one of: {', '.join(checks.names())}.")
+            raise CheckError(
+                f"{place}: the key 'name' is missing. Set it to the name of a check: {', '.join(checks.names())}."
+            )
         name = table["name"]
         if not isinstance(name, str) or name not in checks:
             raise CheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), checks.names())}")

@@ -31,7 +31,7 @@ def extent_of(text: str) -> Extent:
     """Parse the argument of `permutation` and `uniform`: "", "layer", "everywhere.live" or "everywhere.frozen"."""
     extent = next((extent for extent in EXTENTS if extent == (text or "reading")), None)
     if extent is None:
-        raise CheckError(f"unknown place '{text}'. {nearest(text, EXTENTS)}")
+        raise CheckError(f"unknown place '{text}' to replace attention weights at. {nearest(text, EXTENTS)}")
     return extent
 
 

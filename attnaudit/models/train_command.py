@@ -103,9 +103,9 @@ def _load_data(options: argparse.Namespace) -> TrainingData:
     data = TrainingData(train=load(name), dev=load(dev), test=load(test) if test is not None else None)
     hashes = [part.sha256() for part in data.parts.values()]
     if len(set(hashes)) != len(hashes):
-        raise DataError(
-            f"--data {name}, --dev {dev}, --test {test}: two of these hold the same rows. Give parts that differ."
-        )
+        parts_given = (("--data", name), ("--dev", dev), ("--test", test))
+        given = ", ".join(f"{option} {source}" for option, source in parts_given if source is not None)
+        raise DataError(f"{given}: two of these hold the same rows. Give parts that differ.")
     return data
 
 

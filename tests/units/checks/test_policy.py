@@ -49,7 +49,7 @@ def test_the_arguments_of_a_check_override_those_of_the_policy(tmp_path):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ([{"at_least": 0.3}], "p.toml: [[check]] number 1: no key 'name'"),
+        ([{"at_least": 0.3}], "p.toml: [[check]] number 1: the key 'name' is missing"),
         (
             [{"name": "Agrement"}],
             "p.toml: [[check]] number 1: unknown check name 'Agrement'. Did you mean 'Agreement'?",

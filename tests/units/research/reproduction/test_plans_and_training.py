@@ -65,7 +65,7 @@ def test_an_unknown_variant_is_reported_with_the_nearest_name() -> None:
 
 
 def test_an_unknown_part_of_a_model_is_reported() -> None:
-    with pytest.raises(ModelError, match="'hiden_size'"):
+    with pytest.raises(ModelError, match=r"hiden_size=3\. Did you mean 'hidden_size'"):
         architecture(corpus("sst"), hiden_size=3)
     with pytest.raises(ModelError, match="Unknown encoder 'bilstn'"):
         jain_wallace("sst", encoder="bilstn", alignment="additive")
