@@ -212,8 +212,8 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
         trace = runner.run(inputs, embeddings={TEXT: embeddings}, hidden=True)
         if not close(trace.logits.detach(), runner.logits(inputs).detach()):
             raise AdapterError(
-                f"{name}: passing the model its own embeddings instead of token ids changes the logits, so gradients at "
-                "these embeddings would not be those at its inputs. The architecture is not audited."
+                f"{name}: passing the model its own embeddings instead of token ids changes the logits, so gradients "
+                "at these embeddings would not be those at its inputs. The architecture is not audited."
             )
         leaves = {"the embeddings": embeddings, **trace.attention}
         gradients = torch.autograd.grad(trace.logits.square().sum(), list(leaves.values()), allow_unused=True)
