@@ -19,7 +19,7 @@ Kind = Literal["attention", "rollout", "norms", "gradients"]
 QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
 STACKS = ("encoder", "decoder", "cross")
-#: Written in place of a layer or head number: every layer, or every head, is a reading of its own.
+#: Written in place of a layer or head number, for a separate reading of every layer or head.
 EVERY = "*"
 #: Separates the name of a measure from the reading under which it is measured, as in "uniform/cls@layer=0,heads=mean".
 SEPARATOR = "/"

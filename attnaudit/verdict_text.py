@@ -21,7 +21,7 @@ def shown_verdict(record: CheckRecord) -> str:
 
 
 def digits(record: CheckRecord) -> int:
-    """Return the number of decimals, 3 to 6, needed to tell the value and its interval from the threshold."""
+    """Return the number of decimals, 3 to 6, at which no value or bound is rounded to the threshold."""
     numbers = [] if record.value is None else [record.value]
     if record.interval is not None:
         numbers += [record.interval.low, record.interval.high]
@@ -79,7 +79,7 @@ def failure_message(record: CheckRecord) -> str:
 
 
 def failure_rule(record: CheckRecord) -> str:
-    """Return a sentence on when the check fails if a wider interval decides that than passes; otherwise ""."""
+    """Return a sentence on when the check fails, or "" if the same interval decides passes and failures."""
     wider, limit = record.fail_interval, record.requirement
     if wider is None or limit is None or wider == record.interval:
         return ""

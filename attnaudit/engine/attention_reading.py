@@ -124,8 +124,10 @@ class AttentionReading:
 
     @cached_property
     def special_mass(self) -> Tensor:
-        """(B,) share of the scores that is not on real tokens; NaN if they sum to 0. Weight on sinks counts for plain
-        attention only."""
+        """(B,) share of the scores that is not on real tokens; NaN if all scores are 0.
+
+        Weight on sinks is included for plain attention only.
+        """
         total = torch.ones_like(self.token_scores[:, 0]) if self.plain_attention else self.token_scores.sum(1)
         on_real = (self.token_scores * self.batch.real_tokens).sum(1)
         return torch.where(total > 0, (total - on_real) / total, torch.nan)

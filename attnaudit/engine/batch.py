@@ -199,7 +199,10 @@ class Batch(CleanPass):
         return output
 
     def _within_budget(self, order: Tensor, costs: Sequence[int]) -> Iterator[Tensor]:
-        """Split `order` into chunks whose size times largest cost fits the token budget; single variants may not."""
+        """Split `order` into chunks whose size times largest cost is within the token budget.
+
+        A variant whose own cost exceeds the budget is a chunk of its own.
+        """
         start = largest = 0
         for stop, cost in enumerate(costs):
             largest = max(largest, cost)

@@ -1,4 +1,4 @@
-"""The clean (unmodified) forward pass of one batch, its tokens and units, and its gradients, each computed only once.
+"""The clean (unmodified) forward pass of a batch, its tokens, units and gradients, each computed at most once.
 
 Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
 """

@@ -106,8 +106,10 @@ class Measurements:
         )
 
     def under(self, reading: str) -> Measurements:
-        """Return the same instances with the columns of a single reading and those that depend on no reading. Column
-        names lose the reading; "" returns these measurements."""
+        """Return the same instances with the columns of one single reading, under their plain names.
+
+        Columns that depend on no reading are kept. For "", the model's own reading, nothing is changed.
+        """
 
         def plain_name(name: str) -> str | None:
             return name if name in self.shared else split(name)[0] if split(name)[1] == reading else None

@@ -60,7 +60,8 @@ def measure(
         needs: names of measures, with or without a reading.
         model: name of the model, for messages and records.
         seed: seed of everything random.
-        labels: (n,) class indices in the order of the data set; -1 where unlabelled. None if nothing is labelled.
+        labels: (n,) class indices in the order of `dataset.instances`, -1 where unlabelled; None if nothing is
+            labelled.
         device: the device to measure on.
         batch_tokens: tokens in one forward pass; None for the default of the device.
         unit: "words" joins the tokens of a word into one unit.
@@ -73,7 +74,8 @@ def measure(
     Raises:
         DataError: the data set is empty, or a row cannot be measured; the message names the row.
         AdapterError: the model cannot be audited, lacks a capability, or gives invalid logits or attention.
-        AuditError: the model or a measure raised; the message names the row.
+        AuditError: the model or a measure raised an error, or one instance alone needs too much memory; the message
+            names the row.
     """
     started = time.perf_counter()
     refuse_unauditable(adapter)

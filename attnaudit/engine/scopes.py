@@ -38,8 +38,10 @@ class Scope:
 
     @property
     def single_row(self) -> bool:
-        """Whether there is one row of weights per head and instance, so that replacing it does not change the states
-        that it weights."""
+        """Whether the scope has one row of weights per head and instance, at one site.
+
+        Replacing it does not change the states that it weights.
+        """
         return len(self.sites) == 1 and self.query not in ("mean", "all")
 
     def head_numbers(self, site: Site) -> list[int]:

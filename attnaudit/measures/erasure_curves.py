@@ -21,7 +21,8 @@ from attnaudit.seeding import keyed_generator
 PERCENTS = (1, 5, 10, 20, 50)
 #: Random orders per instance.
 DRAWS = 5
-#: Weights count as equal if they all lie within this share of the largest weight, which rounding explains.
+#: All weights count as equal if the largest and the smallest differ by at most this share of the largest: such a
+#: difference is rounding.
 TIED = 1e-6
 
 
@@ -118,8 +119,8 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
 
     One column per order: `.attention`, by attention; `.loo`, by the signed leave-one-out change under the same operator
     (the largest fall of the predicted class's probability first); `.random`, the mean over random orders; `.shuffled`,
-    the first random order. The columns that begin with `.decision` are the same for the decision: the mean over the
-    shares of 1 if the predicted class changes and 0 if not. The vectors `.attention.curve`, `.loo.curve` and
+    the first random order. The columns that begin with `.decision` average decision flips instead, over the same
+    shares: 1 where the predicted class changes, 0 where it does not. The vectors `.attention.curve`, `.loo.curve` and
     `.random.curve` hold the values at the five percentages. All columns are NaN if the adapter lacks the capability
     that the operator needs; the fact `erasure.<operator>` is then "not possible".
 

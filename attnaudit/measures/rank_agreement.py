@@ -36,7 +36,7 @@ class AgreementArgument:
 
 
 def importance_and_rival(text: str) -> AgreementArgument:
-    """Parse the name of a feature importance, such as "gradient.meister.inputs"."""
+    """Parse the name of a feature importance, such as "gradient.meister.inputs", and choose its rival."""
     importance, _, place = text.rpartition(".")
     if place not in PLACES or not importance:
         raise CheckError(

@@ -33,8 +33,8 @@ class Retrained(StatefulMeasure):
 
     Columns: `.predicted`, the copy's class; `.tvd`, the total variation between the outputs; `.jsd`, the Jensen-Shannon
     divergence in nats between the attentions under the reading, NaN for one token; `.attention`, the copy's attention,
-    for copies with the model's own encoder whose attention is trained. If there is no copy, the other columns are NaN
-    and the fact `.refused` gives the reason.
+    for copies with the model's own encoder whose attention is trained. If there is no copy, `.predicted`, `.tvd` and
+    `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives the reason.
     """
 
     def __init__(self, name: str, argument: Retraining, lengths: Sequence[int]) -> None:
