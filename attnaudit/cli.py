@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name; None takes that of the process.
 
     Returns:
-        The exit status: that of the command, 1 for an AuditError, 130 after Ctrl-C.
+        The exit status: that of the command, 0 for help, 1 for an AuditError or a closed output pipe, 130 after Ctrl-C.
 
     Raises:
         SystemExit: With status 2, from argparse, for a command line that it cannot parse.

@@ -89,7 +89,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
         known: All known names.
 
     Returns:
-        "Did you mean 'x'?" with up to three similar names; all known names if none is similar.
+        "Did you mean 'x'?" with up to three similar names; all known names if none is similar; "None is registered." if
+        there are no names.
     """
     choices = sorted(set(known))
     near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)

@@ -104,7 +104,7 @@ def duration(seconds: float) -> str:
 
 
 def sentence(clause: str) -> str:
-    """Turn a clause into a sentence: capitalise its first letter and add a full stop."""
+    """Turn a clause into a sentence: capitalise its first letter and add a full stop; "" stays ""."""
     return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
 
 

@@ -17,8 +17,9 @@ class Instance:
         label: its class name; None if unlabelled.
         query: a second text, such as an NLI hypothesis or a question; None for a model that reads one text.
         source: what the text was taken from, such as a document or an author. Instances with the same source are
-            resampled together. If None, instances with the same text and query are.
-        where: "file:row" for messages.
+            resampled together. An instance without a source is resampled together with those that have the same text
+            and query.
+        where: file and row, such as "dev.csv:12", for messages; "" if unknown.
     """
 
     id: str
@@ -31,7 +32,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A named tuple of instances.
+    """A data set: its instances and where they came from.
 
     Attributes:
         name: the name shown in reports.
@@ -63,10 +64,11 @@ class Dataset:
 
 
 def sources_of(instances: Sequence[Instance]) -> list[str]:
-    """Return the group that each instance is resampled with.
+    """Return the name of the group that each instance is resampled with.
 
     The group is the instance's source. Instances without a source are grouped by text and query, since a row that
-    occurs twice is no more evidence than one. The prefixes keep a source apart from a row whose id is spelled the same.
+    occurs twice is no more evidence than one. The prefixes prevent a source and an id with the same spelling from
+    forming one group.
     """
     first: dict[tuple[str, str | None], str] = {}
     for instance in sorted(instances, key=lambda i: i.id):

@@ -23,7 +23,7 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
     With one job or one task, everything runs in this process.
 
     Args:
-        work: the function to call with each task; it must be importable, and its tasks and results picklable.
+        work: the function to call with each task. It must be importable; tasks and results must be picklable.
         tasks: the tasks.
         jobs: number of processes; each uses one thread.
 

@@ -18,7 +18,8 @@ def progress_bar(title: str = "", *, print_notes: bool = False) -> Iterator[Prog
 
     Args:
         title: The work, such as "training".
-        print_notes: Print each new note on a line of its own, on a terminal and elsewhere, instead of the tenths.
+        print_notes: Print each new note on a line of its own, on a terminal and elsewhere. Nothing is then printed for
+            the tenths of the work.
 
     Yields:
         The callback to report progress to.

@@ -19,9 +19,9 @@ Kind = Literal["attention", "rollout", "norms", "gradients"]
 QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
 STACKS = ("encoder", "decoder", "cross")
-#: In place of a layer or head number: every layer, or every head separately.
+#: Written in place of a layer or head number, for a separate reading of every layer or head.
 EVERY = "*"
-#: Stands between a need and the reading it is measured under, as in "uniform/cls@layer=0,heads=mean".
+#: Separates the name of a measure from the reading under which it is measured, as in "uniform/cls@layer=0,heads=mean".
 SEPARATOR = "/"
 #: An example for messages.
 FORM = "cls@layer=-1,heads=mean"
@@ -37,7 +37,8 @@ class Reading:
             products set to 0; Chefer et al. 2021).
         query: the query whose row is read: the first token ("cls"), the last token ("last"), the mean over all real
             tokens ("mean"), or the query of the model's own reading ("own").
-        layer: the layer, counted from 0, or from the end if negative; "*" means every layer separately.
+        layer: the layer, counted from 0, or from the end if negative; "*" means every layer separately. Rollout uses
+            all layers and heads, and ignores `layer` and `heads`.
         heads: "mean" for the mean over the heads, a head number, or "*" for every head separately.
         stack: which attention of an encoder-decoder model to read, "encoder", "decoder" or "cross"; "" if the model
             has one stack.
@@ -125,7 +126,7 @@ def parse(text: str) -> Reading:
 
 
 def _number(text: str, name: str, value: str, keywords: tuple[str, ...]) -> int | str:
-    """Return one of the keywords as it is, or the value as an integer."""
+    """Return the value itself if it is one of the keywords, otherwise the value as an integer."""
     if value in keywords:
         return value
     try:

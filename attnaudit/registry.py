@@ -40,7 +40,7 @@ class Registry(Generic[T]):
             name: The name, without spaces, slashes and colons.
 
         Raises:
-            AuditError: The name is invalid, or another object is registered under it.
+            AuditError: The name is invalid, or another object has it, in this process or in an installed package.
         """
         if not name or any(c.isspace() or c in "/\\:" for c in name):
             raise AuditError(f"{self.kind} name {name!r}: expected a non-empty name without spaces, slashes or colons.")
@@ -76,7 +76,7 @@ class Registry(Generic[T]):
         return {point.name: point for point in entry_points(group=self.group)}
 
     def names(self) -> list[str]:
-        """List all names in alphabetical order. What the entry points refer to is not imported."""
+        """Return all names in alphabetical order, without importing the objects of entry points."""
         self._import_modules()
         return sorted({*self._known, *self._entry_points()})
 
@@ -87,7 +87,7 @@ class Registry(Generic[T]):
         """Return the object that is registered under a name.
 
         Raises:
-            AuditError: There is none, in which case the message names similar ones, or its module cannot be imported.
+            AuditError: No object has this name (the message names similar ones), or its entry point cannot be imported.
         """
         if name in self._known:
             return self._known[name]

@@ -22,7 +22,7 @@ ATTENTIONS: tuple[Attention, ...] = ("learned", "uniform", "base", "adversary")
 DIVERGENCES: tuple[Divergence, ...] = ("kl", "jsd")
 
 #: An adversary is trained for at most LONGER times the epochs of the model that it copies, and stops after PATIENCE
-#: epochs without a better one. In the published code of Wiegreffe & Pinter 2019, an adversary gets 80 epochs where
+#: epochs without improvement. In the published code of Wiegreffe & Pinter 2019, an adversary gets 80 epochs where
 #: models get 8, and stops after 10 epochs without a better training loss.
 LONGER, PATIENCE = 10, 10
 
@@ -38,11 +38,12 @@ class Retraining:
             "uniform": 1/n on every real token. "base": the weights of the audited model. "adversary": with
             encoder="own", the copy is trained to give the audited model's outputs with different attention (for up to
             LONGER times the model's epochs); with encoder="mlp", the copy uses the weights of that adversary.
-        divergence: the divergence between its attention and the model's that an adversary maximises, "kl" or "jsd".
+        divergence: the divergence between the adversary's attention and the model's, "kl" or "jsd", which an adversary
+            maximises.
         weight: λ, the weight of that divergence in the adversary's loss.
         frozen: keep the model's parameters and train only the attention.
         train: training data, by name or file; "" for the data that the model was trained on.
-        dev: data for choosing the epoch, by name or file; "" for the data that was used for the model.
+        dev: data for choosing the epoch, by name or file; "" for the data that the model's own epoch was chosen on.
     """
 
     seed: int = 0
@@ -58,8 +59,8 @@ class Retraining:
     def text(self) -> str:
         """The text form, which `parse` reads back, such as "seed=1,attention=uniform".
 
-        It lists the settings that differ from the defaults. File names are quoted, so that the text can be part of the
-        name of a measure.
+        It lists the settings that differ from the defaults, or is "seed=0" if none differs. File names are quoted, so
+        that the text can be part of the name of a measure.
         """
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         changed = {field.name: value for field, value in values if value != field.default}
@@ -99,7 +100,7 @@ def parse(text: str) -> Retraining:
 
 
 def _number(text: str, name: str, value: str) -> float:
-    """Parse the value of `seed` (an integer) or `weight` (a float)."""
+    """Parse `seed` (an integer) or `weight` (a float). Raises CheckError if it is invalid, negative or not finite."""
     try:
         number = int(value) if name == "seed" else float(value)
     except ValueError:

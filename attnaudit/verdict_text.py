@@ -15,13 +15,13 @@ INSTANCES_IN_MESSAGE = 3
 
 
 def shown_verdict(record: CheckRecord) -> str:
-    """Return the verdict to display: "measured" for a check without a threshold, which can neither pass nor fail."""
+    """Return the verdict, or "measured" for a case with a value but no threshold, which cannot pass or fail."""
     informational = record.requirement is None and record.verdict != "undefined" and not record.blocks
     return "measured" if informational else record.verdict
 
 
 def digits(record: CheckRecord) -> int:
-    """Return how many decimals it takes to print the value and its interval without rounding them to the threshold."""
+    """Return the number of decimals, 3 to 6, at which no value or bound is rounded to the threshold."""
     numbers = [] if record.value is None else [record.value]
     if record.interval is not None:
         numbers += [record.interval.low, record.interval.high]
@@ -79,7 +79,7 @@ def failure_message(record: CheckRecord) -> str:
 
 
 def failure_rule(record: CheckRecord) -> str:
-    """Return a sentence on when the check fails, if a wider interval than that of a pass decides; otherwise ""."""
+    """Return a sentence on when the check fails, or "" if the same interval decides passes and failures."""
     wider, limit = record.fail_interval, record.requirement
     if wider is None or limit is None or wider == record.interval:
         return ""
@@ -92,7 +92,7 @@ def failure_rule(record: CheckRecord) -> str:
 
 
 def verdict_sentence(record: CheckRecord) -> str:
-    """Return the reason for the verdict as a sentence that names the interval and the threshold."""
+    """Return the reason for the verdict as a sentence, with the interval and the threshold where they exist."""
     if record.requirement is None or record.verdict == "undefined":
         return sentence(record.reason)
     if record.interval is None:
@@ -110,7 +110,7 @@ def planned(record: CheckRecord) -> str:
 
 
 def defined_sentence(record: CheckRecord) -> str:
-    """Return a sentence on how many instances have a value; "" if the data set is a single instance that has one."""
+    """Return a sentence on how many instances have a value; "" if the only instance has a value."""
     if record.n_defined == record.n:
         return f"All {plural(record.n, 'instance')} have a value." if record.n > 1 else ""
     has = "has" if record.n_defined == 1 else "have"
@@ -138,7 +138,7 @@ def interval_range(interval: Interval, places: int) -> str:
 
 
 def _only_the_wider_interval_decides(record: CheckRecord) -> bool:
-    """Return whether the interval misses the threshold, but the wider one that decides failures contains it."""
+    """Return whether a case is inconclusive only because the wider interval contains the threshold."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return False

@@ -19,7 +19,8 @@ from attnaudit.engine.explanations import explanation_scores
 from attnaudit.engine.scopes import Scope, scope_of
 from attnaudit.readings import Reading
 
-#: Largest number of influences (of a token on a hidden state) that are held at once, as a multiple of the token budget.
+#: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token
+#: budget.
 INFLUENCES_PER_BUDGET_TOKEN = 64
 
 
@@ -65,7 +66,7 @@ class AttentionReading:
 
     @property
     def hidden(self) -> Tensor:
-        """(B, T, m) hidden states that the site's values are made of, with their graph if the batch keeps it."""
+        """(B, T, m) hidden states that the attention site reads, with their autograd graph if the batch keeps it."""
         return self.batch.trace.hidden[self.site.key]
 
     # -- what is shown --------------------------------------------------------------------------------------------
@@ -123,7 +124,10 @@ class AttentionReading:
 
     @cached_property
     def special_mass(self) -> Tensor:
-        """(B,) share of the scores that is on special tokens and sinks."""
+        """(B,) share of the scores that is not on real tokens; NaN if all scores are 0.
+
+        Weight on sinks is included for plain attention only.
+        """
         total = torch.ones_like(self.token_scores[:, 0]) if self.plain_attention else self.token_scores.sum(1)
         on_real = (self.token_scores * self.batch.real_tokens).sum(1)
         return torch.where(total > 0, (total - on_real) / total, torch.nan)
@@ -141,13 +145,13 @@ class AttentionReading:
         return _normalised(self.batch.sum_by_unit(head_patterns.mean(1)))
 
     def to_head_patterns(self, distributions: Tensor) -> Tensor:
-        """Return attention rows whose weights on real tokens follow the distributions; special tokens keep theirs.
+        """Return attention rows that spread each head's weight on real tokens according to the distributions.
 
         Args:
             distributions: (B, ..., H, T) distributions over real tokens, or (B, ..., 1, T) for all heads alike.
 
         Returns:
-            (B, ..., H, T) attention rows of the heads in scope.
+            (B, ..., H, T) attention rows of the heads in scope; special tokens keep their weights.
         """
         count = len(self.head_patterns)
         between = (1,) * (distributions.dim() - 3)
@@ -160,7 +164,7 @@ class AttentionReading:
 
     @cached_property
     def gradient(self) -> tuple[Tensor, Tensor]:
-        """Gradients of the predicted class's probability, float64, with attention as part of the graph.
+        """Gradients of f, the predicted class's probability, float64, with attention as part of the graph.
 
         ∂f/∂E, shape (B, T, d), at the embeddings, and ∂f/∂h, shape (B, T, m), at the hidden states.
         """
@@ -185,20 +189,20 @@ class AttentionReading:
     def unit_norms(self, gradient: Tensor) -> Tensor:
         """Return the Euclidean norm (B, T) of each unit's gradient, given gradients of tokens (B, T, d).
 
-        The gradient of a word is that of all of its tokens together.
+        The gradient of a word is the concatenation of its tokens' gradients.
         """
         return self.batch.sum_by_unit(gradient.double().square().sum(-1)).sqrt()
 
     def influence(self, position: int) -> Tensor:
         """Return the influence of every input unit on the hidden state at one position (Meister et al. 2021, eq. 5).
 
-        All instances take one backward pass together.
+        Unless the adapter computes influences itself, this takes one backward pass for all instances together.
 
         Args:
             position: position p of the hidden state in the padded batch.
 
         Returns:
-            (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂ of each unit i.
+            (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i the embeddings of unit i.
         """
         if self.adapter.capabilities.influences:
             return self._influence_from_adapter(position)
@@ -212,7 +216,7 @@ class AttentionReading:
     def _influence_from_adapter(self, position: int) -> Tensor:
         """Return what `influence` returns, from an adapter that computes many positions together.
 
-        One block of positions is kept. Its size bounds both the states and the influences by the token budget.
+        The influences on one block of positions are cached. The token budget limits the size of the block.
         """
         start, block = self._influences
         if not start <= position < start + block.shape[1]:

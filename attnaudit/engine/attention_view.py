@@ -21,14 +21,15 @@ from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
 
-#: Largest difference in probability between a pass and its faster form that float32 rounding explains.
+#: Largest difference in probability, due to float32 rounding, between a pass of the model and a faster computation of
+#: it.
 TOLERANCE = 1e-4
 #: Largest number of attention weights in one pass of variants, for each token of the budget.
 WEIGHTS_PER_BUDGET_TOKEN = 1024
 
 #: Which rows an intervention changes: those that the reading shows, all rows of its layer, or all rows of every layer
-#: of its stack. In the last case it changes either the live weights, which are computed from changed states ("live"),
-#: or the weights of the clean pass ("frozen").
+#: of its stack ("everywhere"). In the last case, it changes either the weights that each layer computes from the states
+#: changed before it ("live"), or the weights of the clean pass ("frozen").
 Extent = Literal["reading", "layer", "everywhere.live", "everywhere.frozen"]
 
 #: (rows of weights (N, H, Q, K), attendable keys (N, 1 or H, Q, K), slice of the variants) -> rows to use instead.
@@ -38,8 +39,8 @@ RowChange = Callable[[Tensor, Tensor, slice], Tensor]
 class AttentionView(AttentionReading):
     """One batch under one reading: what is shown, and the output under other attention weights.
 
-    Most methods replace only the rows that the reading shows, so the hidden states stay as they are; they use the
-    fastest form that the adapter offers. `logits_with_changed_layers` changes whole layers.
+    `logits_with_changed_layers` replaces rows of whole layers. All other methods replace only the rows that the reading
+    shows, and use the fastest method that the adapter offers.
     """
 
     # -- other weights in the rows that the reading shows -----------------------------------------------------------
@@ -55,7 +56,7 @@ class AttentionView(AttentionReading):
         """Return the logits with every head's weights permuted.
 
         Args:
-            order: (B, V, T) permutations of the positions that leave every token that is not real in place.
+            order: (B, V, T) V permutations of the positions of each instance; special tokens and padding stay in place.
 
         Returns:
             (B, V, C) logits, float64.
@@ -84,7 +85,7 @@ class AttentionView(AttentionReading):
         return self.logits_with_token_shares(self._token_shares(shares))
 
     def logits_with_token_shares(self, shares: Tensor) -> Tensor:
-        """Return the logits with every head's weight on real tokens redistributed over the real tokens.
+        """Return the logits with every head's weight on real tokens redistributed in proportion to the shares.
 
         Args:
             shares: (B, V, T) non-negative shares of the tokens, which need not sum to 1.
@@ -115,7 +116,7 @@ class AttentionView(AttentionReading):
         return self.decode(self._token_shares(shares)[:, :, None].expand(-1, -1, self.head_patterns.shape[1], -1))
 
     def logits_without_weights(self, removed: Tensor) -> tuple[Tensor, Tensor]:
-        """Set the weights of some units to 0 and scale up the other weights of every head.
+        """Return the logits with the weights of some units set to 0 and the other weights of every head scaled up.
 
         Args:
             removed: (B, V, T) True at the units whose weights are removed.
@@ -149,7 +150,7 @@ class AttentionView(AttentionReading):
         """Return the logits with the rows of the reading changed.
 
         Args:
-            values: (B, V, T) what the changes depend on.
+            values: (B, V, T) third argument of `change`, such as an order or shares, for each variant.
             change: (rows (N, H, Q, T), attendable keys (N, 1 or H, Q, T), values (N, T)) -> rows to use instead.
 
         Returns:
@@ -201,7 +202,7 @@ class AttentionView(AttentionReading):
 
     @cached_property
     def variants_per_pass(self) -> int:
-        """Number of variants of every row that fit into one pass, by tokens and by attention weights."""
+        """Number of variants per instance that fit into one pass, by tokens and by weights; at least 1."""
         rows, width = self.real.shape
         tokens, heads = width, 1
         if self.scope.single_row and not self.adapter.capabilities.decodes and self.adapter.capabilities.replays:
@@ -248,7 +249,7 @@ class AttentionView(AttentionReading):
         return torch.stack([run(all_heads[:, v]) for v in range(all_heads.shape[1])], dim=1)
 
     def _all_heads(self, weights: Tensor) -> Tensor:
-        """Complete rows of the heads in scope (B, V, H', T) to rows of all heads (B, V, H, T) with the clean ones."""
+        """Add the clean rows of the other heads to rows (B, V, H', T) of the heads in scope; return (B, V, H, T)."""
         if self.scope.heads is None:
             return weights
         clean = self.batch.trace.attention[self.site.key].detach()
@@ -272,7 +273,8 @@ class AttentionView(AttentionReading):
     def token_logits(self) -> tuple[Tensor, Tensor] | None:
         """For a linear decoder: logits (B, T, C) of each hidden state without bias, and the bias (B, C), in float64.
 
-        None if the decoder is not linear. Raises AdapterError if Σ α·w + b differs from the model's own logits.
+        None if the adapter declares no linear decoder. Raises AdapterError if the probabilities computed from these
+        logits differ from those of the model.
         """
         if not self.adapter.capabilities.linear_decoder:
             return None
@@ -314,7 +316,7 @@ class AttentionView(AttentionReading):
             change: returns the rows to use instead.
             scope: the rows to change.
             part: the slice of the variants that run together.
-            frozen: change the weights of the clean pass, not the live ones.
+            frozen: change the weights of the clean pass instead of the live ones.
         """
         keys = {site.key for site in scope.sites}
         count = part.stop - part.start

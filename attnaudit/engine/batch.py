@@ -19,8 +19,8 @@ from attnaudit.engine.clean_pass import CleanPass, probabilities
 
 #: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]
-#: When variants share states, those whose lengths fall into the same band of this many tokens run together, ordered by
-#: the first token that they lack.
+#: Variants that resume from shared states run in the order of their lengths, in bands of this many tokens, and within a
+#: band in the order of the first token that they lack.
 LENGTH_BAND = 4
 #: Largest number of tokens (variants × length) for which leave-one-out variants are laid out at once: without a limit,
 #: their memory would grow with the square of a text's length.
@@ -30,7 +30,7 @@ ERASING = "texts with tokens erased"
 
 
 class Batch(CleanPass):
-    """A batch that all measures share. Variants run in parts within the token budget, and equal variants run once."""
+    """A batch that all measures share. Variants run in parts that fit the token budget, and equal erasures run once."""
 
     def read_by(self, adapter: ModelAdapter, *, keep_graph: bool) -> Batch:
         """Return the same instances as a batch of another adapter, such as a model's copy; it reports no progress."""
@@ -149,7 +149,7 @@ class Batch(CleanPass):
             keep: (V, T) as in `erase`.
             operator: as in `erase`.
             done: number of variants of the same work that were run before these, for progress reports.
-            total: number of variants of the same work; V if None.
+            total: number of all variants of that work; V if None.
         """
         total = total or len(rows)
         if operator == "deletion" and self.adapter.capabilities.shares_states:
@@ -174,7 +174,7 @@ class Batch(CleanPass):
 
     @cached_property
     def shared_states(self) -> object:
-        """What an adapter that reads texts in order shares among the erasures and influences of this batch."""
+        """What the adapter's `share` returns: states from which erasures and influences of this batch are computed."""
         self.count_forward(len(self.instances))
         with torch.no_grad():
             return cast(SharingAdapter, self.adapter).share(self.inputs)
@@ -199,7 +199,10 @@ class Batch(CleanPass):
         return output
 
     def _within_budget(self, order: Tensor, costs: Sequence[int]) -> Iterator[Tensor]:
-        """Split `order` into chunks whose size times the largest cost of a member stays within the token budget."""
+        """Split `order` into chunks whose size times largest cost is within the token budget.
+
+        A variant whose own cost exceeds the budget is a chunk of its own.
+        """
         start = largest = 0
         for stop, cost in enumerate(costs):
             largest = max(largest, cost)

@@ -1,4 +1,4 @@
-"""The clean forward pass of one batch, its tokens and units, and the gradients through it; each computed at most once.
+"""The clean (unmodified) forward pass of a batch, its tokens, units and gradients, each computed at most once.
 
 Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
 """
@@ -19,7 +19,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Trace
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
-#: What statistics are taken over.
+#: The unit of attention and all statistics: tokens, or words, whose tokens are joined.
 Unit = Literal["tokens", "words"]
 #: Progress within a batch is reported only if the batch takes longer than this.
 PROGRESS_AFTER_SECONDS = 5.0
@@ -42,7 +42,7 @@ def probabilities(logits: Tensor) -> Tensor:
 
 @contextmanager
 def differentiable(device: torch.device) -> Iterator[None]:
-    """Enable gradients, without cuDNN: it refuses the backward pass of a recurrent network in evaluation mode."""
+    """Enable gradients, and disable cuDNN, which refuses the backward pass of an RNN in evaluation mode."""
     if device.type == "cuda":
         with torch.backends.cudnn.flags(enabled=False, allow_tf32=False), torch.enable_grad():
             yield
@@ -75,8 +75,9 @@ class CleanPass:
         keep_graph: keep the graph of the clean pass, for measures that differentiate through it.
         budget: largest number of tokens (rows × length) in one forward pass of variants.
         pass_counts: counts the passes that are run, by kind; shared by all batches of an audit.
-        unit: "words" joins the tokens of a word into one unit, which stands at the position of its first token.
-        progress: called by batches that take long, and by measures that do other long work, such as training a copy.
+        unit: "words" joins the tokens of a word into one unit, whose values are at the position of its first token.
+        progress: callback for batches that take long, and for measures that do other long work, such as training a
+            copy.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class CleanPass:
 
     @property
     def decoder_condition(self) -> Tensor | None:
-        """(B, q) what the decoder of a pooled model reads in addition to the context, detached; None if nothing."""
+        """(B, q) input of a pooled model's decoder besides the attended context, detached; None if there is none."""
         return None if self.trace.decoder_condition is None else self.trace.decoder_condition.detach()
 
     @cached_property
@@ -209,7 +210,7 @@ class CleanPass:
     # -- gradients of f, the probability of the predicted class -----------------------------------------------------
 
     def target(self, logits: Tensor) -> Tensor:
-        """Return f summed over the batch, given logits (B, C)."""
+        """Return f, the predicted class's probability, summed over the batch, given logits (B, C)."""
         total: Tensor = probabilities(logits).gather(1, self.predicted[:, None]).sum()
         return total
 
@@ -247,6 +248,6 @@ class CleanPass:
 
     @cached_property
     def attention_gradients(self) -> dict[str, Tensor]:
-        """Site key -> (B, H, Q, K) ∂f/∂α of the clean pass, float64."""
+        """Site key -> (B, H, Q, K) gradient of f by the attention weights of the clean pass, float64."""
         with differentiable(self.device):
             return self._gradients(self.trace.logits, dict(self.trace.attention))

@@ -4,8 +4,9 @@
     def gradient(view: AttentionView, request: Request) -> Columns:
         ...
 
-The decorator states everything that the engine must know before it measures: which other measures are needed, which
-adapter capabilities, and whether the columns depend on the reading. The engine never tests the name of a measure.
+A check asks for a measure by a need: its name and argument, such as "gradient.meister.inputs". The decorator declares
+what the engine must know before it measures: which other measures and adapter capabilities are needed, and whether the
+columns depend on the reading. The engine never tests the name of a measure.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Request:
     """What the engine asks of a measure in one batch.
 
     Attributes:
-        name: the need as a check names it, without its reading, such as "gradient.meister.inputs". Columns are named
+        name: the need in its canonical form, without a reading, such as "gradient.meister.inputs". Columns are named
             after it: the name itself, or the name with a suffix such as ".tau".
         argument: the part of the name after the first dot, as the measure's parser returns it; None without a parser.
         required: the columns of the measures listed in `requires`.
@@ -89,7 +90,7 @@ class _FunctionMeasure(StatefulMeasure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A declared measure together with its argument: what one need stands for.
+    """A declared measure together with its argument: the meaning of one need.
 
     Attributes:
         name: the need, with the argument in its canonical form.
@@ -158,10 +159,10 @@ class MeasureDeclaration:
         functools.update_wrapper(self, body, updated=())
 
     def __call__(self, text: str) -> Measure:
-        """Parse the argument of a need.
+        """Return the measure with the argument that the text of a need gives.
 
         Raises:
-            CheckError: the argument is invalid; the message says what was expected.
+            CheckError: the argument is invalid, or the declaration names an unknown capability.
         """
         argument = None
         if self.parse_argument is not None:
@@ -218,7 +219,7 @@ def measure(
         name: the first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
         argument: parses the rest of the need, "meister.inputs" in the example ("" if there is none), and raises
             CheckError if it is invalid. If None, the measure takes no argument.
-        canonical: writes the parsed argument in one form, for arguments that can be written in several.
+        canonical: returns the canonical text of the parsed argument, for arguments that can be written in several ways.
         requires: needs of the measures whose columns the measure reads.
         capabilities: adapter capabilities without which the measure is refused, such as ("deletion",).
         optional_capabilities: adapter capabilities without which the measure leaves columns undefined; it finds those

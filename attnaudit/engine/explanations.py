@@ -48,7 +48,7 @@ def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) 
 def rollout(clean: CleanPass, scope: Scope) -> Tensor:
     """Return attention rollout (Abnar & Zuidema 2020), shape (B, T, T).
 
-    It is the product over the layers of ½ · (mean over heads) + ½ · I, with rows normalised to sum to 1.
+    It is the product of one matrix per layer, ½ · (mean over the heads) + ½ · I, each with rows normalised to sum to 1.
     """
     mask = clean.inputs.mask[TEXT]
     identity = torch.eye(mask.shape[1], dtype=torch.float64, device=mask.device)
@@ -62,8 +62,8 @@ def rollout(clean: CleanPass, scope: Scope) -> Tensor:
 def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:
     """Return the norms of the weighted, transformed value vectors (Kobayashi et al. 2020, eq. 5).
 
-    The score of token j is ‖Σ_h α_h · f_h(x_j)‖₂, where f_h(x_j) is the head's value vector after its part of the
-    output projection.
+    The score of token j is ‖Σ_h α_h · f_h(x_j)‖₂, where α_h is the weight of head h on token j, and f_h(x_j) the head's
+    value vector for token j after the head's part of the output projection.
 
     Args:
         clean: the clean pass of the batch.

@@ -14,7 +14,7 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
     """Return an error that names the row at fault.
 
     Args:
-        error: what the model, its adapter or a measure raised for a batch.
+        error: the error that the model, its adapter or a measure raised for a batch.
         rows: each instance of the batch with a function that measures it alone.
 
     Returns:

@@ -1,6 +1,6 @@
 """What an intervention does to attention rows: permute the weights, replace them, or remove some.
 
-Only weights of keys that a row may attend to are moved, so causal, sliding-window and padding structure is kept.
+No weight is moved to a key that its row may not attend to, so causal, sliding-window and padding masks stay in effect.
 
 Shapes: N rows of a batch of variants, H heads, Q queries, K keys.
 """
@@ -20,7 +20,7 @@ def permuted(weights: Tensor, order: Tensor, attendable: Tensor) -> Tensor:
         attendable: (N, 1 or H, Q, K) True at real tokens that the row may attend to.
 
     Returns:
-        (N, H, Q, K) weights; those of a row's attendable keys are in the order in which `order` lists these keys.
+        (N, H, Q, K) weights. The i-th attendable key of a row gets the weight of the i-th attendable key in `order`.
     """
     order = order.expand(*attendable.shape[:3], order.shape[-1])
     if bool((attendable.gather(-1, order) == attendable).all()):
@@ -53,7 +53,7 @@ def redistributed(weights: Tensor, shares: Tensor, attendable: Tensor) -> Tensor
 
 
 def without(weights: Tensor, removed: Tensor) -> Tensor:
-    """Set some weights to 0 and scale the rest up to the sum that each row had.
+    """Set some weights to 0 and scale up the rest, so that each row keeps its sum.
 
     Args:
         weights: (N, H, Q, K) attention weights.

@@ -38,8 +38,8 @@ class Measurements:
         scalars: column name -> (n,) numbers; NaN where undefined.
         vectors: column name -> n arrays.
         per_token: names of the vector columns that hold one number per real unit.
-        tables: name -> an array over the whole data set, or over the instances whose positions a table named
-            "....instances" holds.
+        tables: name -> an array over the whole data set, or over the instances or tokens whose instance positions are
+            in the table "<measure>.instances".
         facts: name -> a short text about how something was measured.
         keep_alive: objects that must live as long as the tables, such as the folder of a memory map.
         shared: names of the columns that do not depend on the reading.
@@ -85,7 +85,7 @@ class Measurements:
         return sorted({*self.scalars, *self.vectors, *self.tables})
 
     def only(self, chosen: NDArray[np.bool_]) -> Measurements:
-        """Return the measurements of the chosen (n,) instances, without tables, which are over all instances."""
+        """Return the measurements of the chosen (n,) instances, without tables, which cover all instances."""
         rows = np.flatnonzero(chosen).tolist()
         return Measurements(
             model=self.model,
@@ -106,7 +106,10 @@ class Measurements:
         )
 
     def under(self, reading: str) -> Measurements:
-        """Return the same instances with the columns of one single reading, under their plain names."""
+        """Return the same instances with the columns of one single reading, under their plain names.
+
+        Columns that depend on no reading are kept. For "", the model's own reading, nothing is changed.
+        """
 
         def plain_name(name: str) -> str | None:
             return name if name in self.shared else split(name)[0] if split(name)[1] == reading else None

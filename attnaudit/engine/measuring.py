@@ -29,7 +29,8 @@ from attnaudit.records import MeasureRecord
 
 #: Tokens (rows × padded length) in one forward pass, by device type.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
-#: The same for models with several heads, whose weights grow with the square of the length in every layer and head.
+#: The same for models with a reading of their own, such as Transformers: the number of weights in every layer and head
+#: grows with the square of the length.
 BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
 #: Largest accepted difference between 1 and the sum of an attention row.
 SUM_TOLERANCE = 1e-3
@@ -59,20 +60,22 @@ def measure(
         needs: names of measures, with or without a reading.
         model: name of the model, for messages and records.
         seed: seed of everything random.
-        labels: (n,) class indices in the order of the data set; -1 where unlabelled. None if nothing is labelled.
+        labels: (n,) class indices in the order of `dataset.instances`, -1 where unlabelled; None if nothing is
+            labelled.
         device: the device to measure on.
         batch_tokens: tokens in one forward pass; None for the default of the device.
-        unit: "words" joins the tokens of a word.
-        progress: called after every batch.
+        unit: "words" joins the tokens of a word into one unit.
+        progress: called before the first batch, after every batch, and during batches that take long.
         worker: name of the process, for the record.
 
     Returns:
-        The measurements, with the instances sorted by id, and the record of how they were made.
+        The measurements, with the instances sorted by id, and the record of what measuring cost.
 
     Raises:
         DataError: the data set is empty, or a row cannot be measured; the message names the row.
         AdapterError: the model cannot be audited, lacks a capability, or gives invalid logits or attention.
-        AuditError: the model or a measure raised; the message names the row.
+        AuditError: the model or a measure raised an error, or one instance alone needs too much memory; the message
+            names the row.
     """
     started = time.perf_counter()
     refuse_unauditable(adapter)
@@ -111,7 +114,7 @@ def measure(
         )
         views = {name: AttentionView(batch, reading) for name, reading in plan.parsed.items()}
         _refuse_invalid_output(batch)
-        # Columns that depend on no reading are also known under every reading.
+        # Measures under any reading may also require columns that depend on no reading.
         shared, by_reading = Columns(), {name: Columns() for name in views}
         for planned, state in zip(plan.measures, states, strict=True):
             depends = planned.measure.depends_on_reading
@@ -203,7 +206,7 @@ def _finish(state: StatefulMeasure, measurements: Measurements, reading: str) ->
 
 
 def _notes(measurements: Measurements, unit: Unit) -> list[str]:
-    """Return what a reader of the numbers should know about how they were made."""
+    """Return remarks on how the numbers were computed."""
     notes = []
     if measurements.own_reading:
         share = float(np.nanmean(measurements.scalar("attention.special_mass")))
@@ -225,7 +228,7 @@ def _notes(measurements: Measurements, unit: Unit) -> list[str]:
 
 
 def _refuse_invalid_output(batch: Batch) -> None:
-    """Refuse a clean pass that cannot be measured.
+    """Refuse a clean pass with invalid logits or attention.
 
     Raises:
         AdapterError: the number of logits does not fit the classes, logits are not finite, or attention is not a

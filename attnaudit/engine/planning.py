@@ -44,7 +44,8 @@ class Plan:
     """The measures of an audit.
 
     Attributes:
-        measures: every measure once under each reading, after the measures that it requires.
+        measures: every needed measure, once for each reading that it is needed under, after the measures that it
+            requires.
         readings: each reading that a need names -> the texts of the single readings that it stands for in the model;
             "" is the model's own.
         own_reading: the model's own reading; None for a model with one pooled attention.
@@ -72,8 +73,9 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
         adapter: the model; None if no need names a reading.
 
     Raises:
-        CheckError: a need names no measure, or gives it an invalid argument.
-        AdapterError: the model does not have a reading.
+        CheckError: a need names no measure, gives it an invalid argument or names a reading without a model, or a
+            measure requires itself.
+        AdapterError: the model has no such reading, or has several attention sites and names no reading of its own.
     """
     ordered: dict[str, PlannedMeasure] = {}
     own = own_reading(adapter) if adapter else None
@@ -130,7 +132,7 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
     """Refuse measures that need a capability which the adapter does not have.
 
     Raises:
-        AdapterError: an adapter lacks a capability; the message names the measures and the remedy.
+        AdapterError: the adapter lacks a capability; the message names one, the measures that need it, and the remedy.
     """
     refused: dict[str, list[str]] = {}
     for planned in plan.measures:
@@ -146,7 +148,7 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
 
 
 def refusals(adapter: ModelAdapter, needs: Sequence[str]) -> dict[str, AuditError]:
-    """Return why the model cannot serve a need, for those needs that it cannot serve."""
+    """Return need -> error, for the needs that cannot be resolved or whose capabilities the adapter lacks."""
     errors: dict[str, AuditError] = {}
     for need in needs:
         try:

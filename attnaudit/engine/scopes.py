@@ -38,7 +38,10 @@ class Scope:
 
     @property
     def single_row(self) -> bool:
-        """Whether there is one row of weights per head and instance, so that replacing it changes no hidden state."""
+        """Whether the scope has one row of weights per head and instance, at one site.
+
+        Replacing it does not change the states that it weights.
+        """
         return len(self.sites) == 1 and self.query not in ("mean", "all")
 
     def head_numbers(self, site: Site) -> list[int]:
@@ -108,7 +111,7 @@ def own_reading(adapter: ModelAdapter) -> Reading | None:
 
 
 def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
-    """Return the sites of the stack that a reading names, layer by layer.
+    """Return the sites of the stack that a reading names, or of the model's only stack, layer by layer.
 
     Raises:
         AdapterError: the model does not have that stack, or the reading cannot be taken from it.

@@ -32,7 +32,7 @@ def units_and_widths(
 
     Raises:
         DataError: an instance has no real tokens, or a query that the model does not read.
-        AuditError: the adapter raised for an instance.
+        AuditError: the adapter raised an error for an instance.
     """
     units: list[list[str]] = []
     widths: list[int] = []

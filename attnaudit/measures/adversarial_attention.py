@@ -25,9 +25,11 @@ from attnaudit.metrics import (
 from attnaudit.metrics.searched_adversary import PRESETS, search
 from attnaudit.seeding import keyed_integer
 
-#: By how much the model's own output may exceed ε when it runs with the attention found: float32 rounding.
+#: By how much the total variation may exceed ε when the model itself runs with the attention found, because of float32
+#: rounding.
 ROUNDING = 1e-5
-#: The published search of Jain & Wallace 2019, for comparison; slower than the exact form, and never above it.
+#: The published search of Jain & Wallace 2019, for comparison; it is slower than the exact form and never finds a
+#: larger JSD.
 JAIN_WALLACE = "jain_wallace"
 COLUMNS = ("jsd", "most", "share", "tvd", "upper")
 
@@ -46,7 +48,7 @@ class AdversarialArgument:
 
     @property
     def fact(self) -> str:
-        """Name of the fact that holds the method."""
+        """Name of the fact that records the method, such as "adversarial.method"."""
         return ".".join(part for part in ("adversarial", self.preset, "method") if part)
 
 
@@ -75,7 +77,8 @@ def adversarial(view: AttentionView, request: Request) -> Columns:
     attention has; `.share`, jsd / most; `.tvd`, measured by running the model with the attention found; `.upper`, a
     bound that no attention exceeds (equal to jsd where the optimum is exact, NaN where it is only searched);
     `.attention`, the distribution found. The fact `adversarial.method`, or `adversarial.<preset>.method`, is "exact",
-    "bracketed" or "searched".
+    "bracketed" or "searched". If the reading is not plain attention with one row per head, all columns are NaN and the
+    fact is "not possible for this reading".
 
     Raises:
         AdapterError: the model's own output moves by more than ε under the attention found.
@@ -151,8 +154,9 @@ def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tupl
 def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
     """Search for adversarial attention rows (B, H, T).
 
-    The search is by gradient. For a model with two classes that must run for every candidate, vertices and edges of
-    the simplex are tried first, and the gradient search runs only for batches in which an instance has no feasible one.
+    If the model has two classes and no `decode`, so that every candidate needs a pass through its layers, the vertices
+    and edges of the simplex are tried first. The gradient search then runs only for batches in which they give some
+    instance no feasible candidate. Other models are always searched by gradient.
     """
     if view.probabilities.shape[-1] == 2 and not view.adapter.capabilities.decodes:
         point, feasible = view.edge_candidates.best(epsilon)
@@ -164,7 +168,7 @@ def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
 
 
 def _descend(view: AttentionView, name: str, epsilon: float, *, settings: str) -> Tensor:
-    """Search by gradient with the settings of a preset, keyed by the instances; returns rows (B, H, T)."""
+    """Return rows (B, H, T) found by gradient search; its random starts are keyed by the instances' ids."""
 
     def decode(weights: Tensor) -> Tensor:
         return probabilities(view.decode_differentiably(view.to_head_patterns(weights)))

@@ -1,8 +1,8 @@
 """Decision flips: attention weights are removed one after another until the decision changes (Serrano & Smith 2019).
 
-A removed weight is set to 0 and the others are renormalised, with fixed hidden states; special tokens that are attended
-keep their part in the renormalisation. The measures are undefined with one token, where all weights are equal, so that
-they give no order, and where one token has all attention, so that no weight would be left to renormalise.
+A removed weight is set to 0 and the others are renormalised, with fixed hidden states; the weights of special tokens
+are renormalised too. The measures are undefined with one token, with equal weights (which give no order), and where one
+token has all weight (so that none would be left to renormalise).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def flips(view: AttentionView, removed: Tensor) -> Tensor:
         removed: (B, V, T) True at the weights to set to 0.
 
     Returns:
-        (B, V) True where another class is predicted; False where no weight is left, since nothing is decided then.
+        (B, V) True where another class is predicted; False where no weight is left, since there is no decision then.
     """
     logits, any_left = view.logits_without_weights(removed)
     return (probabilities(logits).argmax(-1) != view.predicted[:, None]) & any_left
@@ -42,7 +42,8 @@ def defined(view: AttentionView) -> Tensor:
 def weight_gradient(view: AttentionView) -> tuple[Tensor, Tensor]:
     """Differentiate the predicted class's probability p with respect to the attention weights.
 
-    Every weight is free and the hidden states are fixed. Gradients are signed and summed by unit.
+    The weights are treated as independent variables, and the hidden states are fixed. Gradients are signed and summed
+    over the heads h and the tokens of each unit.
 
     Returns:
         Σ_h ∂p/∂α_h and Σ_h α_h · ∂p/∂α_h, each (B, T); NaN for a reading of several rows per head.
@@ -67,7 +68,7 @@ def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
         order: (B, T) positions in the order of removal.
 
     Returns:
-        (B,) share k/n; 1 where the decision does not flip while any weight is left.
+        (B,) share k/n of the n weights; 1 where no k < n flips the decision.
     """
     width = view.real.shape[1]
     rank = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))
@@ -88,8 +89,8 @@ def flip(view: AttentionView, request: Request) -> Columns:
     """Return the share of the weights that must be removed until the decision flips, for several orders.
 
     Columns: `.attention`; `.gradient` and `.attention_x_gradient`, by the signed gradient of the weights (NaN if the
-    model is not differentiable); `.random`, the mean over random orders; `.shuffled`, the first random order. The value
-    is 1 where the decision never flips.
+    model is not differentiable or the reading shows several rows per head); `.random`, the mean over random orders;
+    `.shuffled`, the first random order. The value is 1 where the decision never flips.
     """
     if "differentiable" in request.lacking:
         gradient = product = torch.full_like(view.token_scores, torch.nan)
@@ -112,8 +113,8 @@ def flip(view: AttentionView, request: Request) -> Columns:
 def top_token(view: AttentionView, request: Request) -> Columns:
     """Return whether removing a single weight flips the decision.
 
-    Columns: `.attention`, 1 if removing the largest weight flips it, else 0 (one of equal weights is drawn); `.random`,
-    the share of the other tokens for which it flips, which is the probability for a random other token; `.any`, 1 if it
+    Columns: `.attention`, 1 if removing the largest weight flips it, else 0 (ties are broken at random); `.random`, the
+    share of the other tokens for which it flips, which is the probability for a random other token; `.any`, 1 if it
     flips for at least one token.
     """
     rows, width = view.real.shape

@@ -3,8 +3,8 @@
 For a share f of 1, 5, 10, 20 and 50%, the rationale r is the first k = ⌈f·n⌉ tokens of the order, at least one.
 Comprehensiveness is p(x) - p(x without r) and sufficiency is p(x) - p(r alone), where p is the probability of the class
 predicted for the whole text x. AOPC is the mean over the shares; f = 0 is not counted. At most ⌈n/2⌉ tokens are taken,
-so something is always left. Both are undefined with one token, and where all attention weights are equal, so that they
-give no order.
+so something is always left. Both are undefined with one token, and where all attention weights are equal, since they
+give no order then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from attnaudit.seeding import keyed_generator
 PERCENTS = (1, 5, 10, 20, 50)
 #: Random orders per instance.
 DRAWS = 5
-#: Weights that differ by less than this share of the largest weight differ by rounding alone.
+#: All weights count as equal if the largest and the smallest differ by at most this share of the largest: such a
+#: difference is rounding.
 TIED = 1e-6
 
 
@@ -118,10 +119,10 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
 
     One column per order: `.attention`, by attention; `.loo`, by the signed leave-one-out change under the same operator
     (the largest fall of the predicted class's probability first); `.random`, the mean over random orders; `.shuffled`,
-    the first random order. The columns under `.decision` are the same, but instead of the fall of the probability they
-    average 1 where the predicted class changes and 0 where it stays. The vectors
-    `.attention.curve`, `.loo.curve` and `.random.curve` hold the values at the five percentages. All columns are NaN if
-    the adapter lacks the capability that the operator needs; the fact `erasure.<operator>` then gives the reason.
+    the first random order. The columns that begin with `.decision` average decision flips instead, over the same
+    shares: 1 where the predicted class changes, 0 where it does not. The vectors `.attention.curve`, `.loo.curve` and
+    `.random.curve` hold the values at the five percentages. All columns are NaN if the adapter lacks the capability
+    that the operator needs; the fact `erasure.<operator>` is then "not possible".
 
     Args:
         view: B instances.

@@ -1,7 +1,7 @@
 """Gradient importance with the settings of two papers, and input × gradient.
 
-All are gradients of the predicted class's probability f, and are normalised over the real tokens. An instance whose
-gradient is zero everywhere is undefined (NaN).
+All are gradients of the predicted class's probability f, and are normalised over the real tokens. Where the gradient is
+zero at all real tokens, they are undefined (NaN).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def normalised(scores: Tensor, real: Tensor) -> Tensor:
     depends_on_reading=lambda argument: argument.place == "hidden",
 )
 def gradient(view: AttentionView, request: Request) -> Columns:
-    """Return the gradient importance of every token.
+    """Return the gradient importance of every token, where x is its embedding or hidden state.
 
     "meister" is the norm of the gradient, ‖∂f/∂x‖₂, with attention as part of the graph (Meister et al. 2021, eq. 4).
     "jain_wallace" is |x · ∂f/∂x| with attention held constant (published code of Jain & Wallace 2019).
@@ -82,7 +82,7 @@ def gradient(view: AttentionView, request: Request) -> Columns:
     depends_on_reading=lambda place: bool(place == "hidden"),
 )
 def input_x_gradient(view: AttentionView, request: Request) -> Columns:
-    """Return |x · ∂f/∂x| of every token, with attention as part of the graph."""
+    """Return |x · ∂f/∂x| of every token's embedding or hidden state x, with attention as part of the graph."""
     scores = _input_times_gradient(view, view.gradient, request.argument)
     return Columns(tokens={request.name: normalised(scores, view.real)})
 

@@ -14,8 +14,8 @@ from attnaudit.metrics import normalized_entropy
 def influence(view: AttentionView, request: Request) -> Columns:
     """Return how the influence of the inputs on each hidden state is spread (Meister et al. 2021, eq. 5).
 
-    g_p is the distribution of the influence on hidden state p over the real tokens. Columns, each undefined with one
-    token:
+    g_p is the distribution of the influence on hidden state p over the real tokens. Columns, undefined with one token,
+    and if some state is influenced by no input:
 
     * `.entropy`: normalised entropy of g_p, averaged over p.
     * `.own_share`: the share of token p in g_p, averaged over p.
@@ -59,7 +59,7 @@ def influence(view: AttentionView, request: Request) -> Columns:
 
 
 def _importance(text: str) -> str:
-    """Accept the name of a feature importance."""
+    """Return the name of a feature importance. Raises CheckError if it is empty."""
     if not text:
         raise CheckError("name the feature importance, such as entropy.gradient.meister.inputs.")
     return text

@@ -14,8 +14,8 @@ from attnaudit.engine.clean_pass import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import PLACES, normalised
 
-#: Rounding error of a float32 logit, relative to the largest logit (at least 1). The other rows of a batch alone change
-#: a logit by up to half of this.
+#: Rounding error of a float32 logit, relative to the largest logit (at least 1). Putting an instance into another batch
+#: already changes a logit by up to half of this.
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 
 
@@ -29,8 +29,8 @@ def leave_one_out(view: AttentionView, request: Request) -> Columns:
     """Return how much the output changes without each token.
 
     At "inputs" the token is deleted and the rest encoded again. At "hidden" the weight of its hidden state is set to 0
-    and the other weights are renormalised, with fixed hidden states; where one token has all attention, the context is
-    then zero.
+    and the other weights are renormalised, with fixed hidden states; if one token has all weight, the context without
+    it is zero.
 
     Columns, undefined with a single real token: the name itself holds the changes normalised over the real tokens, and
     `.change` holds the total variations.

@@ -42,7 +42,8 @@ def choose_words(ids: Integers, selection: str, *, seed: int) -> Integers:
 
     Args:
         ids: (N,) word id of each occurrence.
-        selection: "frequent" for the most frequent words, "sampled" for words drawn with weight frequency^0.75.
+        selection: "frequent" for the most frequent words, "sampled" for words drawn without replacement, with
+            probability proportional to frequency^0.75.
         seed: seed of the draw.
 
     Returns:
@@ -86,8 +87,8 @@ class Retained(StatefulMeasure):
     """Clusters the embeddings and the hidden states of the occurrences of some words.
 
     Tables, over the N occurrences of the chosen words: `.embeddings` and `.states`, (N,) cluster of each occurrence;
-    `.instances`, (N,) position of its instance. They are empty with fewer than 100 occurrences or two words. The fact
-    `.sizes` gives the numbers of occurrences, words and clusters.
+    `.instances`, (N,) position of its instance. They are empty with fewer than 100 occurrences or fewer than two words.
+    The fact `.sizes` gives the numbers of occurrences, words and clusters.
     """
 
     def __init__(self, name: str, argument: str, lengths: Sequence[int]) -> None:
@@ -97,7 +98,7 @@ class Retained(StatefulMeasure):
         self._rows: dict[int, tuple[Integers, Vectors, Vectors]] = {}
 
     def _sampled(self, seed: int) -> NDArray[np.bool_]:
-        """Return which occurrences, counted over all instances, are in the sample."""
+        """Return True for the occurrences in the sample, of all occurrences in all instances."""
         if self._sample is None:
             total = int(self._offsets[-1])
             self._sample = np.ones(total, dtype=bool)
@@ -119,7 +120,7 @@ class Retained(StatefulMeasure):
         return Columns()
 
     def finish(self, measurements: Measurements) -> None:
-        """Choose the words, cluster both sides and add the tables."""
+        """Choose the words, cluster their embeddings and states, and add the tables."""
         order = sorted(self._rows)
         ids = np.concatenate([self._rows[p][0] for p in order])
         instances = np.repeat(np.array(order, dtype=np.int64), [len(self._rows[p][0]) for p in order])

@@ -26,7 +26,7 @@ IMPORTANCE = "gradient.meister.inputs"
 
 
 def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
-    """Return every parameter once, by the number of its module and its name."""
+    """Return every parameter once, under "<number of its module>.<its name>"."""
     parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for number, module in enumerate(adapter.modules):
@@ -40,8 +40,8 @@ def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
 def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Tensor:
     """Redraw a parameter from a normal distribution with its own mean and standard deviation.
 
-    This keeps its scale and destroys its structure. A parameter whose entries are all equal stays as it is; a single
-    entry gets a random sign.
+    This keeps its scale and destroys its structure. A tensor of equal entries therefore stays the same. A tensor with
+    one entry is multiplied by a random sign.
 
     Args:
         name: name of the parameter, a key of the draw.
@@ -60,8 +60,8 @@ def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Ten
 def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
     """Give the model other parameter values, and restore its own tensors at the end, also after an error.
 
-    The tensors of the model itself are exchanged, because functions that an adapter was built from may hold references
-    to its modules, so that a copy of the adapter would still run the original modules.
+    The tensors of the model itself are exchanged. A copy of the adapter might still run the original modules, because
+    functions that the adapter was built from may refer to them.
     """
     parameters = parameters_of(adapter)
     own = {name: parameter.data for name, parameter in parameters.items()}
@@ -78,10 +78,10 @@ def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
 class Randomised(StatefulMeasure):
     """Compares the model's attention and gradient importance with those of redrawn copies.
 
-    Columns, for `attention` and for `gradient` (the gradient norm at the inputs, each copy's for its own predicted
-    class): `.tau`, Kendall's τ-b to a redrawn copy, averaged over the copies; `.jsd`, the Jensen-Shannon divergence in
-    nats, likewise; `.tau.1` and so on, the value for each copy; `.tau.floor` and `.jsd.floor`, the same between two
-    copies, averaged over the pairs. Undefined with one token; τ also where all values are tied.
+    Columns, for `attention` and for `gradient` (the gradient norm at the inputs, for the class that the model or copy
+    itself predicts): `.tau`, Kendall's τ-b to a redrawn copy, averaged over the copies; `.jsd`, the Jensen-Shannon
+    divergence in nats, likewise; `.tau.1` and so on, the value for each copy; `.tau.floor` and `.jsd.floor`, the same
+    between two copies, averaged over the pairs. Undefined with one token; τ also where all values are tied.
     """
 
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from attnaudit.measures.gradient import PLACES
 from attnaudit.metrics import kendall, kendall_tau_b, near_tied_pairs
 from attnaudit.seeding import keyed_generator
 
-#: Scores that differ by less than this may be tied, or not tied, by float32 rounding alone.
+#: Float32 rounding alone can break or create ties between scores that differ by at most this.
 NEAR_TIE = 1e-6
 
 
@@ -26,9 +26,9 @@ class AgreementArgument:
     """The argument of `agreement`.
 
     Attributes:
-        importance: need of the feature importance that attention is compared with.
-        rival: need of a feature importance of another kind at the same place: leave-one-out for gradients, and the
-            reverse.
+        importance: name of the measure that attention is compared with.
+        rival: name of a feature importance of another kind at the same place: the gradient norm if `importance` is
+            leave-one-out, and leave-one-out otherwise.
     """
 
     importance: str
@@ -36,7 +36,7 @@ class AgreementArgument:
 
 
 def importance_and_rival(text: str) -> AgreementArgument:
-    """Parse the name of a feature importance, such as "gradient.meister.inputs"."""
+    """Parse the name of a feature importance, such as "gradient.meister.inputs", and choose its rival."""
     importance, _, place = text.rpartition(".")
     if place not in PLACES or not importance:
         raise CheckError(

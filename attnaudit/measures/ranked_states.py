@@ -25,7 +25,8 @@ class RankedHidden(StatefulMeasure):
     """Collects the hidden states of the k most attended tokens of every instance.
 
     Tables, over the n instances with at least k tokens: `.states` (n, k, m), from the most attended token to the least;
-    `.weights` (n, k); `.instances` (n,) positions of the instances; `.outputs` (n, C) logits.
+    `.weights` (n, k); `.instances` (n,) positions of the instances; `.outputs` (n, C) logits. The fact `.k_rule` names
+    the rule that decided k.
     """
 
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:

@@ -1,8 +1,8 @@
 """Fragility: how far the output moves when the attention weights are permuted or made uniform.
 
 Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020. The weights are replaced in the rows that the reading shows,
-with fixed hidden states, or in all rows of the reading's layer, or in every layer of its stack. In the last two cases,
-the later layers are recomputed from the changed states.
+in all rows of its layer, or in all rows of every layer of its stack. Later layers are recomputed from the changed
+states.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def permutation_index(view: AttentionView, count: int) -> Tensor:
     """Draw permutations of the real tokens, keyed by the seed and the instance's id.
 
     Returns:
-        (B, count, T) positions; tokens that are not real stay in place.
+        (B, count, T) positions; special tokens and padding stay in place.
     """
     real = view.batch.real_tokens
     index = np.broadcast_to(np.arange(real.shape[1]), (len(real), count, real.shape[1])).copy()
@@ -120,7 +120,7 @@ def _permuted_logits(view: AttentionView, extent: Extent, index: Tensor) -> Tens
 
 @measure("uniform", argument=extent_of)
 def uniform(view: AttentionView, request: Request) -> Columns:
-    """Return how far the output moves under uniform weights 1/n.
+    """Return how far the output moves if each head's weight on real tokens is spread over them equally.
 
     Columns, NaN where nothing is shown: `.tvd`, the total variation to the original output; `.predicted`, the predicted
     class under uniform weights.

@@ -1,9 +1,9 @@
 """Comparison of the audited model with a retrained copy: its output and its attention.
 
 Source: Wiegreffe & Pinter 2019, "Attention is not not Explanation". The argument of the measure says how the copy is
-trained (see `attnaudit.retraining`); checks that need the same copy therefore share it. The adapter knows which data to
-train on, or resolves the names that the retraining gives. If a model cannot be retrained in this way, the columns are
-undefined and a fact holds the reason: the checks of that copy are refused with it, and other checks still run.
+trained (see `attnaudit.retraining`); checks that need the same copy therefore share it. The adapter chooses the
+training data, unless the argument names some. If a model cannot be retrained in this way, the columns are undefined and
+a fact gives the reason. Checks that need this copy are then refused with that reason; other checks still run.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Retrained(StatefulMeasure):
 
     Columns: `.predicted`, the copy's class; `.tvd`, the total variation between the outputs; `.jsd`, the Jensen-Shannon
     divergence in nats between the attentions under the reading, NaN for one token; `.attention`, the copy's attention,
-    for copies with the model's own encoder whose attention is trained. The fact `.refused` holds the reason if there is
-    no copy.
+    for copies with the model's own encoder whose attention is trained. If there is no copy, `.predicted`, `.tvd` and
+    `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives the reason.
     """
 
     def __init__(self, name: str, argument: Retraining, lengths: Sequence[int]) -> None:
@@ -81,7 +81,7 @@ class Retrained(StatefulMeasure):
         """Return the trained copy, on the model's device.
 
         Raises:
-            AuditError: the adapter cannot retrain, or not in this way.
+            AuditError: the adapter cannot retrain the model in this way, or the copy has other classes.
         """
         if "retrains" in request.lacking:
             raise AdapterError(

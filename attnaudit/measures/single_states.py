@@ -12,9 +12,9 @@ from attnaudit.measures import AttentionView, Columns, Request, measure
 def token_probability(view: AttentionView, request: Request) -> Columns:
     """Return the predicted class's probability when the decoder gets one token's hidden state alone.
 
-    Source: Tutek & Šnajder 2020, §5. Columns: the name itself holds the mean over the real tokens; `.alone` holds the
-    probability for each token (figure 2 of the paper); `.whole` holds the probability for the whole input. All are also
-    defined with one token.
+    Source: Tutek & Šnajder 2020, §5. Columns: the name itself, the mean over the real tokens; `.alone`, the probability
+    for each token (figure 2 of the paper); `.whole`, the probability for the whole input. All are defined with one
+    token, too.
     """
     rows, width = view.real.shape
     alone = torch.zeros((rows, width), dtype=torch.float64, device=view.device)
@@ -39,7 +39,7 @@ def conicity(view: AttentionView, request: Request) -> Columns:
     """Return the conicity of the hidden states: the mean cosine of the real tokens' states to their mean state.
 
     Source: Mohankumar et al. 2020. The value lies in [-1, 1]. A zero state has no direction and counts as cosine 0.
-    Undefined with one token, and where the mean state is zero. The column `.orthogonal` holds 1/√n, the conicity of n
+    Undefined with one token, and where the mean state is zero. The column `.orthogonal` is 1/√n, the conicity of n
     orthogonal states of equal length.
     """
     states = view.hidden.detach().double() * view.real[..., None]

@@ -1,6 +1,7 @@
 """Discordant and tied pairs of many rows at once.
 
-Pairs within a block of positions are compared one by one; pairs across blocks are counted by a table of blocks.
+Pairs within a block of positions are compared one by one; most pairs across blocks are counted together, from a table
+of how many values of each range are in each block.
 
 Shapes: R rows, T positions (the real ones first), b positions per block, K blocks per row.
 """
@@ -15,7 +16,7 @@ from torch import Tensor
 
 #: A row of at most this many positions is one block.
 ONE_BLOCK = 32
-#: Positions per block -> the longest row that is divided into blocks of this size.
+#: Positions per block -> the longest row that is divided into blocks of this size; longer rows have blocks of 64.
 BLOCKS = {8: 128, 16: 1024, 32: 4096}
 #: Number of blocks whose pairs are compared at once; they fit into the processor's cache.
 BLOCKS_AT_ONCE = 2**13
@@ -44,7 +45,7 @@ class Pairs(NamedTuple):
 
     @property
     def difference(self) -> Tensor:
-        """Number of concordant minus number of discordant pairs."""
+        """Number (or weight) of the concordant pairs minus that of the discordant pairs."""
         return self.every - self.tied_x - self.tied_y + self.tied_both - 2 * self.discordant
 
 
@@ -141,10 +142,10 @@ def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
 def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
     """Return the weight (R,) of the pairs whose first value is greater than the second.
 
-    Pairs are counted in three groups. Pairs within a block of b neighbouring positions are compared one by one. Pairs
-    whose blocks differ both by position and by value (b neighbours in ascending order) are counted by a table of K × K
-    blocks. Pairs in the same block of values, but in different blocks of positions, are compared one by one in the
-    order of the values.
+    Every value is in a position block (b neighbouring positions) and in a value block (b neighbours in ascending
+    order). Pairs in the same position block are compared one by one. Pairs in the same value block, but in different
+    position blocks, are compared one by one in the order of the values. All other pairs are counted from a K × K table:
+    how many values (or how much weight) each position block has in each value block.
 
     Args:
         values: (R, T) ranks in 0..T-1.

@@ -84,7 +84,7 @@ def largest_jensen_shannon(attention: Tensor, mask: Tensor | None = None) -> Ten
 
     JSD is convex, so its maximum over the simplex is at a one-hot distribution, and the furthest is the one-hot at the
     smallest weight a: JSD = ln 2 + ½ (a ln a - (1 + a) ln(1 + a)). It is 0 for one token, and ln 2 if some but not all
-    weights are 0. It is the denominator of an adversary's share.
+    weights are 0. Dividing the JSD of an adversarial attention by it gives a share in [0, 1].
 
     Args:
         attention: (..., T) weights of at least 0; they are normalised over the mask.

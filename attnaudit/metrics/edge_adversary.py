@@ -16,7 +16,7 @@ from torch import Tensor
 from attnaudit.metrics.divergence import divergence_of_distributions, total_variation
 from attnaudit.metrics.padded_rows import distributions
 
-#: Pairs of tokens per instance, and bisection steps for the shares whose effects cancel.
+#: Number of pairs of tokens per instance, and number of bisection steps to find the shares whose effects cancel.
 PAIRS, HALVINGS = 16, 10
 
 
@@ -35,7 +35,7 @@ class Candidates:
     tvd: Tensor
 
     def best(self, tvd: float) -> tuple[Tensor, Tensor]:
-        """Return the candidate (B, T) with the largest JSD among those within `tvd`, and (B,) whether there is one."""
+        """Return the candidate (B, T) of largest JSD with a TVD of at most `tvd`, and (B,) whether one exists."""
         value = torch.where(self.tvd <= tvd, self.jsd, -torch.inf).nan_to_num(nan=-torch.inf)
         most, which = value.max(1)
         rows = torch.arange(len(which), device=which.device)
@@ -53,9 +53,9 @@ def vertices_and_edges(
 ) -> Candidates:
     """Return every vertex, and points on promising edges where the output is close to the original one.
 
-    Pairs of tokens are ranked by the JSD of the point at which the outputs of the two vertices, mixed in its shares,
-    equal the original output. The actual point is then found by bisection, with one run of the decoder per step. No
-    candidate is claimed to be the optimum.
+    For every pair of tokens, linear interpolation between the outputs of its two vertices predicts the point of the
+    edge that gives the original output. The pairs with the largest JSD at that point are kept, and the actual point is
+    found by bisection, with one run of the decoder per step. The best candidate need not be the optimum.
 
     Args:
         attention: (B, T) weights.

@@ -2,8 +2,9 @@
 
 With fixed hidden states h, the logit of a linear decoder is w·α̃ + b with w_i = W h_i. The attention weights that keep
 the output within a total variation ε form a polytope: {α̃ in the simplex, lower <= w·α̃ + b <= upper}. JSD(·, α) is
-convex, so its maximum is at a vertex: a one-hot distribution inside the slab, or the point of an edge (i, j) at which
-the logit meets a bound. All O(n²) vertices have closed forms, so no search can find anything further away.
+convex, so its maximum is at a vertex: a one-hot distribution whose logit is within the bounds, or the point of an edge
+(i, j) at which the logit equals a bound. All O(n²) vertices have closed forms, so the optimum is found without a
+search.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ def exact_adversarial_attention(
 
     It maximises JSD(α̃, α) over the simplex of the real tokens, subject to |σ(w·α̃ + b) - σ(w·α + b)| <= tvd, the total
     variation of the two-class output. A softmax over two logits is the same problem with w = (W₁ - W₀)h and b = b₁ -
-    b₀. Where p ± tvd leaves (0, 1), the slab is open on that side. α itself is always feasible. Memory is bounded by
-    chunks. Source: Jain & Wallace 2019, §4.2.2, state the problem and search; here it is solved at the vertices.
+    b₀. Where σ(w·α + b) ± tvd leaves (0, 1), the logit has no bound on that side. α itself is always feasible. Rows are
+    processed in chunks, which limits the memory. Source: Jain & Wallace 2019, §4.2.2, state the problem and search;
+    here it is solved at the vertices.
 
     Args:
         attention: (..., T) weights of at least 0; they are normalised over the mask.
@@ -44,9 +46,9 @@ def exact_adversarial_attention(
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        The adversarial attention (..., T), float64, 0 at padding, with at most two weights unless it is α itself; and
-        its JSD (...), in nats. Its total variation, recomputed in float64, is at most tvd + 1e-9. Both are NaN in rows
-        without real tokens or mass, or with a value that is not finite at a real token.
+        The adversarial attention (..., T), float64, 0 at padding, with at most two nonzero weights unless it is α
+        itself; and its JSD (...), in nats. Its total variation, recomputed in float64, is at most tvd + 1e-9. Both are
+        NaN in rows without real tokens or mass, or with a value that is not finite at a real token.
 
     Raises:
         ValueError: shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
@@ -78,9 +80,9 @@ def adversarial_upper_bound(
     """Return an upper bound, in nats, on the JSD of any attention that keeps a multi-class output within `tvd`.
 
     TVD <= ε bounds the change of every class, |Δp_c| <= ε, and therefore the log-odds of every pair of classes from
-    both sides. Each pair of classes gives a slab as in `exact_adversarial_attention`. The optimum satisfies all of
-    them, so the smallest of the maxima under one slab alone is an upper bound. With two classes the bound is exact. A
-    search (`searched_adversarial_attention`) gives a lower bound.
+    both sides. Each pair of classes gives a two-class problem as in `exact_adversarial_attention`. The optimum
+    satisfies the bounds of all of them, so its JSD is at most the maximum of each; the smallest of these maxima is
+    returned. With two classes the bound is exact. A search (`searched_adversarial_attention`) gives a lower bound.
 
     Args:
         attention: (..., T) weights of at least 0; they are normalised over the mask.
@@ -151,10 +153,10 @@ def _tolerance(tvd: Tensor | float, leading: torch.Size, like: Tensor) -> Tensor
 
 
 def _slab(p: Tensor, q: Tensor, epsilon: Tensor, offset: Tensor, logit: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the bounds on w·α̃, without the bias, within which the output stays.
+    """Return the lower and upper bounds (B,) on w·α̃, without the bias, that keep the output within epsilon.
 
-    They follow from the log-odds log(p/q), where p and q may each change by at most epsilon. A bound is infinite where
-    the slab is open.
+    They follow from the log-odds log(p/q), where p and q may each change by at most epsilon. The lower bound is -∞ for
+    p <= epsilon, and the upper bound ∞ for q <= epsilon.
 
     Args:
         p: (B,) probability of one class.

@@ -14,7 +14,7 @@ def f1(true: ArrayLike, predicted: ArrayLike, classes: int | Sequence[object]) -
     """Return the F1 score of class 1 if there are two classes, and the macro mean over the classes otherwise.
 
     F1_c = 2 TP / (2 TP + FP + FN). As in scikit-learn's `f1_score(average="macro")`, the macro mean is over the classes
-    that occur in `true` or in the predictions. Tutek & Šnajder 2020, §3, measure fragility by it.
+    that occur in `true` or in the predictions. Tutek & Šnajder 2020, §3, use it to measure fragility.
 
     Args:
         true: (n,) class indices.

@@ -74,9 +74,10 @@ def kendall_p_value(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the two-sided p-value of `kendall_tau_b` under independence.
 
     The method is that of `scipy.stats.kendalltau(method="auto")`. Without ties, the p-value is exact (from the
-    inversions of a random permutation) if n <= 33 or if at most one pair departs from perfect order. Otherwise it is a
-    normal approximation whose variance is corrected for ties. The p-value depends mostly on n: report the share of
-    instances at or below .05, but do not gate on it. Arguments, undefined rows and errors are those of `kendall_tau_b`.
+    inversions of a random permutation) if n <= 33, or if at most one pair is discordant or at most one is concordant.
+    Otherwise it is a normal approximation whose variance is corrected for ties. The p-value depends mostly on n: report
+    the share of instances at or below .05, but do not gate on it. Arguments, undefined rows and errors are those of
+    `kendall_tau_b`.
 
     >>> x = torch.arange(5.0).unsqueeze(0)
     >>> round(kendall_p_value(x, x).item(), 6)  # 2 / 5!
@@ -129,7 +130,7 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
 def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e-6) -> Tensor:
     """Return the share of each row's pairs whose values differ by at most a tolerance; exact ties are included.
 
-    Float32 rounding can break or create such ties at random, so this share is reported with an agreement.
+    Float32 rounding can break or create such ties at random, so this share is reported next to τ.
 
     Args:
         x: (..., T) values.

@@ -42,7 +42,7 @@ def shuffled_information(a: ArrayLike, b: ArrayLike, *, shuffles: int, seed: int
         seed: the same seed gives the same permutations for any `a` of the same length.
 
     Returns:
-        (shuffles,) values.
+        (shuffles,) values; NaN for n = 0.
 
     Raises:
         ValueError: as in `mutual_information`, or for fewer than one shuffle.

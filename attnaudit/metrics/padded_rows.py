@@ -77,7 +77,7 @@ def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
         name: name of the weights, for the message.
 
     Returns:
-        (B, T) distributions, 0 outside the mask; NaN in rows without mass.
+        (B, T) distributions, 0 outside the mask; NaN in rows without mass or with a NaN inside the mask.
 
     Raises:
         ValueError: a weight is negative.
@@ -97,7 +97,8 @@ def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor
         values: tensors (B, T) to move.
 
     Returns:
-        (B, T) positions that the tokens come from, (B,) number of real tokens, and the moved values.
+        (B, T) original position of each moved token, (B,) number of real tokens, and the moved values, in which padding
+        follows the real tokens.
     """
     lengths = mask.sum(-1)
     place = torch.arange(mask.shape[-1], device=mask.device)

@@ -33,12 +33,13 @@ class InformationRanking:
 
     Attributes:
         information: (k,) plug-in mutual information, in nats.
-        null: (k,) its mean over label shuffles.
-        corrected: (k,) m_r, their difference.
+        null: (k,) mean information over label shuffles.
+        corrected: (k,) m_r, the difference information - null at rank r.
         attention: (k,) mean attention by rank, which also weights the agreement.
         weighted_tau: Shieh's weighted τ of `corrected` with `attention`.
         tau_b: τ-b of `corrected` with `attention`.
-        clusters: N, the number of clusters; None if the preset's rule found none, and all else is then undefined.
+        clusters: N, the number of clusters; None if the preset's rule found none; the information and both τ are then
+            NaN, and `labels` is empty.
         n: number of instances.
         labels: (k, n) clusters of the hidden states, for subsamples of the instances.
         outputs: (n,) clusters of the outputs.
@@ -57,7 +58,7 @@ class InformationRanking:
 
 
 def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
-    """Choose k, the number of ranks.
+    """Return k, the number of ranks to compare, and the rule that decided it.
 
     k is the 10th percentile of the lengths, or the largest k for which at least 80% of the k-th largest weights exceed
     1e-5, whichever is smaller, and at least 1. The caller must leave out instances shorter than k, and count them.
@@ -132,7 +133,7 @@ def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WE
 
 
 def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
-    """Cluster points by k-means, and merge clusters with fewer than two members into the nearest other cluster.
+    """Cluster points by k-means, and merge every cluster of one into the nearest larger cluster, if any.
 
     Args:
         points: (n, m) points, n >= 1.
@@ -165,7 +166,7 @@ def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
 
 
 def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
-    """Cluster the outputs: by k-means of the logit into 5 clusters for two classes, by the predicted class otherwise.
+    """Cluster the outputs: for two classes into 5 clusters of the logit, otherwise by the predicted class.
 
     Args:
         logits: (n, C); C = 1 for a sigmoid output. For C = 2, the difference of the logits is clustered.
@@ -283,7 +284,7 @@ def information_by_rank(labels: Integers, outputs: Integers, shuffled: Integers)
 def ranking_agreement(corrected: Floats, attention: Floats) -> tuple[float, float]:
     """Return Shieh's weighted τ, weighted by attention, and τ-b of the information (k,) with attention (k,).
 
-    Both are NaN if undefined.
+    Each is NaN where it is undefined, such as for fewer than two ranks.
 
     >>> round(ranking_agreement(np.array([0.3, 0.1, 0.2]), np.array([0.5, 0.3, 0.2]))[0], 4)
     0.6129

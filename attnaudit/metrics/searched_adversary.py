@@ -1,4 +1,4 @@
-"""Adversarial attention by gradient search, for decoders without an exact form; it gives a feasible lower bound."""
+"""Adversarial attention by gradient search, for decoders without an exact form. Its JSD is a lower bound."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SearchSettings:
         restarts: number of restarts, which are optimised together.
         steps: number of steps.
         learning_rate: learning rate of Adam.
-        penalty: weight of the amount by which the total variation exceeds its limit.
+        penalty: weight of the amount by which the total variation exceeds the limit `tvd`.
         spread: standard deviation of the normal distribution of the starting logits.
         diversity: weight of the pairwise JSD of the restarts.
-        from_attention: start the first restart at log α instead, plus a hundredth of its noise, because the JSD has no
-            gradient at α itself.
+        from_attention: start the first restart near the audited attention α, at log α plus a hundredth of the noise; at
+            α itself, the JSD has gradient 0.
         pull_back: move restarts that end infeasible towards α until they are feasible.
     """
 
@@ -62,10 +62,10 @@ class SearchResult:
 
     Attributes:
         attention: (B, T) the attention shown: the weighted mean over the heads.
-        jsd: (B,) its Jensen-Shannon divergence to α, in nats.
+        jsd: (B,) its Jensen-Shannon divergence to the audited attention α, in nats.
         tvd: (B,) total variation of its output to the original output.
         heads: (B, H, T) the attention of each head.
-        last: (B, K, T) where each of the K restarts ended; (B, K, H, T) if the search was given heads.
+        last: (B, K, T) the final attention of each of the K restarts; (B, K, H, T) if the search was given heads.
     """
 
     attention: Tensor

@@ -60,9 +60,9 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         instances: The number of instances; None if the value is too close to the threshold for an estimate.
-        low: The lower end of the range of `instances`: the same estimate at the bound of the value's 50% interval that
-            is further from the threshold. None if even that bound is too close.
-        high: The upper end of the range, from the other bound; None if the range has no upper limit.
+        low: The lower limit of `instances`: the same estimate at the bound of the value's 50% interval that is further
+            from the threshold. None if even that bound is too close.
+        high: The upper limit of `instances`, from the other bound of that interval; None if there is none.
         power: The share of samples of that size in which the case would be decided.
     """
 
@@ -93,7 +93,7 @@ class Histogram(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         edges: The k + 1 edges of the bins, in ascending order.
-        counts: The k numbers of instances.
+        counts: The number of instances in each of the k bins.
         label: The label of the value axis.
     """
 
@@ -106,7 +106,7 @@ class Series(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line, or one set of bars, of a chart.
 
     Attributes:
-        name: Its name in the legend.
+        name: The name in the legend.
         x: The positions on the horizontal axis.
         y: The values, one for each position; None where undefined.
     """
@@ -194,8 +194,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         value: The statistic; None if it is undefined.
         requirement: The threshold; None if the check has none, or if a relative threshold is undefined.
         interval: The interval of `value` at the confidence of the check, which decides whether the case passes; None
-            if there is none. With a relative threshold it is the interval of the mean difference to that threshold per
-            instance, shifted by `requirement.value`.
+            if there is none. With a relative threshold, the interval is computed for the mean over the instances of
+            value minus threshold, and `requirement.value` is added to its bounds.
         n: The number of audited instances.
         n_defined: The number of instances that have a value.
         undefined: Reason -> the number of instances that have no value for that reason. Empty if all have one.
@@ -204,11 +204,12 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         distribution: A histogram of the values per instance; None if the check has no values per instance.
         charts: Further charts.
         worst: The instances with the worst values, the worst one first.
-        worst_first: Whether the "lowest" or the "highest" values are the worst.
+        worst_first: Which values are the worst: "lowest" or "highest".
         token_columns: The measured columns with one number per token, which the report draws over the text.
         note: Remarks on the value, separated by semicolons; "" if there are none.
         blocks: Whether the case fails in pytest.
-        gated: The number of gates in the policy, for which `fail_interval` is corrected; 1 for an informational check.
+        gated: The number of gates in the policy, by which `fail_interval` is Bonferroni-corrected; 1 for an
+            informational check.
         fail_interval: The interval that decides whether the case fails, at confidence 1 - (1 - c) / `gated`, where c is
             that of `interval` (Bonferroni). None without a threshold or without an interval.
         planning: How many instances would decide the case; None unless it is inconclusive and an estimate applies.

@@ -116,7 +116,7 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         audited: The number of audited instances.
         labelled: The number of audited instances that have a label.
         classes: The class names.
-        sha256: The SHA-256 hash of the ids, texts and labels of all rows, in the order of the ids.
+        sha256: The SHA-256 hash of the ids, texts, queries and labels of all rows, in the order of the ids.
         sample_seed: The seed of the sample; None if all rows are audited.
         sample_sha256: The same hash, of the sampled rows alone; None if all rows are audited.
     """
@@ -190,7 +190,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         schema_version: The version of this schema.
         run: The name of the run, which is also that of its folder.
         created: When the run began, in UTC and ISO 8601.
-        finished: When the run ended.
+        finished: When the run ended, in the same form.
         command: The command line.
         seed: The seed of the run.
         exit_status: The exit status of pytest.
