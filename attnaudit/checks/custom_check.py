@@ -50,7 +50,7 @@ class Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class CustomCheck(PerInstanceCheck):
-    """A decorated function with a threshold. It is made by calling the `CheckFactory` that `check` returns."""
+    """A check made from a function that `check` decorates. Calling the `CheckFactory` of the function creates it."""
 
     definition: Definition = field(repr=False)
 
@@ -178,7 +178,7 @@ class CustomCheck(PerInstanceCheck):
 
 
 class CheckFactory:
-    """The result of `check`: call it with a threshold to declare the check."""
+    """The object that replaces a function decorated with `check`. Call it with a threshold to declare the check."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
@@ -219,7 +219,7 @@ def check(
     worst: WorstOrder = "lowest",
     token_columns: Sequence[str] = TOKEN_COLUMNS,
 ) -> Callable[[Measure], CheckFactory]:
-    """Return a decorator that makes a check of a function.
+    """Return a decorator that turns a function into a check.
 
     The function takes the measurements and returns one number per instance, NaN where it is undefined. Its name is the
     id of the check and its name in policies.
@@ -240,7 +240,8 @@ def check(
         how_to_read: How to interpret the value.
         statistic: "mean", "median", or "proportion" for the share of ones among numbers that are 0 or 1.
         unit: The unit of the value.
-        low: The smallest possible value. A threshold outside the bounds is refused.
+        low: The smallest possible value. A value or a threshold outside the bounds raises an error. The bounds of a
+            "proportion" are always 0 and 1.
         high: The largest possible value.
         worst: Whether the instances with the "lowest" or the "highest" values are shown as the worst.
         token_columns: The measured columns that the report draws over the tokens of an instance.

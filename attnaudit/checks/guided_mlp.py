@@ -33,7 +33,8 @@ class GuidedMLP(RetrainingCheck):
     5 × `seeds` with `adversary`. `seeds`, `train` and `dev` are described in `RetrainingCheck`.
 
     Args:
-        adversary: λ; the report also shows MLPs with the attention of adversaries with this λ (see `TrainedAdversary`).
+        adversary: The λ of adversaries (see `weight` of `TrainedAdversary`). If it is given, the report also shows MLPs
+            with the attention of such adversaries.
         divergence: The divergence that those adversaries maximise, "kl" or "jsd".
     """
 
@@ -69,7 +70,7 @@ class GuidedMLP(RetrainingCheck):
 
     @property
     def mlps(self) -> dict[str, tuple[Retraining, ...]]:
-        """The MLPs of each seed, by where their attention comes from."""
+        """The MLPs, one per seed, by the source of their attention."""
         kinds = {
             GUIDED: Retraining(encoder="mlp", attention="base"),
             UNIFORM: Retraining(encoder="mlp", attention="uniform"),
@@ -86,7 +87,7 @@ class GuidedMLP(RetrainingCheck):
 
     @property
     def adversaries(self) -> tuple[Retraining, ...]:
-        """The adversaries whose attention guides MLPs."""
+        """The adversaries whose attention guides MLPs; empty without `adversary`."""
         return tuple(dataclasses.replace(mlp, encoder="own") for mlp in self.mlps.get(ADVERSARY, ()))
 
     def retrainings(self) -> Sequence[Retraining]:

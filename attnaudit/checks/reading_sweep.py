@@ -39,8 +39,9 @@ def evidence_over_readings(
 ) -> tuple[Evidence, Matrix]:
     """Return the evidence of a check under several readings together.
 
-    If the check is a mean over instances, the value is the mean over instances and readings, with an interval. If it is
-    a ratio or a difference of F1, the value is the mean of the values under the readings, without an interval.
+    If the statistic is a mean of values per instance, each instance gets its mean over the readings, and the value is
+    the mean of these, with an interval. Otherwise (a ratio, a median or a difference of F1), the value is the mean of
+    the values under the readings, without an interval.
 
     Args:
         check: The check.
@@ -131,12 +132,12 @@ def _upper_bounds(evidence: Evidence) -> Floats:
 
 
 def _numeric_order(text: str) -> tuple[int, str]:
-    """Sort key: words such as "mean" first, then numbers by their value."""
+    """Return a sort key that puts words such as "mean" first, and then numbers by their value."""
     return (int(text), "") if text.isdigit() else (-1, text)
 
 
 def _highest(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> str | None:
-    """Name the layer and head with the highest value."""
+    """Name the layer and head with the highest value; None if there are no values."""
     known = {name: evidence.value for name, evidence in by_reading.items() if evidence.value is not None}
     if not known:
         return None

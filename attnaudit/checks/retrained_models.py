@@ -64,7 +64,7 @@ class RetrainingCheck(Check):
         """Require that an argument is a whole number from `low` to 100.
 
         Raises:
-            CheckError: It is not.
+            CheckError: The argument is no whole number, or outside of this range.
         """
         value = getattr(self, argument)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MOST_SEEDS:
@@ -80,7 +80,7 @@ class RetrainingCheck(Check):
         return tuple(measure_of(retraining) for retraining in self.retrainings())
 
     def on_data(self, retraining: Retraining) -> Retraining:
-        """Return the retraining with the data that the check was given."""
+        """Return the retraining with the `train` and `dev` data of this check."""
         return dataclasses.replace(retraining, train=self.train or "", dev=self.dev or "")
 
     def cost(self) -> str:
@@ -109,7 +109,7 @@ class RetrainingCheck(Check):
 
 
 def measure_of(retraining: Retraining) -> str:
-    """Return the measure of a copy, which is also the beginning of the names of its columns."""
+    """Return the name of the measure of a copy, with which the names of its columns begin."""
     return f"retrained.{retraining.text}"
 
 

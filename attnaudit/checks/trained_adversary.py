@@ -181,6 +181,6 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         )
 
     def _mean_over_seeds(self, measurements: Measurements, name: str, factor: float = 1.0) -> Floats:
-        """Return a column of the adversaries with λ times a factor: the (n,) mean over their seeds."""
+        """Return the (n,) mean over seeds of a column of the adversaries with λ times `factor`."""
         mean: Floats = columns_of_copies(measurements, self.adversaries(factor), name).mean(1)
         return mean

@@ -72,7 +72,7 @@ class AuditPlugin:
         """After other plugins have deselected cases, report usage errors and a report folder that is not writable.
 
         Raises:
-            pytest.UsageError: In a worker of xdist, the controller shows the errors instead.
+            pytest.UsageError: There are errors. A worker of xdist sends them to its controller instead.
         """
         state, config = self.state, self.config
         if state is None:
@@ -95,7 +95,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Write down the cases before the first one runs, so that a crash hides none, and request what they need.
+        """Write down the cases before the first one runs, so that none is lost in a crash, and request their needs.
 
         By now, all plugins have deselected the cases that they leave out.
         """

@@ -69,7 +69,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
 
 
 def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str]:
-    """Attach its case to each selected item.
+    """Store the case of each selected item in its stash.
 
     Returns:
         node id -> message, for every error of the user that concerns a selected item.
@@ -101,7 +101,7 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
 
 
 def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:
-    """Return the case among the parameters of an item."""
+    """Return the case among the parameters of an item; None if there is none."""
     from attnaudit.run import Case
 
     callspec = getattr(item, "callspec", None)
@@ -111,7 +111,11 @@ def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:
 
 
 def _declared_needs(item: pytest.Item) -> tuple[str, ...]:
-    """Return the needs of @pytest.mark.attnaudit(needs=[...]). Raises AuditError, which names the test."""
+    """Return the needs of @pytest.mark.attnaudit(needs=[...]); empty without this mark.
+
+    Raises:
+        AuditError: The mark has other arguments. The message names the test.
+    """
     mark = item.get_closest_marker("attnaudit")
     if mark is None:
         return ()
