@@ -1,4 +1,4 @@
-"""How different could attention be while the output hardly changes? (Jain & Wallace 2019, §4.2.2)"""
+"""How different could attention be if the output may hardly change? (Jain & Wallace 2019, §4.2.2)"""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ NOTES = {
 @registered
 @dataclass(frozen=True, kw_only=True)
 class AdversarialDivergence(PerInstanceCheck):
-    """Mean over instances of the largest JSD (nats) between attention and weights that change the output little.
+    """Mean over instances of the largest JSD (nats) between attention and other weights with nearly the same output.
 
-    The total variation distance (TVD) between the outputs with both is at most `tvd`.
+    The outputs with attention and with the other weights have a total variation distance (TVD) of at most `tvd`.
 
     For a linear decoder, the value is exact with two classes; with more, it is a lower bound that is reported with a
     certified upper bound. For other decoders, it is found by search. The report also shows the value at other limits.

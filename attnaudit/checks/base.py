@@ -35,16 +35,16 @@ TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs",
 class Check(CheckArguments, ABC):
     """The base class of all checks: a measure, a statistic and a threshold.
 
-    A subclass is a frozen dataclass with the decorator `registered`. It defines `needs` and `evidence`,
-    and also `subject`, `family`, `title`, `question`, `why` and `unit`: as class attributes, or as properties if they
-    depend on the arguments. The other properties have defaults.
-    The arguments that all checks have in common are described in `CheckArguments`.
+    A subclass is a frozen dataclass with the decorator `registered`. It defines `needs` and `evidence`, and also
+    `subject`, `family`, `title`, `question`, `why` and `unit`: as class attributes, or as properties if they depend on
+    the arguments. The other properties have defaults. The arguments that all checks have in common are described in
+    `CheckArguments`.
 
     Most checks have one number per instance and derive from `PerInstanceCheck`, which defines `evidence`.
     """
 
-    #: The thresholds that the check accepts. Most checks accept only one, because the other would reward
-    #: what the check warns of.
+    #: The thresholds that the check accepts. Most checks accept only one, because the other would reward what the
+    #: check warns of.
     directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
 
     @property
@@ -70,7 +70,7 @@ class Check(CheckArguments, ABC):
     @property
     @abstractmethod
     def unit(self) -> str:
-        """The unit of the value, such as "Kendall τ-b"."""
+        """The unit of the value, such as "Kendall τ-b"; "" if it has none."""
 
     @property
     def how_to_read(self) -> str:
@@ -101,8 +101,8 @@ class Check(CheckArguments, ABC):
     def token_columns(self) -> tuple[str, ...]:
         """The measured columns that the report draws over the tokens of an instance.
 
-        A name that ends in "*" stands for the first measured column with that beginning. Columns that were not
-        measured are left out.
+        A name that ends in "*" stands for the first measured column with that beginning. Columns that were not measured
+        are left out.
         """
         return TOKEN_COLUMNS
 
@@ -238,7 +238,7 @@ class Check(CheckArguments, ABC):
         )
 
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
-        """Return the evidence that is compared with the threshold, and the threshold as a number."""
+        """Return the evidence to compare with the threshold, and the threshold as a number; None without one."""
         if self.threshold is None:
             return evidence, None
         direction, limit = self.threshold

@@ -22,8 +22,8 @@ class CheckArguments:
     """The arguments that all checks have in common.
 
     Args:
-        at_least: The lower threshold: a number, or an expression of the check's references such as "floor + 0.2". A
-            gate has exactly one threshold, an informational check at most one.
+        at_least: The lower threshold: a number, or an expression that names references of the check, such as
+            "floor + 0.2". A gate has exactly one threshold, an informational check at most one.
         at_most: The upper threshold, in the same form.
         severity: "gate" for a check that can fail its pytest case, "report" for an informational check.
         confidence: The confidence of the two-sided interval over instances.

@@ -140,7 +140,7 @@ class CustomCheck(PerInstanceCheck):
         return "all values are equal, so an interval needs the range of possible values: give the check low and high"
 
     def values(self, measurements: Measurements) -> Floats:
-        """Call the function on the measurements that it declared, and return its (n,) values.
+        """Call the function with the measurements of its declared needs, and return the (n,) values.
 
         Raises:
             CheckError: The function raised an error, or returned something else than n real numbers within the bounds.

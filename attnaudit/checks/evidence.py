@@ -33,7 +33,7 @@ class Evidence:
         undefined: The number of instances that are left out, by reason.
         values: (n,) values per instance, NaN where undefined, for the histogram and the worst instances; None for a
             statistic that exists only for a whole data set.
-        values_label: What the values per instance are; the label of the histogram.
+        values_label: The label of the histogram, which says what the values per instance are.
         values_range: The range of the histogram; None for the range of the values.
         rankable: (n,) mask, True at the instances that may be listed among the worst; None for all with a value.
         references: Values to compare the statistic with.
@@ -153,7 +153,7 @@ def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) ->
 
     Args:
         values: (n,) values.
-        label: What the values are.
+        label: The label of the histogram, which says what the values are.
         bounds: The range of the bins; the range of the values if None.
 
     Returns:

@@ -26,11 +26,11 @@ GUIDED, UNIFORM, LEARNED, ADVERSARY = "guided", "uniform", "its own", "adversary
 @registered
 @dataclass(frozen=True, kw_only=True)
 class GuidedMLP(RetrainingCheck):
-    """Mean F1 of context-free MLPs with the model's attention minus that of MLPs with uniform weights.
+    """Mean F1 of MLPs with the model's attention minus the mean F1 of MLPs with uniform weights.
 
-    Weights that point at the words that matter help a model that sees each word separately. The report also shows MLPs
-    that learn their own attention. The value is undefined without labels. 3 × `seeds` models are trained, or
-    5 × `seeds` with `adversary`. `seeds`, `train` and `dev` are described in `RetrainingCheck`.
+    The MLPs process each word separately, without context. Weights that mark the important words improve them. The
+    report also shows MLPs that learn their own attention. The value is undefined without labels. 3 × `seeds` models are
+    trained, or 5 × `seeds` with `adversary`. `seeds`, `train` and `dev` are described in `RetrainingCheck`.
 
     Args:
         adversary: The λ of adversaries (see `weight` of `TrainedAdversary`). If it is given, the report also shows MLPs

@@ -1,4 +1,4 @@
-"""Does one token dominate a hidden state or the prediction, or is the influence spread? (Meister et al. 2021, §4)"""
+"""Do single tokens dominate a hidden state or the prediction, or do all influence it? (Meister et al. 2021, §4)"""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ INFLUENCES = {
 class InfluenceEntropy(PerInstanceCheck):
     """Mean over instances of the normalised entropy -Σ p log p / log n of the influence p of the n real tokens.
 
-    A low entropy is good. An instance has no value if it has a single token, or if the influence of every token
-    is zero.
+    A low entropy is good. An instance has no value if it has a single token, or if the influence of every token is
+    zero.
 
     Args:
         of: "hidden" for the influence of each input on a hidden state, averaged over all states (Meister et al. 2021,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRESETS = ("wen",)
 MINIMUM_INSTANCES = 10
-#: How many label shuffles correct the information of all instances, and of each subsample.
+#: The numbers of label shuffles that correct the information of all instances, and of each subsample.
 SHUFFLES = 100
 SUBSAMPLE_SHUFFLES = 10
 #: The number of label shuffles from which the percentile of the reference "label shuffle" is taken.
@@ -161,7 +161,7 @@ class InformationRanking(Check):
         )
 
     def _floor(self, measurements: Measurements, states: Table, ranking: Ranking) -> Reference:
-        """Return the weighted τ with attention shuffled over the ranks of each instance; None if too expensive."""
+        """Return the weighted τ with shuffled attention. Its value is None if it is undefined or too expensive."""
         from attnaudit.metrics.ranked_information import quantise
 
         n, ranks, width = states.shape

@@ -32,8 +32,8 @@ from attnaudit.statistics.intervals import mean_interval
 class PerInstanceCheck(Check):
     """A check with one number per instance. By default, its statistic is their mean.
 
-    A subclass defines `values`, `needs` and the attributes that `Check` requires. Value, interval, histogram and
-    worst instances follow from the values. The other methods have defaults and are overridden where a check has more to
+    A subclass defines `values`, `needs` and the attributes that `Check` requires. Value, interval, histogram and worst
+    instances follow from the values. The other methods have defaults and are overridden where a check has more to
     report. A complete check is, for example:
 
         @registered
@@ -64,7 +64,7 @@ class PerInstanceCheck(Check):
 
     @property
     def values_label(self) -> str:
-        """What the values per instance are; the label of the histogram."""
+        """The label of the histogram, which says what the values per instance are."""
         return f"{self.unit} per instance"
 
     @property

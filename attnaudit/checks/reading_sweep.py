@@ -1,4 +1,4 @@
-"""One check under every layer and head of a model: their mean, and a matrix of the single values."""
+"""One check under every layer and head of a model: the mean of its values, and a matrix of them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def evidence_over_readings(
     """Return the evidence of a check under several readings together.
 
     If the statistic is a mean of values per instance, each instance gets its mean over the readings, and the value is
-    the mean of these, with an interval. Otherwise (a ratio, a median or a difference of F1), the value is the mean of
-    the values under the readings, without an interval.
+    the mean of these, with an interval. For other statistics, such as a ratio or a difference of F1, the value is the
+    mean of the values under the readings, without an interval.
 
     Args:
         check: The check.
@@ -107,7 +107,7 @@ def evidence_over_readings(
 
 
 def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> Matrix:
-    """Arrange the values by layer and head."""
+    """Arrange the values in a matrix with a row per layer and a column per head; None where undefined."""
     layers = sorted({str(place.layer) for place in places.values()}, key=_numeric_order)
     heads = sorted({str(place.heads) for place in places.values()}, key=_numeric_order)
     values: list[list[float | None]] = [[None] * len(heads) for _ in layers]

@@ -36,7 +36,7 @@ HOW_TO_READ_JSD = (
 class RetrainingCheck(Check):
     """The base class of the checks that train copies of the model. They are informational unless severity is "gate".
 
-    Copies that several checks need are trained once per process.
+    A copy that several checks need is trained only once per process.
 
     Args:
         seeds: The number of copies of each kind, each with its own seed. The value is the mean over them.
@@ -84,7 +84,7 @@ class RetrainingCheck(Check):
         return dataclasses.replace(retraining, train=self.train or "", dev=self.dev or "")
 
     def cost(self) -> str:
-        """Return a sentence about how many models are trained, and how long this takes."""
+        """Return a sentence on the number of models to train and the cost of training them."""
         adversaries = sum(
             retraining.attention == "adversary" and retraining.encoder == "own" for retraining in self.retrainings()
         )

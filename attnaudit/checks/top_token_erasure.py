@@ -24,8 +24,8 @@ class TopTokenErasure(PerInstanceCheck):
 
     A weight is removed by setting it to 0 and renormalising the rest, while the hidden states stay fixed. The value is
     the share of instances whose decision flips without the largest weight, minus the mean share of the other tokens
-    whose removal flips it: the exact expectation for another token that is drawn at random. The same instances
-    as in `DecisionFlip` have no value.
+    whose removal flips it: the exact expectation for another token that is drawn at random. The same instances as in
+    `DecisionFlip` have no value.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)

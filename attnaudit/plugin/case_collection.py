@@ -13,7 +13,7 @@ from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 if TYPE_CHECKING:
     from attnaudit.run import Case
 
-#: What a test over the fixture `measurements` gets unless its mark names its needs.
+#: The measures for a test that uses the fixture `measurements`, unless its mark names others.
 DEFAULT_NEEDS = ("prediction", "attention")
 
 
@@ -69,10 +69,10 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
 
 
 def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str]:
-    """Store the case of each selected item in its stash.
+    """Store each case in the stash of its pytest item, and find errors.
 
     Returns:
-        node id -> message, for every error of the user that concerns a selected item.
+        Node id of the function -> message, for every usage error that concerns a selected item.
     """
     first_of: dict[tuple[str, str, str], tuple[Any, str]] = {}
     errors: dict[str, str] = {}

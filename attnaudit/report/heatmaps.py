@@ -35,7 +35,7 @@ class TokenCell:
     Attributes:
         text: The token, shortened, with invisible characters made visible.
         tooltip: Its value and position.
-        heat: The size of its value as a share of the largest in the row.
+        heat: Its absolute value as a share of the largest one in the row.
         negative: Whether its value is below 0.
         number: Its value, where it is one of the largest; otherwise "".
         skipped: How many tokens are left out just before it.
@@ -56,7 +56,7 @@ class TokenRow:
     Attributes:
         name: The column in words.
         hue: Its colour: "attention", "importance" or "adversarial".
-        largest: The largest size of its values.
+        largest: The largest absolute value.
         cells: The tokens.
         skipped_at_end: How many tokens are left out after the last one.
         note: Why the column cannot be drawn; then there are no cells.
@@ -253,7 +253,7 @@ def _size(value: float | None) -> float:
 
 
 def _largest_first(values: Sequence[float | None]) -> list[int]:
-    """Return the positions of the values in descending order of their size."""
+    """Return the positions of the values in descending order of their absolute value."""
     return sorted(range(len(values)), key=lambda i: -_size(values[i]))
 
 
@@ -263,7 +263,7 @@ def _hue(name: str) -> str:
 
 
 def _token_text(token: str) -> str:
-    """Return a token as it is shown: symbols for white space and invisible characters, and at most LONGEST_TOKEN."""
+    """Return a token with symbols for white space and invisible characters, cut to LONGEST_TOKEN characters."""
     text = visible(token.replace("\n", "⏎").replace("\t", "⇥"))
     if not text.strip():
         return "␣" * max(1, min(len(text), 3))

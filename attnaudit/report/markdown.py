@@ -88,7 +88,7 @@ def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
 
 
 def _missing_lines(run: RunRecord) -> list[str]:
-    """Return the cases without a verdict, those of one reason in one line."""
+    """Return lines on the cases without a verdict: one line per model, data set and reason."""
     if not run.missing:
         return []
     checks: dict[tuple[str, str, str], list[str]] = {}

@@ -17,7 +17,7 @@ MOST_NUMBERED_COLUMNS = 16
 
 
 def matrix(record: Matrix, *, title: str) -> Drawing | None:
-    """Draw one cell per row and column: blue above zero, magenta below, darker for larger sizes.
+    """Draw one cell per row and column: blue above zero, magenta below, darker for larger absolute values.
 
     Args:
         record: The values.
@@ -71,7 +71,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
 
 
 def _shade(value: float | None, largest: float) -> str:
-    """Return the CSS classes that colour a cell by the sign and size of its value."""
+    """Return the CSS classes that colour a cell by the sign and the absolute value."""
     if value is None:
         return "cell none"
     step = round(DARKEST * min(1.0, abs(value) / largest))

@@ -176,7 +176,7 @@ class MeasurementsFile:
 
 
 def _add_row(instances: dict[tuple[Case, str], MeasuredInstance], key: tuple[Case, str], row: dict[str, Any]) -> None:
-    """Add one measure of one instance."""
+    """Add the measure in a row of the file to its instance, which is created if it is absent."""
     instance = instances.setdefault(key, MeasuredInstance(label=row["label"], predicted=row["predicted"] or ""))
     if row["tokens"] is not None and not instance.tokens:
         instance.tokens = [token or "" for token in row["tokens"]]

@@ -1,4 +1,4 @@
-"""What the templates show, assembled from the records, so that templates compute nothing."""
+"""The content of the templates, assembled from the records, so that the templates compute nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from attnaudit.verdict_text import (
 
 #: How many instances a case shows at most.
 MOST_INSTANCES = 5
-#: How many of them are open from the start where the check did not pass.
+#: How many of them are open from the start if the check did not pass.
 OPEN_INSTANCES = 2
 #: How many coloured tokens the whole file may contain: they take about 1 MB.
 MOST_TOKEN_CELLS = 14_000
@@ -53,7 +53,7 @@ class CaseView:
     """One check on one model and data set.
 
     Attributes:
-        anchor: Its fragment on the page.
+        anchor: Its fragment identifier on the page.
         check: Its record.
         subject: Its model and data set.
         verdict: Its verdict, or "measured"; also its CSS class.
@@ -306,7 +306,7 @@ def _plain(value: str | float | int | bool | None) -> str:
 
 
 def _heatmaps(run: RunRecord, measurements: MeasurementsFile) -> dict[RecordKey, tuple[Heatmap, ...]]:
-    """Return the worst instances of each case, as many as the size of the file allows."""
+    """Return the heatmaps of the worst instances of each case, as many as the size limit of the file allows."""
     measured = measurements.measured or {}
     pairs: list[tuple[Case, str]] = []
     columns: set[str] = set()

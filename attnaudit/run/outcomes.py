@@ -1,4 +1,4 @@
-"""Collect the outcome of every case from pytest's reports, which also arrive if a worker crashes."""
+"""Collect the outcome of every case from pytest's reports, which stay available if a worker crashes."""
 
 from __future__ import annotations
 

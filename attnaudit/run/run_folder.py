@@ -28,7 +28,7 @@ class SelectedCase(msgspec.Struct, frozen=True, kw_only=True):
         test: The node id of the test.
         model: The id of the model.
         data: The id of the data set.
-        check: The id of the check; "" for a test over the fixture `measurements`.
+        check: The id of the check; "" for a test that uses the fixture `measurements`.
     """
 
     test: str

@@ -113,7 +113,7 @@ def _require_module(name: str, base: Path) -> None:
     """Require that the first package of package.module:factory exists.
 
     Raises:
-        ModelError: It does not exist.
+        ModelError: The package does not exist.
     """
     top = name.partition(":")[0].partition(".")[0]
     if not ((base / top).is_dir() or (base / f"{top}.py").is_file() or importlib.util.find_spec(top)):

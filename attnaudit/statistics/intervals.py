@@ -171,7 +171,7 @@ def ratio_interval(
         down = up = float(stdtrit(freedom, 1 - tail))
         method = "Student's t over sources"
         if len(t):
-            # A resample of nearly equal values has almost no error of its own, which makes its t arbitrarily large.
+            # A resample of nearly equal values has a standard error near 0, so its t can be arbitrarily large.
             down, up = (min(upper_tail(side, tail), WIDEST * down) for side in (t, -t))
             method = "studentised bootstrap over sources"
         low, high = clip(ratio - down * error, ratio + up * error, bounds)
@@ -276,7 +276,7 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
     if ordered[0] == ordered[-1]:
         return point(median, confidence, "all values are equal")
     # If ties with the median count half, the share below stays one half, but its error can be too small. The largest
-    # of the errors with ties counted as below, not below and half, and of independent rows, is safe.
+    # of the errors with ties counted as below, not below and half, and of the error of independent rows, is used.
     shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
     error = max(
         0.5 / float(np.sqrt(size)), *(mean_error(np.asarray(share, dtype=np.float64), groups) for share in shares)
@@ -362,8 +362,9 @@ def linearised_interval(
 
     The standard error is computed from the numerical derivative of the statistic by the delete-one-group jackknife. The
     interval uses Student's t. Two pseudo-sources are added to the data, as in the adjusted interval of a difference of
-    paired proportions (Agresti & Min 2005; Bonett & Price 2012): without them, the interval would have no width if no
-    row of the sample made a difference. A bootstrap of a rare difference is far too narrow.
+    paired proportions (Agresti & Min 2005; Bonett & Price 2012). Without them, the interval would have no width if no
+    row of the sample affected the difference. A bootstrap is not used, as its intervals of rare differences are far too
+    narrow.
 
     Args:
         statistic: Computes (b,) values from (b, D) totals.

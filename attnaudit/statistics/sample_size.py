@@ -47,7 +47,7 @@ def plan(
 
     Returns:
         The number and its range. Each is at least n and at least the 30 instances that a verdict requires, and None if
-        it exceeds 1,000 times n.
+        it exceeds 1,000 times n or has no upper limit.
     """
     from scipy.special import ndtri
 

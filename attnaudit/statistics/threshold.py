@@ -1,7 +1,7 @@
 """Thresholds that are relative to a check's references, such as "floor + 0.5 * (gradient_loo - floor)".
 
-Python's parser reads the expression, which is never evaluated. Only numbers, names, +, - and * are accepted. The result
-is linear in the references, because one side of every product must be a number.
+Python's parser reads the expression, which is never evaluated. Only numbers, references, parentheses, +, - and * are
+accepted. The result is linear in the references, because one side of every product must be a number.
 """
 
 from __future__ import annotations
