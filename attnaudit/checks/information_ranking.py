@@ -220,7 +220,7 @@ def ranking_interval(
         groups: The instances by source.
         confidence: The confidence of the interval.
         generator: Draws the subsamples.
-        shuffling: Draws the label shuffles.
+        shuffling: Draws the label shuffles that correct the information.
 
     Returns:
         The interval; None with fewer than 4 sources, or if over a tenth of the subsamples leave τ undefined.

@@ -64,7 +64,7 @@ class ParameterRandomisation(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The column that holds the values."""
+        """The name of the column with the values."""
         return f"randomised.{self.of}.{self.measure}"
 
     @property

@@ -90,7 +90,7 @@ def finite(values: Iterable[float | None]) -> list[float]:
 
 
 def nice_step(span: float, target: int) -> float:
-    """Return the smallest step, 1, 2, 2.5 or 5 times a power of ten, of which `target` cover `span`."""
+    """Return the smallest step (1, 2, 2.5 or 5 times a power of ten) of which at most `target` cover `span`."""
     raw = span / target
     power = 10.0 ** math.floor(math.log10(raw))
     for factor in (1.0, 2.0, 2.5, 5.0, 10.0):

@@ -95,7 +95,7 @@ def _shortfall(check: CheckRecord, subject: str) -> str:
 def _measured_on_family(run: RunRecord, blocking: list[CheckRecord]) -> bool:
     """Return whether the policy, and with it its remedies, was validated on the family of a blocked model.
 
-    This also holds where the policy names no family.
+    This is also true if the policy names no family.
     """
     names = {check.model for check in blocking}
     validated = run.declared_policy.validated_on if run.declared_policy else []

@@ -58,7 +58,7 @@ class Groups:
 
     @property
     def effective(self) -> float:
-        """The effective number of groups, (Σ size)² / Σ size²: G for equal sizes, less if a few hold most rows."""
+        """The effective number of groups, (Σ size)² / Σ size²: G for equal sizes, less if a few contain most rows."""
         sizes = self.sizes.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 

@@ -74,8 +74,8 @@ def decide(
 def fail_confidence(confidence: float, gated: int) -> float:
     """Return the confidence at which failures are decided: the Bonferroni correction for the number of gates.
 
-    If every true value meets its threshold, the probability that at least one gate fails is at most (1 - confidence) /
-    2 for one model on one data set.
+    If every true value meets its threshold, the probability that at least one gate fails is at most half of 1 -
+    confidence, for one model on one data set.
 
     Args:
         confidence: The confidence of the check.
