@@ -1,4 +1,4 @@
-"""How different could attention be while the output hardly changes? (Jain & Wallace 2019, §4.2.2)"""
+"""How different could attention be if the output may hardly change? (Jain & Wallace 2019, §4.2.2)"""
 
 from __future__ import annotations
 
@@ -37,16 +37,20 @@ NOTES = {
 @registered
 @dataclass(frozen=True, kw_only=True)
 class AdversarialDivergence(PerInstanceCheck):
-    """Mean over instances of the largest JSD (nats) to other attention whose output has a TVD of at most `tvd`.
+    """Mean over instances of the largest JSD (nats) between attention and other weights with nearly the same output.
 
-    The value is exact for a linear decoder and two classes, bracketed for more classes, and found by search otherwise.
-    The report adds the curve over other limits. For most models, faithful or not, the value is near the largest
-    possible one, so the check is more useful as evidence than as a gate.
+    The outputs with attention and with the other weights have a total variation distance (TVD) of at most `tvd`.
+
+    For a linear decoder, the value is exact with two classes; with more, it is a lower bound that is reported with a
+    certified upper bound. For other decoders, it is found by search. The report also shows the value at other limits.
+    For most models, faithful or not, the value is near the largest possible one, so the check is more useful as
+    evidence than as a gate.
 
     Args:
         tvd: The largest total variation distance of the output that is allowed, between 0 and 1.
         preset: "jain_wallace" searches as the published code of Jain & Wallace 2019 does (5 starts, 500 steps), even
-            where the exact optimum is known. It is slow, never finds more than the optimum, and adds no curve.
+            where the exact optimum is known. It is slow, never finds more than the optimum, and measures no other
+            limits.
     """
 
     tvd: float = 0.01
@@ -80,12 +84,12 @@ class AdversarialDivergence(PerInstanceCheck):
             self.require_choice("preset", ("jain_wallace",))
 
     def column_at(self, tvd: float) -> str:
-        """Return the measure for a limit on the TVD of the output."""
+        """Return the name of the measure for a limit on the TVD of the output."""
         return ".".join(part for part in ("adversarial", self.preset, f"{tvd:g}") if part)
 
     @property
     def column(self) -> str:
-        """The measure that the value is computed from."""
+        """The name of the measure that the value is computed from."""
         return self.column_at(self.tvd)
 
     @property

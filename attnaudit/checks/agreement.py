@@ -41,11 +41,11 @@ class Agreement(PerInstanceCheck):
     Args:
         importance: "gradient", "input_x_gradient" or "leave_one_out".
         at: Where the importance is taken: at the "inputs" or at the "hidden" states.
-        preset: For the gradient: "meister" (its norm; the default), or "jain_wallace" (gradient × input, with attention
-            held constant).
-        detach: Whether attention is held constant. The preset determines it, so the argument can only confirm it. The
-            norm of the detached gradient is not offered: at the hidden states it is proportional to attention for every
-            decoder of the context vector, so τ is 1 by construction.
+        preset: Only for importance="gradient": "meister" (the norm of the gradient; the default), or "jain_wallace"
+            (gradient × input, with attention held constant).
+        detach: Whether attention is held constant. The preset determines this, and a value that contradicts it raises
+            an error. No preset takes the norm of the detached gradient: at the hidden states it is proportional to
+            attention for every decoder of the context vector, so τ is 1 by construction.
     """
 
     importance: Literal["gradient", "input_x_gradient", "leave_one_out"] = "gradient"
@@ -103,7 +103,7 @@ class Agreement(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The measured feature importance, such as "gradient.meister.inputs"."""
+        """The name of the measured feature importance, such as "gradient.meister.inputs"."""
         return ".".join(part for part in (self.importance, self.preset, self.at) if part)
 
     @property

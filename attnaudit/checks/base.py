@@ -33,16 +33,18 @@ TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs",
 
 @dataclass(frozen=True, kw_only=True)
 class Check(CheckArguments, ABC):
-    """A measure, a statistic and a threshold.
+    """The base class of all checks: a measure, a statistic and a threshold.
 
-    A subclass is a frozen dataclass with the decorator `registered`. It defines `subject`, `needs` and `evidence`. Its
-    static facts, from `family` to `directions`, are class attributes, or properties if they depend on the arguments.
-    The arguments that all checks have in common are described in `CheckArguments`.
+    A subclass is a frozen dataclass with the decorator `registered`. It defines `needs` and `evidence`, and also
+    `subject`, `family`, `title`, `question`, `why` and `unit`: as class attributes, or as properties if they depend on
+    the arguments. The other properties have defaults. The arguments that all checks have in common are described in
+    `CheckArguments`.
 
     Most checks have one number per instance and derive from `PerInstanceCheck`, which defines `evidence`.
     """
 
-    #: The thresholds that the check accepts. Most accept one: the other would reward what the check warns of.
+    #: The thresholds that the check accepts. Most checks accept only one, because the other would reward what the
+    #: check warns of.
     directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
 
     @property
@@ -68,7 +70,7 @@ class Check(CheckArguments, ABC):
     @property
     @abstractmethod
     def unit(self) -> str:
-        """The unit of the value, such as "Kendall τ-b"."""
+        """The unit of the value, such as "Kendall τ-b"; "" if it has none."""
 
     @property
     def how_to_read(self) -> str:
@@ -99,8 +101,8 @@ class Check(CheckArguments, ABC):
     def token_columns(self) -> tuple[str, ...]:
         """The measured columns that the report draws over the tokens of an instance.
 
-        A name that ends in "*" stands for the first measured column with that beginning. Columns that were not
-        measured are left out.
+        A name that ends in "*" stands for the first measured column with that beginning. Columns that were not measured
+        are left out.
         """
         return TOKEN_COLUMNS
 
@@ -116,7 +118,7 @@ class Check(CheckArguments, ABC):
 
     @abstractmethod
     def needs(self) -> tuple[str, ...]:
-        """Return the measures that the check reads, without a reading."""
+        """Return the names of the measures that the check reads, without the name of a reading."""
 
     @abstractmethod
     def evidence(self, measurements: Measurements) -> Evidence:
@@ -130,7 +132,7 @@ class Check(CheckArguments, ABC):
         """Validate the arguments that a subclass adds.
 
         Raises:
-            CheckError: One of them is invalid.
+            CheckError: An argument is invalid.
         """
 
     def __post_init__(self) -> None:
@@ -144,12 +146,12 @@ class Check(CheckArguments, ABC):
         return named(self.subject, self.reading or "")
 
     def needs_under_reading(self) -> tuple[str, ...]:
-        """Return the measures that the check reads, under its reading."""
+        """Return the names of the measures that the check reads, with the name of its reading if one was given."""
         return tuple(named(need, self.reading or "") for need in self.needs())
 
     @property
     def threshold(self) -> tuple[Direction, float | Expression] | None:
-        """The direction and the limit; None for a check without a threshold."""
+        """The direction and the limit, a number or an expression; None for a check without a threshold."""
         for direction in ("at_least", "at_most"):
             limit = getattr(self, direction)
             if limit is not None:
@@ -161,11 +163,12 @@ class Check(CheckArguments, ABC):
         return keyed_generator(measurements.seed, "check", self.id, purpose)
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Reach a verdict.
+        """Compare the evidence with the threshold, and return the record with the verdict.
 
         Args:
             measurements: The measurements of one model on one data set.
-            gated: The number of gates in the policy, for which the interval of a failure is corrected.
+            gated: The number of gates in the policy. If this check is a gate, the confidence of a failure is corrected
+                for this number.
 
         Raises:
             CheckError: A measure that the check reads was not taken.
@@ -235,7 +238,7 @@ class Check(CheckArguments, ABC):
         )
 
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
-        """Return the evidence that is compared with the threshold, and the threshold as a number."""
+        """Return the evidence to compare with the threshold, and the threshold as a number; None without one."""
         if self.threshold is None:
             return evidence, None
         direction, limit = self.threshold

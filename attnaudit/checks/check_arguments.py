@@ -22,14 +22,16 @@ class CheckArguments:
     """The arguments that all checks have in common.
 
     Args:
-        at_least: The lower threshold: a number, or an expression of the check's references such as "floor + 0.2". A
-            gate has exactly one threshold, an informational check at most one.
+        at_least: The lower threshold: a number, or an expression that names references of the check, such as
+            "floor + 0.2". A gate has exactly one threshold, an informational check at most one.
         at_most: The upper threshold, in the same form.
         severity: "gate" for a check that can fail its pytest case, "report" for an informational check.
         confidence: The confidence of the two-sided interval over instances.
-        inconclusive: What a gate does when it is inconclusive: "fail", "warn" or "pass".
+        inconclusive: Whether the pytest case of an inconclusive gate fails ("fail"), passes with a warning ("warn") or
+            passes ("pass").
         reading: Which attention is the explanation, such as "cls@layer=-1,heads=mean" (see `attnaudit.readings`). The
-            default is the model's own reading. With "*" for the layer or the heads, the check measures each of them.
+            default is the model's own reading. With "*" for the layer or the heads, the check measures each of them
+            and needs severity="report".
 
     Raises:
         CheckError: An argument is invalid.
@@ -55,7 +57,7 @@ class CheckArguments:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """All arguments, including defaults. Together with the name of the check they are a [[check]] table."""
+        """All arguments by name, including defaults. With the name of the check, they form a [[check]] table."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @property
@@ -72,7 +74,7 @@ class CheckArguments:
         """Require that an argument is one of the choices.
 
         Raises:
-            CheckError: It is not. The message names the most similar choice.
+            CheckError: It is none of them. The message names the most similar choice.
         """
         value, known = getattr(self, argument), tuple(choices)
         if value not in known:
@@ -82,7 +84,7 @@ class CheckArguments:
         """Require that an argument is a number from `low` to `high`, and convert it to a float.
 
         Raises:
-            CheckError: It is not.
+            CheckError: The argument is no number, or outside of this range.
         """
         value = getattr(self, argument)
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):

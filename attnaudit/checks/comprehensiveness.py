@@ -11,8 +11,9 @@ from attnaudit.checks.erasure import Erasure
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Comprehensiveness(Erasure):
-    """Change of the output p(x) - p(x∖r) when the most attended tokens r are erased, compared with other orders.
+    """Change of the output when the most attended tokens are erased, compared with other orders of erasure.
 
+    The change is p(x) - p(x∖r), where p is the probability of the predicted class, x the text and r the erased tokens.
     A large change is good: the gain is the change with attention minus the change with random orders. The arguments are
     described in `Erasure`.
     """

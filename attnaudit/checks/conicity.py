@@ -20,7 +20,7 @@ class Conicity(PerInstanceCheck):
     """Mean over instances of the conicity: the mean cosine between the states of the real tokens and their mean.
 
     A low conicity is good. Conicity mostly depends on the type of encoder, so read it together with
-    `PermutationFragility`. An instance with a single token has none.
+    `PermutationFragility`. An instance with a single token has no value.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)

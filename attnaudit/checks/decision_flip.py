@@ -26,12 +26,13 @@ ORDERS = {
 @registered
 @dataclass(frozen=True, kw_only=True)
 class DecisionFlip(PerInstanceCheck):
-    """How much sooner the decision flips when weights are removed in the order of attention and not at random.
+    """How much sooner the decision flips when weights are removed in the order of attention instead of at random.
 
     Weights are removed one after the other: they are set to 0 and the rest is renormalised, while the hidden states
     stay fixed. The value is the mean over instances of the share of weights that must be removed in random order, minus
     the share in the order of attention, largest first. A decision that never flips counts as a share of 1. An instance
-    has no value if it has a single token, if all weights are tied, or if one token holds all attention.
+    has no value if it has a single token or no attention on real tokens, if all weights are tied, or if one token has
+    all attention.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
@@ -84,13 +85,13 @@ class DecisionFlip(PerInstanceCheck):
         return reasons_against_removal(measurements, undefined)
 
     def _spared(self, measurements: Measurements, order: str) -> Floats:
-        """(n,) share of weights that an order spares, compared with random orders."""
+        """Return the (n,) share of weights to remove in random order, minus the share to remove in this order."""
         spared: Floats = measurements.scalar("flip.random") - measurements.scalar(f"flip.{order}")
         return spared
 
 
 def reasons_against_removal(measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-    """Return why no weight can be removed, as `PerInstanceCheck.undefined_reasons` does."""
+    """Return why instances have no value, in the form of `PerInstanceCheck.undefined_reasons`."""
     return (
         single_token(measurements),
         no_real_attention(measurements),

@@ -1,4 +1,4 @@
-"""The decorator `audit`, which declares the checks of a test function, and how a test fails by a record."""
+"""The decorator `audit`, which declares the checks of a test function, and `enforce`, which fails a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
 
 
 class CheckFailed(AssertionError):  # noqa: N818
-    """A check failed its case. The first line of the message has value, interval, threshold and n.
+    """A verdict that fails the pytest case. The first line of the message gives value, interval, threshold and n.
 
     Attributes:
         record: The record of the check.
@@ -55,8 +55,8 @@ def audit(*checks: Check | Policy) -> Callable[[F], F]:
         *checks: The checks, or a single policy that `load_policy` returned.
 
     Raises:
-        CheckError: An argument is not a check, or two checks have the same id, because they differ only in their
-            thresholds.
+        CheckError: No check is given, an argument is not a check, two checks have the same id (such as checks that
+            differ only in their thresholds), or a function is decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
@@ -83,10 +83,10 @@ def audit(*checks: Check | Policy) -> Callable[[F], F]:
 
 
 def _check(argument: object, position: int) -> Check:
-    """Return an argument of `audit` that is a check.
+    """Return the argument of `audit` if it is a check.
 
     Raises:
-        CheckError: It is something else.
+        CheckError: The argument is something else.
     """
     if isinstance(argument, Check):
         return argument

@@ -1,8 +1,8 @@
 """The base class of comprehensiveness and sufficiency, which erase tokens in the order of attention.
 
-Source: DeYoung et al. 2020. Two references frame the value: a random order, and the order by signed leave-one-out,
-which knows the effect of each single token. There are two operators, deletion and mask substitution, and they need not
-agree: deletion moves the tokens that follow, and substitution shows the model a token that it may never have learnt.
+Source: DeYoung et al. 2020. The value has two references: a random order, and the order by signed leave-one-out, which
+knows the effect of each single token. There are two operators, deletion and mask substitution, and they need not agree:
+deletion changes the positions of later tokens, and substitution shows the model a token that it may never have learnt.
 Both are therefore measured, and the record has a note if their verdicts differ.
 """
 
@@ -56,7 +56,8 @@ HOW_TO_READ_SHARE = (
 class Erasure(PerInstanceCheck):
     """The base class of `Comprehensiveness` and `Sufficiency`.
 
-    Both are averaged over 1, 5, 10, 20 and 50% of the tokens, rounded up (the AOPC of DeYoung et al. 2020).
+    The change of the output is averaged over 1, 5, 10, 20 and 50% of the tokens, rounded up (the AOPC of DeYoung et al.
+    2020).
 
     Args:
         operator: How tokens are erased. "deletion" removes their ids and encodes the rest; "mask" replaces their ids by
@@ -234,7 +235,7 @@ class Erasure(PerInstanceCheck):
         return evidence
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Reach a verdict. A note says if the other operator cannot be used, or gives another verdict."""
+        """Reach a verdict, and note if the other operator is not supported or gives another verdict."""
         record = super().judge(measurements, gated=gated)
         readings = measurements.readings_of(self.reading or "")
         if any(f"erasure.{self.other_operator}" in measurements.under(reading).facts for reading in readings):

@@ -29,20 +29,20 @@ class Evidence:
     Attributes:
         value: The statistic; None if it is undefined.
         interval: The interval of the statistic; None if there is none.
-        defined: (n,) mask, True at the instances that the statistic is about.
+        defined: (n,) mask, True at the instances that the statistic is computed from.
         undefined: The number of instances that are left out, by reason.
         values: (n,) values per instance, NaN where undefined, for the histogram and the worst instances; None for a
             statistic that exists only for a whole data set.
-        values_label: What the values per instance are; the label of the histogram.
-        values_range: The range of the histogram; the range of the values by default.
-        rankable: (n,) mask, True at the instances that may be listed among the worst; all with a value by default.
+        values_label: The label of the histogram, which says what the values per instance are.
+        values_range: The range of the histogram; None for the range of the values.
+        rankable: (n,) mask, True at the instances that may be listed among the worst; None for all with a value.
         references: Values to compare the statistic with.
         reference_values: (n,) values per instance of each reference that a threshold may name.
-        upper_bounds: (n,) certified upper bounds, if `values` are only lower bounds of the true values.
+        upper_bounds: (n,) certified upper bounds, if `values` are only lower bounds of the true values; otherwise None.
         details: Further numbers by name.
         charts: Further charts.
         note: Remarks on the value.
-        no_interval: Why there is no interval, if the reason is not that there are too few sources.
+        no_interval: Why there is no interval; "" if there is one, or if the reason is too few sources.
     """
 
     value: float | None
@@ -64,7 +64,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceValues:
-    """A reference that has a value for every instance. A record holds their mean.
+    """A reference that has a value for every instance. A record contains their mean.
 
     Attributes:
         name: An identifier, which threshold expressions may use.
@@ -78,7 +78,7 @@ class ReferenceValues:
 
     @property
     def record(self) -> Reference:
-        """The mean of the values, as a record holds it."""
+        """The reference as records contain it, with the mean of the values."""
         return Reference(
             name=self.name, value=mean_of(self.values), meaning=self.meaning, n=number_defined(self.values)
         )
@@ -131,7 +131,7 @@ def single_token(measurements: Measurements) -> tuple[str, Mask]:
 
 
 def no_real_attention(measurements: Measurements) -> tuple[str, Mask]:
-    """Return the reason and the (n,) mask of instances with all attention on special tokens, or with none."""
+    """Return the reason and the (n,) mask of instances without attention on real tokens."""
     return "no attention on real tokens", np.isnan(measurements.scalar("attention.max"))
 
 
@@ -141,7 +141,7 @@ def predictions_of_model(measurements: Measurements) -> Floats:
 
 
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Return the mean value of the instances of each predicted class."""
+    """Return the mean value of the instances of each predicted class; None for a class without values."""
     return {
         f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
         for index, name in enumerate(measurements.classes)
@@ -153,7 +153,7 @@ def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) ->
 
     Args:
         values: (n,) values.
-        label: What the values are.
+        label: The label of the histogram, which says what the values are.
         bounds: The range of the bins; the range of the values if None.
 
     Returns:
@@ -172,7 +172,10 @@ def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) ->
 
 
 def worst_instances(measurements: Measurements, evidence: Evidence, worst: WorstOrder) -> list[RankedInstance]:
-    """List the instances with the worst values. Ties are ordered by the largest attention weight, then by id."""
+    """List up to 10 instances with the worst values; none if the check has no values per instance.
+
+    Ties are ordered by the largest attention weight, and then by id.
+    """
     if evidence.values is None:
         return []
     allowed = ~np.isnan(evidence.values)

@@ -31,7 +31,7 @@ from attnaudit.records import Chart, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
 
-#: How many bins of the largest attention weight the chart has.
+#: The number of bins into which the chart divides the largest attention weight.
 BINS = 4
 #: A smaller TVD between two outputs is a rounding error.
 ROUNDING = 1e-6
@@ -58,10 +58,10 @@ class Fragility(PerInstanceCheck):
     Args:
         measure: "tvd" for the total variation distance of the output, per instance; "f1_drop" for the drop in F1 on the
             labelled instances.
-        where: Which weights are replaced. "reading": those of the reading, while the states that they are applied to
-            stay fixed. "layer": those of all rows of its layer. "everywhere": those of all rows of every layer.
-        replacement: With where="everywhere", the weights that are permuted in a deeper layer: "live" for those that the
-            changed states below it give (the default), "frozen" for those of the unchanged model.
+        where: Which weights are replaced. "reading": those of the reading, while the hidden states stay fixed.
+            "layer": those of all rows of the layer of the reading. "everywhere": those of all rows of every layer.
+        replacement: Only for where="everywhere": which weights of a deeper layer are permuted. "live" (the default):
+            those that the layer computes from the changed states below it. "frozen": those of the unchanged model.
     """
 
     measure: Literal["tvd", "f1_drop"] = "tvd"
@@ -95,7 +95,7 @@ class Fragility(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The measure that the check reads."""
+        """The name of the measure that the check reads."""
         suffixes = {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}
         return f"{self.measured_as}{suffixes[self.where]}"
 
@@ -204,7 +204,7 @@ class Fragility(PerInstanceCheck):
         )
 
     def _not_replaceable(self, measurements: Measurements) -> Mask:
-        """Return the (n,) mask of instances with a single token, for which there are no other weights."""
+        """Return the (n,) mask of instances with a single token whose output does not change."""
         mask: Mask = (measurements.lengths < 2) & (measurements.scalar(f"{self.column}.tvd") < ROUNDING)
         return mask
 

@@ -26,14 +26,15 @@ GUIDED, UNIFORM, LEARNED, ADVERSARY = "guided", "uniform", "its own", "adversary
 @registered
 @dataclass(frozen=True, kw_only=True)
 class GuidedMLP(RetrainingCheck):
-    """Mean F1 of context-free MLPs with the model's attention minus that of MLPs with uniform weights.
+    """Mean F1 of MLPs with the model's attention minus the mean F1 of MLPs with uniform weights.
 
-    Weights that point at the words that matter help a model that sees each word separately. The report also shows MLPs
-    that learn their own attention. The value is undefined without labels. 3 × `seeds` models are trained, or
-    5 × `seeds` with `adversary`. `seeds`, `train` and `dev` are described in `RetrainingCheck`.
+    The MLPs process each word separately, without context. Weights that mark the important words improve them. The
+    report also shows MLPs that learn their own attention. The value is undefined without labels. 3 × `seeds` models are
+    trained, or 5 × `seeds` with `adversary`. `seeds`, `train` and `dev` are described in `RetrainingCheck`.
 
     Args:
-        adversary: λ; the report also shows MLPs with the attention of adversaries with this λ (see `TrainedAdversary`).
+        adversary: The λ of adversaries (see `weight` of `TrainedAdversary`). If it is given, the report also shows MLPs
+            with the attention of such adversaries.
         divergence: The divergence that those adversaries maximise, "kl" or "jsd".
     """
 
@@ -69,7 +70,7 @@ class GuidedMLP(RetrainingCheck):
 
     @property
     def mlps(self) -> dict[str, tuple[Retraining, ...]]:
-        """The MLPs of each seed, by where their attention comes from."""
+        """The MLPs, one per seed, by the source of their attention."""
         kinds = {
             GUIDED: Retraining(encoder="mlp", attention="base"),
             UNIFORM: Retraining(encoder="mlp", attention="uniform"),
@@ -86,7 +87,7 @@ class GuidedMLP(RetrainingCheck):
 
     @property
     def adversaries(self) -> tuple[Retraining, ...]:
-        """The adversaries whose attention guides MLPs."""
+        """The adversaries whose attention guides MLPs; empty without `adversary`."""
         return tuple(dataclasses.replace(mlp, encoder="own") for mlp in self.mlps.get(ADVERSARY, ()))
 
     def retrainings(self) -> Sequence[Retraining]:

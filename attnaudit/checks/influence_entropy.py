@@ -1,4 +1,4 @@
-"""Does one token dominate a hidden state or the prediction, or is the influence spread? (Meister et al. 2021, §4)"""
+"""Do single tokens dominate a hidden state or the prediction, or do all influence it? (Meister et al. 2021, §4)"""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ INFLUENCES = {
 class InfluenceEntropy(PerInstanceCheck):
     """Mean over instances of the normalised entropy -Σ p log p / log n of the influence p of the n real tokens.
 
-    A low entropy is good. An instance with a single token has none.
+    A low entropy is good. An instance has no value if it has a single token, or if the influence of every token is
+    zero.
 
     Args:
-        of: "hidden" for the influence of each input on a hidden state, mean over all states (Meister et al. 2021,
+        of: "hidden" for the influence of each input on a hidden state, averaged over all states (Meister et al. 2021,
             eq. 5); "gradient" for the gradient norm of the prediction at the inputs; "leave_one_out" for the change of
             the prediction when an input token is deleted.
     """

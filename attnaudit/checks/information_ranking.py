@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 PRESETS = ("wen",)
 MINIMUM_INSTANCES = 10
-#: How many label shuffles correct the information of all instances, and of each subsample.
+#: The numbers of label shuffles that correct the information of all instances, and of each subsample.
 SHUFFLES = 100
 SUBSAMPLE_SHUFFLES = 10
-#: How many label shuffles the reference "label shuffle" is a percentile of.
+#: The number of label shuffles from which the percentile of the reference "label shuffle" is taken.
 REFERENCE_SHUFFLES = 50
-#: With fewer sources, the interval holds the truth too rarely (see benchmarks/coverage.md).
+#: With fewer sources, the interval contains the true value too rarely (see benchmarks/coverage.md).
 ENOUGH_SOURCES = 100
 FEW_SOURCES = (
     f"there are fewer than {ENOUGH_SOURCES} sources: with 30, a 95% interval of this statistic was measured to hold "
     "the truth in 91% of samples"
 )
-#: The floor is left out if its k-means would need more multiplications per iteration.
+#: The floor is not computed if an iteration of its k-means would need more multiplications than this.
 LARGEST_FLOOR_COST = 2e10
 
 
@@ -161,7 +161,7 @@ class InformationRanking(Check):
         )
 
     def _floor(self, measurements: Measurements, states: Table, ranking: Ranking) -> Reference:
-        """Return the weighted τ of attention that is shuffled over the ranks of each instance."""
+        """Return the weighted τ with shuffled attention. Its value is None if it is undefined or too expensive."""
         from attnaudit.metrics.ranked_information import quantise
 
         n, ranks, width = states.shape
@@ -220,10 +220,10 @@ def ranking_interval(
         groups: The instances by source.
         confidence: The confidence of the interval.
         generator: Draws the subsamples.
-        shuffling: Draws the label shuffles.
+        shuffling: Draws the label shuffles that correct the information.
 
     Returns:
-        The interval; None with fewer than 4 sources.
+        The interval; None with fewer than 4 sources, or if over a tenth of the subsamples leave τ undefined.
     """
     if len(groups) < FEWEST_TO_HALVE:
         return None
@@ -245,7 +245,7 @@ def ranking_interval(
 def _corrected_information(
     labels: Integers, outputs: Integers, generator: np.random.Generator, shuffles: int = SUBSAMPLE_SHUFFLES
 ) -> Floats:
-    """Return the (k,) information of clusters (k, n) about the outputs, minus its mean over label shuffles."""
+    """Return the (k,) information of (k, n) cluster labels about the outputs, minus its mean over label shuffles."""
     from attnaudit.metrics.ranked_information import information_by_rank
 
     shuffled = generator.permuted(np.tile(outputs, (shuffles, 1)), axis=1)

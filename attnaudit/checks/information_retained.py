@@ -15,10 +15,10 @@ from attnaudit.records import Direction, Reference
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import subsampling_interval
 
-#: How many shuffles of the states correct the information of all occurrences, and of each subsample.
+#: The numbers of shuffles of the states that correct the information of all occurrences, and of each subsample.
 SHUFFLES = 20
 SUBSAMPLE_SHUFFLES = 2
-#: How many shuffles of the states the floor is a percentile of.
+#: The number of shuffles of the states from which the percentile of the floor is taken.
 REFERENCE_SHUFFLES = 100
 
 
@@ -29,9 +29,9 @@ class InformationRetained(Check):
 
     The value is (MI(e; h) - null) / (H(e) - null) for embeddings e and hidden states h: 1 if the state determines the
     embedding, 0 at chance. Both are clustered by mini-batch k-means over the occurrences of up to 1,000 words. MI is
-    the plug-in mutual information in nats, and null is its mean over shuffled states. There are ⌊√occurrences⌋ clusters
-    but at most 1,000, which the source uses for a million occurrences; at most 50,000 occurrences are used. The
-    interval is found by subsampling half of the sources, without fitting k-means again.
+    the plug-in mutual information in nats, and null is its mean over shuffled states. At most 50,000 occurrences are
+    used. There are ⌊√occurrences⌋ clusters, at most 1,000 (the paper uses 1,000 for a million). The interval is found
+    by subsampling half of the sources, without fitting k-means again.
 
     The value is undefined with fewer than 100 occurrences, or if all embeddings fall into one cluster.
 

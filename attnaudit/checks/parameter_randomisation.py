@@ -1,4 +1,4 @@
-"""Would a model that has learnt nothing show the same? (Adebayo et al. 2018)"""
+"""Would a model with random parameters give the same explanation? (Adebayo et al. 2018)"""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ EXPLANATIONS = {"attention": "attention", "gradient": "the gradient's importance
 class ParameterRandomisation(PerInstanceCheck):
     """How similar the model's attention is to that of copies with random parameters.
 
-    Every parameter tensor of a copy is drawn from a normal distribution with the mean and the standard deviation of
-    that tensor, from the seed of the audit. The audited model is not changed. The value is the mean over 3 copies and
-    over instances. The interval covers the choice of instances and of copies (Student's t over copies), so it stays
-    wide if the copies differ.
+    Every parameter tensor of a copy is drawn from a normal distribution with the mean and the standard deviation of the
+    tensor in the audited model. The seed of the audit determines the draws. The audited model is not changed. The value
+    is the mean over 3 copies and over instances. The interval covers the choice of instances and of copies (Student's t
+    over copies), so it stays wide if the copies differ.
 
     Args:
         of: "attention", or "gradient" for the gradient norm at the inputs.
@@ -64,7 +64,7 @@ class ParameterRandomisation(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The column that holds the values."""
+        """The name of the column with the values."""
         return f"randomised.{self.of}.{self.measure}"
 
     @property
@@ -142,7 +142,7 @@ class ParameterRandomisation(PerInstanceCheck):
         return f"the interval covers the choice of the {len(copies)} random copies, so more instances hardly narrow it"
 
     def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:
-        """Return the mean of each copy over the instances that have a value."""
+        """Return the mean of each copy over the instances that have a value; None if there are none."""
         rows = Groups.of(measurements.instances, ~np.isnan(values)).rows
         return [
             mean_of(column[rows])

@@ -32,8 +32,8 @@ from attnaudit.statistics.intervals import mean_interval
 class PerInstanceCheck(Check):
     """A check with one number per instance. By default, its statistic is their mean.
 
-    A subclass defines `values`, `subject`, `needs` and the static facts of `Check`. Value, interval, histogram and
-    worst instances follow from the values. The other methods have defaults and are overridden where a check has more to
+    A subclass defines `values`, `needs` and the attributes that `Check` requires. Value, interval, histogram and worst
+    instances follow from the values. The other methods have defaults and are overridden where a check has more to
     report. A complete check is, for example:
 
         @registered
@@ -64,7 +64,7 @@ class PerInstanceCheck(Check):
 
     @property
     def values_label(self) -> str:
-        """What the values per instance are; the label of the histogram."""
+        """The label of the histogram, which says what the values per instance are."""
         return f"{self.unit} per instance"
 
     @property
@@ -81,7 +81,7 @@ class PerInstanceCheck(Check):
 
         Args:
             measurements: The measurements under one reading.
-            values: (n,) what `values` returned.
+            values: (n,) values, as `values` returned them.
 
         Returns:
             `ReferenceValues` with one number per instance, which a threshold may name if it is listed in
@@ -97,8 +97,8 @@ class PerInstanceCheck(Check):
             undefined: (n,) mask, True at instances without a value.
 
         Returns:
-            (reason, (n,) mask) in order of precedence. Instances that have a value are ignored, so the last mask may be
-            `undefined` itself, for all instances that are left.
+            (reason, (n,) mask) in order of precedence. Instances that have a value are ignored. The last mask may be
+            `undefined`, for the instances to which no other reason applies.
         """
         return (("not measured", undefined),)
 
@@ -137,7 +137,7 @@ class PerInstanceCheck(Check):
         return ""
 
     def upper_bounds(self, measurements: Measurements) -> Floats | None:
-        """Return (n,) certified upper bounds, if `values` are only lower bounds of the true values."""
+        """Return (n,) certified upper bounds, if `values` are only lower bounds of the true values; otherwise None."""
         return None
 
     def evidence(self, measurements: Measurements) -> Evidence:

@@ -1,6 +1,6 @@
 """Policies: checks that are written as tables, with the same names and arguments as in Python.
 
-A policy file can be reviewed. It is a TOML file such as
+A policy file is a TOML file such as
 
     [policy]                  # for every check that does not set them itself
     confidence = 0.95
@@ -55,7 +55,7 @@ def from_tables(
     Args:
         tables: One table per check.
         where: The beginning of every error message, such as the path of the file.
-        defaults: Arguments of every table that does not set them itself.
+        defaults: Arguments for the tables that do not set them.
 
     Raises:
         CheckError: A name, a key or a value is invalid, or two tables are the same check. The message names the table

@@ -1,4 +1,4 @@
-"""One check under every layer and head of a model: their mean, and a matrix of the single values."""
+"""One check under every layer and head of a model: the mean of its values, and a matrix of them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def evidence_over_readings(
 ) -> tuple[Evidence, Matrix]:
     """Return the evidence of a check under several readings together.
 
-    If the check is a mean over instances, the value is the mean over instances and readings, with an interval. If it is
-    a ratio or a difference of F1, the value is the mean of the values under the readings, without an interval.
+    If the statistic is a mean of values per instance, each instance gets its mean over the readings, and the value is
+    the mean of these, with an interval. For other statistics, such as a ratio or a difference of F1, the value is the
+    mean of the values under the readings, without an interval.
 
     Args:
         check: The check.
@@ -106,7 +107,7 @@ def evidence_over_readings(
 
 
 def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> Matrix:
-    """Arrange the values by layer and head."""
+    """Arrange the values in a matrix with a row per layer and a column per head; None where undefined."""
     layers = sorted({str(place.layer) for place in places.values()}, key=_numeric_order)
     heads = sorted({str(place.heads) for place in places.values()}, key=_numeric_order)
     values: list[list[float | None]] = [[None] * len(heads) for _ in layers]
@@ -131,12 +132,12 @@ def _upper_bounds(evidence: Evidence) -> Floats:
 
 
 def _numeric_order(text: str) -> tuple[int, str]:
-    """Sort key: words such as "mean" first, then numbers by their value."""
+    """Return a sort key that puts words such as "mean" first, and then numbers by their value."""
     return (int(text), "") if text.isdigit() else (-1, text)
 
 
 def _highest(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> str | None:
-    """Name the layer and head with the highest value."""
+    """Name the layer and head with the highest value; None if there are no values."""
     known = {name: evidence.value for name, evidence in by_reading.items() if evidence.value is not None}
     if not known:
         return None

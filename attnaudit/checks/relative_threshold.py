@@ -29,7 +29,7 @@ def relative_to_references(
     generator: Callable[[], np.random.Generator],
     name_in_errors: str,
 ) -> tuple[Evidence, Requirement | None]:
-    """Compare the values of a check with a threshold that is computed from its references.
+    """Compute a threshold from the references of a check, and prepare the evidence for the comparison with it.
 
     Such a threshold is itself an estimate. The verdict therefore depends on the mean of the paired differences between
     value and threshold, over the instances that have both. Value and interval are restricted to these instances, and
@@ -42,14 +42,14 @@ def relative_to_references(
         instances: The n instances of the evidence.
         bounds: The smallest and largest possible value of the check and of its references.
         confidence: The confidence of the interval.
-        generator: Returns a new generator for the resamples of one interval.
+        generator: Called once per interval; returns a generator that draws its resamples.
         name_in_errors: The name of the check in error messages.
 
     Returns:
         The evidence on the instances that have both, and the mean threshold; None if no instance has both.
 
     Raises:
-        CheckError: There are no values per instance of the check or of a reference.
+        CheckError: The check, or a reference that the threshold names, has no values per instance.
     """
     if evidence.values is None or not set(expression.weights) <= set(evidence.reference_values):
         raise CheckError(

@@ -36,7 +36,7 @@ HOW_TO_READ_JSD = (
 class RetrainingCheck(Check):
     """The base class of the checks that train copies of the model. They are informational unless severity is "gate".
 
-    Copies that several checks need are trained once per process.
+    A copy that several checks need is trained only once per process.
 
     Args:
         seeds: The number of copies of each kind, each with its own seed. The value is the mean over them.
@@ -64,7 +64,7 @@ class RetrainingCheck(Check):
         """Require that an argument is a whole number from `low` to 100.
 
         Raises:
-            CheckError: It is not.
+            CheckError: The argument is no whole number, or outside of this range.
         """
         value = getattr(self, argument)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MOST_SEEDS:
@@ -80,11 +80,11 @@ class RetrainingCheck(Check):
         return tuple(measure_of(retraining) for retraining in self.retrainings())
 
     def on_data(self, retraining: Retraining) -> Retraining:
-        """Return the retraining with the data that the check was given."""
+        """Return the retraining with the `train` and `dev` data of this check."""
         return dataclasses.replace(retraining, train=self.train or "", dev=self.dev or "")
 
     def cost(self) -> str:
-        """Return a sentence about how many models are trained, and how long this takes."""
+        """Return a sentence on the number of models to train and the cost of training them."""
         adversaries = sum(
             retraining.attention == "adversary" and retraining.encoder == "own" for retraining in self.retrainings()
         )
@@ -109,7 +109,7 @@ class RetrainingCheck(Check):
 
 
 def measure_of(retraining: Retraining) -> str:
-    """Return the measure of a copy, which is also the beginning of the names of its columns."""
+    """Return the name of the measure of a copy, with which the names of its columns begin."""
     return f"retrained.{retraining.text}"
 
 

@@ -24,9 +24,9 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
     """Mean over instances and copies of the JSD (nats) between the attention of a copy and that of the model.
 
     The copies are trained like the model, from the seeds that follow its own. If another seed gives other attention,
-    the weights depend on the seed as well as on the text. The value is also a yardstick for `TrainedAdversary`, whose
-    JSD means little if it is smaller. An instance with a single token has no value. The arguments are described in
-    `RetrainingCheck`.
+    the weights depend on the seed as well as on the text. Compare the JSD of `TrainedAdversary` with this value: if it
+    is no larger, another seed alone changes attention as much. An instance with a single token has no value. The
+    arguments are described in `RetrainingCheck`.
     """
 
     seeds: int = 8
@@ -97,7 +97,7 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
         )
 
     def _means_by_seed(self, measurements: Measurements) -> list[float | None]:
-        """Return the mean JSD to each copy."""
+        """Return the mean JSD to each copy; None for a copy without values."""
         return [mean_of(jsd) for jsd in columns_of_copies(measurements, self.retrainings(), "jsd").T]
 
 

@@ -11,9 +11,10 @@ from attnaudit.checks.erasure import Erasure
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Sufficiency(Erasure):
-    """Change of the output p(x) - p(r) when only the most attended tokens r are kept, compared with other orders.
+    """Change of the output when only the most attended tokens are kept, compared with other orders of erasure.
 
-    A small change is good: the gain is the change with random orders minus the change with attention. The arguments are
+    The change is p(x) - p(r), where p is the probability of the predicted class, x the text and r the tokens kept. A
+    small change is good: the gain is the change with random orders minus the change with attention. The arguments are
     described in `Erasure`.
     """
 

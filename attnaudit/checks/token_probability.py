@@ -17,7 +17,7 @@ from attnaudit.records import CheckRecord, Direction, Reference
 @registered
 @dataclass(frozen=True, kw_only=True)
 class TokenProbability(PerInstanceCheck):
-    """Mean over instances and tokens of the predicted class's probability from that token's hidden state alone.
+    """Mean over instances and tokens of the probability of the predicted class, given the token's hidden state alone.
 
     Between models of equal accuracy, a low value is better.
 
@@ -70,7 +70,7 @@ class TokenProbability(PerInstanceCheck):
         )
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Reach a verdict on the chosen instances. A note says how many of all instances they are."""
+        """Reach a verdict. With among="correct", a note gives the number of correct predictions, or asks for labels."""
         if self.among == "all":
             return super().judge(measurements, gated=gated)
         correct = measurements.labels == measurements.predicted

@@ -23,9 +23,9 @@ class TopTokenErasure(PerInstanceCheck):
     """How much more often removing the largest weight flips the decision than removing another weight.
 
     A weight is removed by setting it to 0 and renormalising the rest, while the hidden states stay fixed. The value is
-    the share of instances whose decision flips without the largest weight, minus the mean share of the other tokens
-    whose removal flips it: the exact expectation for another token that is drawn at random. Instances without a value
-    are those of `DecisionFlip`.
+    the share of instances whose decision flips without the largest weight, minus the mean over instances of the share
+    of other tokens whose removal flips it. This share is the exact expectation for a random other token. The same
+    instances as in `DecisionFlip` have no value.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)

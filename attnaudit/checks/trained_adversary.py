@@ -41,8 +41,8 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     the number of adversaries, `train` and `dev` are described in `RetrainingCheck`.
 
     Args:
-        weight: λ. The papers use 2e-4 to 8e-4. The TVD is over all classes, while the code of Wiegreffe & Pinter 2019
-            halves it for a single sigmoid output, so 2λ gives their loss.
+        weight: λ. The papers use 2e-4 to 8e-4. The TVD here is over all classes. For a single sigmoid output, the code
+            of Wiegreffe & Pinter 2019 uses half of it, so a weight of 2λ corresponds to their λ.
         divergence: "kl" for KL(adversary ‖ model) (Wiegreffe & Pinter 2019; Wen et al. 2022), "jsd" for the
             Jensen-Shannon divergence (Tutek & Šnajder 2020).
         frozen: Copy the model's parameters and train only the attention. By default, everything is trained from the
@@ -120,7 +120,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return tuple(self.on_data(dataclasses.replace(adversary, seed=seed)) for seed in range(self.seeds))
 
     def copies_to_compare(self) -> tuple[Retraining, ...]:
-        """Return the copies from other seeds."""
+        """Return the copies from other seeds that the value is compared with."""
         return tuple(self.on_data(copy) for copy in copies_from_other_seeds(self.compare_seeds))
 
     def retrainings(self) -> Sequence[Retraining]:
@@ -181,6 +181,6 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         )
 
     def _mean_over_seeds(self, measurements: Measurements, name: str, factor: float = 1.0) -> Floats:
-        """Return a column of the adversaries with λ times a factor: the (n,) mean over their seeds."""
+        """Return the (n,) mean over seeds of a column of the adversaries with λ times `factor`."""
         mean: Floats = columns_of_copies(measurements, self.adversaries(factor), name).mean(1)
         return mean

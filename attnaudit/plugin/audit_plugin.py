@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AuditPlugin:
-    """The audit of one pytest run. It is silent in a run without an audit.
+    """The audit of one pytest run. It prints nothing in a run without an audit.
 
     The audit begins at the first audit function, or in the controller of xdist, whose workers collect the functions.
 
@@ -72,7 +72,7 @@ class AuditPlugin:
         """After other plugins have deselected cases, report usage errors and a report folder that is not writable.
 
         Raises:
-            pytest.UsageError: In a worker of xdist, the controller shows the errors instead.
+            pytest.UsageError: There are errors. A worker of xdist sends them to its controller instead.
         """
         state, config = self.state, self.config
         if state is None:
@@ -95,7 +95,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Write down the cases before the first one runs, so that a crash hides none, and request what they need.
+        """Write down the cases before the first one runs, so that none is lost in a crash, and request their measures.
 
         By now, all plugins have deselected the cases that they leave out.
         """
@@ -141,7 +141,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
-        """Decide the exit status and write the run, even if another plugin fails here or a signal arrives."""
+        """Decide the exit status and write the run, even if this hook of another plugin fails or is interrupted."""
         try:
             yield
         except BaseException as error:

@@ -13,7 +13,7 @@ from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 if TYPE_CHECKING:
     from attnaudit.run import Case
 
-#: What a test over the fixture `measurements` gets unless its mark names its needs.
+#: The measures for a test that uses the fixture `measurements`, unless its mark names others.
 DEFAULT_NEEDS = ("prediction", "attention")
 
 
@@ -69,10 +69,10 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
 
 
 def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str]:
-    """Attach its case to each selected item.
+    """Store each case in the stash of its pytest item, and find errors.
 
     Returns:
-        node id -> message, for every error of the user that concerns a selected item.
+        Node id of the function -> message, for every usage error that concerns a selected item.
     """
     first_of: dict[tuple[str, str, str], tuple[Any, str]] = {}
     errors: dict[str, str] = {}
@@ -101,7 +101,7 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
 
 
 def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:
-    """Return the case among the parameters of an item."""
+    """Return the case among the parameters of an item; None if there is none."""
     from attnaudit.run import Case
 
     callspec = getattr(item, "callspec", None)
@@ -111,7 +111,11 @@ def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:
 
 
 def _declared_needs(item: pytest.Item) -> tuple[str, ...]:
-    """Return the needs of @pytest.mark.attnaudit(needs=[...]). Raises AuditError, which names the test."""
+    """Return the needs of @pytest.mark.attnaudit(needs=[...]); empty without this mark.
+
+    Raises:
+        AuditError: The mark has other arguments. The message names the test.
+    """
     mark = item.get_closest_marker("attnaudit")
     if mark is None:
         return ()

@@ -99,7 +99,11 @@ def audit_options(config: pytest.Config) -> AuditOptions:
 
 
 def _whole_number(value: Any, ini: str) -> int:
-    """Convert a value of the configuration file. Raises pytest.UsageError."""
+    """Convert a value of the configuration file.
+
+    Raises:
+        pytest.UsageError: The value is not a whole number.
+    """
     try:
         return int(value)
     except ValueError:

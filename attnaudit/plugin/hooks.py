@@ -85,12 +85,12 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def attnaudit_case(request: pytest.FixtureRequest) -> MeasurementsRequest:
-    """The model and the data set that the fixture `measurements` is about."""
+    """The request for the model and the data set whose numbers the fixture `measurements` returns."""
     measurements_request: MeasurementsRequest = request.param
     return measurements_request
 
 
 @pytest.fixture
 def measurements(attnaudit_case: MeasurementsRequest) -> Measurements:
-    """The numbers of one model on one data set, as checks see them. The test runs once per --model and --data."""
+    """The measurements of one model on one data set, as checks get them. The test runs once per --model and --data."""
     return attnaudit_case.session.measurements(attnaudit_case.model, attnaudit_case.data, attnaudit_case.needs)

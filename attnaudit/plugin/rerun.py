@@ -19,7 +19,7 @@ SINGLE = (
     "--audit-unit",
     "--audit-seed",
 )
-#: What pytest's -k reads as one word.
+#: Matches the text that pytest's -k reads as one word.
 KEYWORD = re.compile(r"[\w:+.\[\]\\/][\w:+.\[\]\\/-]*")
 
 

@@ -1,4 +1,4 @@
-"""What one pytest process knows of its audit: options, cases, outcomes."""
+"""The state of the audit in one pytest process: options, cases and outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class MeasurementsRequest:
-    """The model and data set of a test over the fixture `measurements`. Such a test has no check and no verdict.
+    """The model and data set of a test that uses the fixture `measurements`. Such a test has no check and no verdict.
 
     Attributes:
         model: The id of the model.
@@ -53,7 +53,7 @@ class RunState:
         policy: The description of the policy file that the checks come from, if they come from one.
         files_with_checks: The test files that declare checks.
         run_record: The content of audit.json, once it is written.
-        failure: Why the run as a whole is not green, apart from its tests; "" if there is no such reason.
+        failure: Why the run fails for a reason other than a failed test; "" if there is no such reason.
     """
 
     options: AuditOptions

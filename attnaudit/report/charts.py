@@ -29,15 +29,15 @@ class Shape:
 
     Attributes:
         kind: "rect", "line", "path", "dot" or "text".
-        css: the CSS classes of the shape.
-        x: the left edge of a rect, the start of a line, the centre of a dot, or the anchor of a text.
-        y: the top edge of a rect, the start of a line, the centre of a dot, or the baseline of a text.
-        width: the width of a rect, or the radius of a dot.
-        height: the height of a rect.
-        x2: the end of a line.
-        y2: the end of a line.
-        text: the words of a text, the tooltip of a rect or dot, or the commands of a path.
-        anchor: which end of a text is at x: "start", "middle" or "end".
+        css: The CSS classes of the shape.
+        x: The left edge of a rect, the start of a line, the centre of a dot, or the anchor of a text.
+        y: The top edge of a rect, the start of a line, the centre of a dot, or the baseline of a text.
+        width: The width of a rect, or the radius of a dot.
+        height: The height of a rect.
+        x2: The end of a line.
+        y2: The end of a line.
+        text: The words of a text, the tooltip of a rect or dot, or the commands of a path.
+        anchor: Which end of a text is at x: "start", "middle" or "end".
     """
 
     kind: str
@@ -57,10 +57,10 @@ class Drawing:
     """An SVG.
 
     Attributes:
-        width: the width of its view box.
-        height: the height of its view box.
-        label: the description that a screen reader reads.
-        shapes: what to draw, the first at the bottom.
+        width: The width of its view box.
+        height: The height of its view box.
+        label: The description that a screen reader reads.
+        shapes: What to draw, the first at the bottom.
         legend: (CSS class, name) of each series; empty where there is only one.
     """
 
@@ -90,7 +90,7 @@ def finite(values: Iterable[float | None]) -> list[float]:
 
 
 def nice_step(span: float, target: int) -> float:
-    """Return the smallest of 1, 2, 2.5 and 5 times a power of ten that divides `span` into at most `target` steps."""
+    """Return the smallest step (1, 2, 2.5 or 5 times a power of ten) of which at most `target` cover `span`."""
     raw = span / target
     power = 10.0 ** math.floor(math.log10(raw))
     for factor in (1.0, 2.0, 2.5, 5.0, 10.0):
@@ -103,15 +103,15 @@ def nice_ticks(low: float, high: float, *, target: int = 5) -> list[float]:
     """Return evenly spaced round numbers that cover a range.
 
     Args:
-        low: one end of the range.
-        high: the other end. Where both are equal, the ticks cover a range around them.
-        target: about how many steps to make.
+        low: One bound of the range.
+        high: The other bound. If both are equal, the ticks cover a range around them.
+        target: About how many steps to make.
 
     Returns:
         The ticks in ascending order: the first is at most `low`, the last at least `high`.
 
     Raises:
-        ValueError: an end is not finite.
+        ValueError: A bound is not finite.
     """
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"Expected finite bounds but got {low} and {high}.")
@@ -127,7 +127,7 @@ def nice_ticks(low: float, high: float, *, target: int = 5) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Format ticks with as many decimals as tell neighbouring ticks apart."""
+    """Format ticks with as few decimals as show them exactly, or two significant digits for extreme sizes."""
     step = min((b - a for a, b in pairwise(ticks)), default=1.0)
     if max(map(abs, ticks), default=0.0) >= 1e6 or step < 1e-4:
         return [f"{t:.2g}".replace("-", "−") for t in ticks]
@@ -155,7 +155,7 @@ def axes(
 
 
 def chart(record: Chart) -> Drawing | None:
-    """Draw a line or bar chart, with a gap where a point is undefined. None where no point is defined."""
+    """Draw a line or bar chart, with a gap where a point is undefined. Return None if no point is defined."""
     points = [
         [(x, y) for x, y in zip(s.x, s.y, strict=False) if y is not None and math.isfinite(x) and math.isfinite(y)]
         for s in record.series
@@ -216,7 +216,7 @@ def _bars(
 
 
 def _line(points: Sequence[tuple[float, float | None]], x: Scale, y: Scale, *, css: str) -> list[Shape]:
-    """Draw one series: a path that is lifted over undefined points, and a dot with a tooltip at each defined one."""
+    """Draw one series: a path with gaps at undefined points, and a dot with a tooltip at each defined one."""
     dots: list[Shape] = []
     path: list[str] = []
     command = "M"

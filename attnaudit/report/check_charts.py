@@ -92,18 +92,18 @@ def place_labels(marks: Sequence[Mark], x: Scale) -> list[PlacedLabel]:
 def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
     """Draw the values per instance as bars whose area is proportional to the count.
 
-    The marks of the check are drawn on top where its statistic averages these values: a ratio or a difference has
-    another scale.
+    The marks of the check are drawn on top if its statistic is a mean, median or proportion of these values. Other
+    statistics, such as a ratio or a difference, have another scale.
 
     Args:
-        check: the check that the values belong to.
-        record: the histogram.
+        check: The check that the values belong to.
+        record: The histogram.
 
     Returns:
         The drawing; None where no instance has a value.
 
     Raises:
-        ValueError: the number of edges does not fit the number of counts.
+        ValueError: The number of edges does not fit the number of counts.
     """
     edges, counts = record.edges, record.counts
     if len(edges) != len(counts) + 1:
@@ -159,7 +159,7 @@ def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
 
 
 def strip_range(checks: Iterable[CheckRecord]) -> tuple[float, float] | None:
-    """Return a padded range that holds every number of these checks; None where none is defined."""
+    """Return a padded range that covers every number of these checks; None if none is defined."""
     numbers: list[float | None] = []
     for check in checks:
         numbers += [check.value, *(mark.value for mark in check_marks(check))]
@@ -177,8 +177,8 @@ def strip(check: CheckRecord, shown_range: tuple[float, float] | None) -> Drawin
     """Draw the value, interval, threshold and references of a check on one line, with the required side shaded.
 
     Args:
-        check: the check.
-        shown_range: the lowest and highest number of the line; None where the check has no numbers.
+        check: The check.
+        shown_range: The lowest and highest number of the line; None where the check has no numbers.
 
     Returns:
         The drawing; None without a range.

@@ -33,12 +33,12 @@ class TokenCell:
     """One token of a row.
 
     Attributes:
-        text: the token, shortened, with invisible characters made visible.
-        tooltip: its value and position.
-        heat: the size of its value as a share of the largest in the row.
-        negative: whether its value is below 0.
-        number: its value, where it is one of the largest; otherwise "".
-        skipped: how many tokens are left out just before it.
+        text: The token, shortened, with invisible characters made visible.
+        tooltip: Its value and position.
+        heat: Its absolute value as a share of the largest one in the row.
+        negative: Whether its value is below 0.
+        number: Its value, where it is one of the largest; otherwise "".
+        skipped: How many tokens are left out just before it.
     """
 
     text: str
@@ -54,12 +54,12 @@ class TokenRow:
     """One measured column over the tokens of an instance.
 
     Attributes:
-        name: the column in words.
-        hue: its colour: "attention", "importance" or "adversarial".
-        largest: the largest size of its values.
-        cells: the tokens.
-        skipped_at_end: how many tokens are left out after the last one.
-        note: why the column cannot be drawn; then there are no cells.
+        name: The column in words.
+        hue: Its colour: "attention", "importance" or "adversarial".
+        largest: The largest absolute value.
+        cells: The tokens.
+        skipped_at_end: How many tokens are left out after the last one.
+        note: Why the column cannot be drawn; then there are no cells.
     """
 
     name: str
@@ -75,14 +75,14 @@ class Heatmap:
     """One instance, with a row of tokens for each column.
 
     Attributes:
-        instance: its id.
-        value: the value of the check on it.
-        label: its label; None where it has none.
-        predicted: the predicted class; "" where unknown.
-        tokens: how many tokens it has.
-        shown_tokens: how many of them each row shows.
-        rows: the rows.
-        note: why the instance cannot be drawn; then there are no rows.
+        instance: Its id.
+        value: The value of the check on it.
+        label: Its label; None where it has none.
+        predicted: The predicted class; "" where unknown.
+        tokens: How many tokens it has.
+        shown_tokens: How many of them each row shows.
+        rows: The rows.
+        note: Why the instance cannot be drawn; then there are no rows.
     """
 
     instance: str
@@ -99,12 +99,12 @@ def columns_to_show(check: CheckRecord, measured: Iterable[str]) -> list[str]:
     """Choose the columns to draw for a check: attention, one column of each kind, and those that the check names.
 
     Args:
-        check: the check.
-        measured: the columns that the run measured.
+        check: The check.
+        measured: The columns that the run measured.
 
     Returns:
-        Names of columns. A kind of which the check names a column gets no other one. A kind of which none was measured
-        is listed by the name of the kind.
+        Names of columns. If the check names a column of a kind, no other column of this kind is added. If no column of
+        a kind was measured, the list contains the name of the kind instead.
     """
     available = set(measured)
     columns = [next((name for name in check.token_columns if name.split("/")[0] == "attention"), "attention")]
@@ -125,8 +125,8 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
     """Choose which tokens to show.
 
     Args:
-        columns: the columns to draw, with `count` values each.
-        count: the number of tokens.
+        columns: The columns to draw, with `count` values each.
+        count: The number of tokens.
 
     Returns:
         Positions in ascending order: all of a short text; of a long one, the surroundings of the largest values of
@@ -149,10 +149,10 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
     """Return one column over the tokens of an instance.
 
     Args:
-        name: the name of the column.
-        values: one value per token.
-        tokens: all tokens of the instance.
-        shown: the positions of the tokens to show, ascending.
+        name: The name of the column.
+        values: One value per token.
+        tokens: All tokens of the instance.
+        shown: The positions of the tokens to show, ascending.
     """
     largest = max(map(_size, values), default=0.0)
     numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
@@ -192,12 +192,12 @@ def heatmap(
     """Return the rows of one instance. A row that cannot be drawn says why.
 
     Args:
-        check: the check.
-        instance_id: the id of the instance.
-        value: the value of the check on it.
-        instance: its measurements; None where the run folder does not hold them.
-        measured: the columns that the run measured.
-        file_absent: whether the run folder has no measurements.parquet.
+        check: The check.
+        instance_id: The id of the instance.
+        value: The value of the check on it.
+        instance: Its measurements; None if the run folder does not contain them.
+        measured: The columns that the run measured.
+        file_absent: Whether the run folder has no measurements.parquet.
     """
     if instance is None or not instance.tokens:
         note = (
@@ -253,7 +253,7 @@ def _size(value: float | None) -> float:
 
 
 def _largest_first(values: Sequence[float | None]) -> list[int]:
-    """Return the positions of the values in descending order of their size."""
+    """Return the positions of the values in descending order of their absolute value."""
     return sorted(range(len(values)), key=lambda i: -_size(values[i]))
 
 
@@ -263,7 +263,7 @@ def _hue(name: str) -> str:
 
 
 def _token_text(token: str) -> str:
-    """Return a token as it is shown: symbols for white space and invisible characters, and at most LONGEST_TOKEN."""
+    """Return a token with symbols for white space and invisible characters, cut to LONGEST_TOKEN characters."""
     text = visible(token.replace("\n", "⏎").replace("\t", "⇥"))
     if not text.strip():
         return "␣" * max(1, min(len(text), 3))

@@ -21,8 +21,8 @@ def escape(text: str, longest: int = LONGEST_TEXT) -> str:
     """Return text as one Markdown line or table cell, without markup, HTML, line breaks or links.
 
     Args:
-        text: any text.
-        longest: the number of characters after which it is shortened.
+        text: Any text.
+        longest: The number of characters after which it is shortened.
     """
     flat = re.sub(r"\s+", " ", visible(re.sub(r"\s+", " ", text))).strip()
     flat = shorten(flat, longest)
@@ -35,8 +35,8 @@ def summary(run: RunRecord, *, report: str) -> str:
     """Return the summary: the outcome, the table of verdicts, the cases without a verdict, and the path of the report.
 
     Args:
-        run: the run.
-        report: the path of report.html, as the reader can open it.
+        run: The run.
+        report: The path of report.html, as the reader can open it.
     """
     decided = outcome(run)
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
@@ -67,9 +67,9 @@ def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
     """Return the cells of a check in the table of verdicts.
 
     Args:
-        check: the check.
-        several: whether to name the model and the data set.
-        seeds: whether to name the seed with the model.
+        check: The check.
+        several: Whether to name the model and the data set.
+        seeds: Whether to name the seed with the model.
     """
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
     verdict = shown_verdict(check)
@@ -88,7 +88,7 @@ def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
 
 
 def _missing_lines(run: RunRecord) -> list[str]:
-    """Return the cases without a verdict, those of one reason in one line."""
+    """Return lines on the cases without a verdict: one line per model, data set and reason."""
     if not run.missing:
         return []
     checks: dict[tuple[str, str, str], list[str]] = {}

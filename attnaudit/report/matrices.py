@@ -12,16 +12,16 @@ CELL_WIDTH, CELL_HEIGHT = 30.0, 22.0
 FULL_WIDTH = 420.0
 #: The darkest of the shades that report.css defines; 0 is the lightest.
 DARKEST = 9
-#: With more columns than this, cells are too narrow for numbers, and only their tooltips hold them.
+#: With more columns than this, cells are too narrow for numbers, and only the tooltips show them.
 MOST_NUMBERED_COLUMNS = 16
 
 
 def matrix(record: Matrix, *, title: str) -> Drawing | None:
-    """Draw one cell per row and column: blue above zero, magenta below, darker for larger sizes.
+    """Draw one cell per row and column: blue above zero, magenta below, darker for larger absolute values.
 
     Args:
-        record: the values.
-        title: what the values are, for a screen reader.
+        record: The values.
+        title: What the values are, for a screen reader.
 
     Returns:
         The drawing; None where no value is defined.
@@ -71,7 +71,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
 
 
 def _shade(value: float | None, largest: float) -> str:
-    """Return the CSS classes that colour a cell by the sign and size of its value."""
+    """Return the CSS classes that colour a cell by the sign and the absolute value."""
     if value is None:
         return "cell none"
     step = round(DARKEST * min(1.0, abs(value) / largest))

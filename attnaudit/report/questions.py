@@ -12,7 +12,7 @@ from attnaudit.verdict_text import digits, required_words
 NOT_VALIDATED = "not validated for this family"
 MEASURED_ELSEWHERE = " (measured on other model families)"
 
-#: How many remedies are shown before the reader asks for more.
+#: How many remedies are shown at first; the report lists the others on request.
 FIRST_REMEDIES = 3
 
 
@@ -67,7 +67,7 @@ def families(run: RunRecord) -> list[str]:
 
 
 def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:
-    """Return the questions that have a gate which blocks the release, with those gates."""
+    """Return the questions with at least one gate that blocks the release, and these gates."""
     questions = run.declared_policy.questions if run.declared_policy else []
     blocking = [
         (question, [check for check in run.checks if check.check in question.checks and check.blocks])
@@ -77,7 +77,7 @@ def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckR
 
 
 def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
-    """Return the answer to a question: "No" where a gate failed; "Unclear" where none failed and none passed."""
+    """Return the answer to a question, with reasons: "No" if one of the blocking gates failed, otherwise "Unclear"."""
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
     reasons = [_shortfall(check, f" for {check.model} on {check.data}" if several else "") for check in blocking]
     answer = "No" if any(check.verdict == "fail" for check in blocking) else "Unclear"
@@ -95,7 +95,7 @@ def _shortfall(check: CheckRecord, subject: str) -> str:
 def _measured_on_family(run: RunRecord, blocking: list[CheckRecord]) -> bool:
     """Return whether the policy, and with it its remedies, was validated on the family of a blocked model.
 
-    This also holds where the policy names no family.
+    This is also true if the policy names no family.
     """
     names = {check.model for check in blocking}
     validated = run.declared_policy.validated_on if run.declared_policy else []

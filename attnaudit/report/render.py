@@ -19,10 +19,10 @@ def build(folder: Path) -> None:
     """Write report.html and summary.md of a run into its folder.
 
     Args:
-        folder: the folder of the run, with its audit.json and measurements.parquet.
+        folder: The folder of the run, with its audit.json and measurements.parquet.
 
     Raises:
-        ReportError: a file is missing or corrupt, or cannot be written. The message names it and the fix.
+        ReportError: A file is missing or corrupt, or cannot be written. The message names it and the fix.
     """
     folder = Path(folder)
     run = read_run(folder)
@@ -42,7 +42,7 @@ def environment(*packages: str) -> Environment:
     Its filters `number`, `plural` and `duration` are the functions of `attnaudit.formatting`.
 
     Args:
-        packages: packages whose templates it finds, in addition to those of the report.
+        packages: Packages whose templates it finds, in addition to those of the report.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 

@@ -30,10 +30,10 @@ class MeasuredInstance:
     """The measurements of one instance.
 
     Attributes:
-        label: its label; None where it has none.
-        predicted: the predicted class.
-        tokens: its tokens.
-        columns: measure -> one number per token; None where the measure is undefined on this instance.
+        label: Its label; None where it has none.
+        predicted: The predicted class.
+        tokens: Its tokens.
+        columns: Measure -> one number per token; None where the measure is undefined on this instance.
     """
 
     label: str | None
@@ -46,7 +46,7 @@ def read_run(folder: Path) -> RunRecord:
     """Read audit.json of a run folder.
 
     Raises:
-        ReportError: the file is missing, unreadable, corrupt or of another schema version.
+        ReportError: The file is missing, unreadable, corrupt or of another schema version.
     """
     path = folder / "audit.json"
     try:
@@ -72,7 +72,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _hint(folder: Path) -> str:
-    """Return a sentence on which folder to give, from what this one holds."""
+    """Return a sentence on which folder to give, based on the content of this one."""
     newest = folder / "latest.txt"
     if newest.is_file():
         return f"{newest} names the newest run in this folder."
@@ -86,14 +86,14 @@ class MeasurementsFile:
     """The measurements.parquet of a run folder, read in batches.
 
     Args:
-        folder: the run folder.
+        folder: The run folder.
 
     Attributes:
-        path: the file.
-        measured: (model, data, seed) -> the names of its measures; None where the folder has no such file.
+        path: The file.
+        measured: (model, data, seed) -> the names of its measures; None if the folder has no measurements.parquet.
 
     Raises:
-        ReportError: the file is corrupt or lacks a column.
+        ReportError: The file is corrupt or lacks a column.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -152,10 +152,10 @@ class MeasurementsFile:
 
         Args:
             pairs: (case, instance id) of each instance.
-            measures: the names of the measures.
+            measures: The names of the measures.
 
         Returns:
-            The instances by pair, without those that the file does not hold.
+            The instances by pair, without those that the file does not contain.
         """
         requested = set(pairs)
         instances: dict[tuple[Case, str], MeasuredInstance] = {}
@@ -176,7 +176,7 @@ class MeasurementsFile:
 
 
 def _add_row(instances: dict[tuple[Case, str], MeasuredInstance], key: tuple[Case, str], row: dict[str, Any]) -> None:
-    """Add one measure of one instance."""
+    """Add the measure in a row of the file to its instance, which is created if it is absent."""
     instance = instances.setdefault(key, MeasuredInstance(label=row["label"], predicted=row["predicted"] or ""))
     if row["tokens"] is not None and not instance.tokens:
         instance.tokens = [token or "" for token in row["tokens"]]

@@ -1,4 +1,4 @@
-"""What the templates show, assembled from the records, so that templates compute nothing."""
+"""The content of the templates, assembled from the records, so that the templates compute nothing."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from attnaudit.verdict_text import (
 
 #: How many instances a case shows at most.
 MOST_INSTANCES = 5
-#: How many of them are open from the start where the check did not pass.
+#: How many of them are open from the start if the check did not pass.
 OPEN_INSTANCES = 2
-#: How many coloured tokens the whole file may hold: they take about 1 MB.
+#: How many coloured tokens the whole file may contain: they take about 1 MB.
 MOST_TOKEN_CELLS = 14_000
 
 RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
@@ -53,29 +53,29 @@ class CaseView:
     """One check on one model and data set.
 
     Attributes:
-        anchor: its fragment on the page.
-        check: its record.
-        subject: its model and data set.
-        verdict: its verdict, or "measured"; also its CSS class.
-        verdict_name: the verdict in words.
-        symbol: the verdict as one character.
-        role: whether it is a gate, and whether it blocks the release.
-        value: its value.
-        interval: its interval; an em dash where it has none.
-        fail_interval: the interval that a failure needs; "" where it has none.
-        required: its threshold with its sign; an em dash where it has none.
-        references: its reference values.
-        explanation: sentences that explain the verdict.
-        note: a sentence with remarks on the value; "" where there are none.
-        strip: the drawing in the table of verdicts.
-        distribution: the histogram of the values per instance.
+        anchor: Its fragment identifier on the page.
+        check: Its record.
+        subject: Its model and data set.
+        verdict: Its verdict, or "measured"; also its CSS class.
+        verdict_name: The verdict in words.
+        symbol: The verdict as one character.
+        role: Whether it is a gate, and whether it blocks the release.
+        value: Its value.
+        interval: Its interval; an em dash where it has none.
+        fail_interval: The interval that a failure needs; "" where it has none.
+        required: Its threshold with its sign; an em dash where it has none.
+        references: Its reference values.
+        explanation: Sentences that explain the verdict.
+        note: A sentence with remarks on the value; "" where there are none.
+        strip: The drawing in the table of verdicts.
+        distribution: The histogram of the values per instance.
         charts: (title, drawing) of the other charts.
         undefined: (reason, count) of the instances without a value, the largest count first.
         parameters: (name, value) of each setting of the check.
         details: (name, value) of each further number.
-        heatmaps: the worst instances, as far as they are shown.
-        instances_left_out: how many more instances the record lists.
-        open_heatmaps: how many of the heatmaps are open from the start.
+        heatmaps: The worst instances, as far as they are shown.
+        instances_left_out: How many more instances the record lists.
+        open_heatmaps: How many of the heatmaps are open from the start.
     """
 
     anchor: str
@@ -117,11 +117,11 @@ class SubjectView:
     """One model on one data set: a column of the table that compares models.
 
     Attributes:
-        name: the model and the data set, and the seed where the run has several.
-        model: the name of the model.
-        data: the name of the data set.
-        seed: the seed in words, such as ", seed 1", where the run has several; otherwise "".
-        gates: how many of its gates passed, in words.
+        name: The model and the data set, and the seed where the run has several.
+        model: The name of the model.
+        data: The name of the data set.
+        seed: The seed in words, such as ", seed 1", where the run has several; otherwise "".
+        gates: How many of its gates passed, in words.
         state: "pass", "fail", or "undefined" where it has no gate.
     """
 
@@ -138,14 +138,14 @@ class Page:
     """The whole report.
 
     Attributes:
-        run: the record of the run.
-        outcome: the headline, with its notes and remedies.
-        checks: every check with its cases.
-        subjects: every pair of a model and a data set.
-        command: the command line of the run.
-        measurements_absent: whether the run folder has no measurements.parquet.
+        run: The record of the run.
+        outcome: The headline, with its notes and remedies.
+        checks: Every check with its cases.
+        subjects: Every pair of a model and a data set.
+        command: The command line of the run.
+        measurements_absent: Whether the run folder has no measurements.parquet.
         missing: (reason, cases) of the cases without a verdict.
-        title: the models of the run.
+        title: The models of the run.
     """
 
     run: RunRecord
@@ -164,8 +164,8 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     """Assemble the views of a whole run.
 
     Args:
-        run: the record of the run.
-        measurements: its measurements, for the tokens of the worst instances.
+        run: The record of the run.
+        measurements: Its measurements, for the tokens of the worst instances.
     """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
     names = _subject_names(list(cases))
@@ -210,7 +210,7 @@ def _missing_by_reason(missing: Sequence[MissingCase]) -> tuple[tuple[str, tuple
 
 
 class _Anchors:
-    """Makes unique names of fragments, of lower-case letters, digits and hyphens."""
+    """Makes unique fragment identifiers from lower-case letters, digits and hyphens."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -306,7 +306,7 @@ def _plain(value: str | float | int | bool | None) -> str:
 
 
 def _heatmaps(run: RunRecord, measurements: MeasurementsFile) -> dict[RecordKey, tuple[Heatmap, ...]]:
-    """Return the worst instances of each case, as many as the size of the file allows."""
+    """Return the heatmaps of the worst instances of each case, as many as the size limit of the file allows."""
     measured = measurements.measured or {}
     pairs: list[tuple[Case, str]] = []
     columns: set[str] = set()
@@ -329,7 +329,7 @@ def _heatmaps_of_case(
     *,
     most_cells: int,
 ) -> tuple[Heatmap, ...]:
-    """Return the worst instances of one case: the first, and more until they have `most_cells` tokens together."""
+    """Return the worst instances of one case: at least one, and more while all have at most `most_cells` tokens."""
     case = (record.model, record.data, record.seed)
     heatmaps: list[Heatmap] = []
     cells = 0

@@ -19,7 +19,7 @@ VERDICT_NAMES = {
     "undefined": "Undefined",
     "measured": "Measured",
 }
-#: The verdicts after a number of cases, and "missing" for cases without one.
+#: The words that follow a number of cases, for each verdict and for "missing" (cases without one).
 COUNTED = {
     "pass": "passed",
     "fail": "failed",
@@ -85,10 +85,10 @@ class Outcome:
     """What a run decided, in words.
 
     Attributes:
-        headline: the decision in one or two sentences.
+        headline: The decision in one or two sentences.
         state: "pass", "fail", "inconclusive" (the run is incomplete) or "undefined" (nothing was decided).
-        notes: sentences that explain or qualify the decision.
-        remedies: what is known to help where a gate did not pass.
+        notes: Sentences that explain or qualify the decision.
+        remedies: What is known to help where a gate did not pass.
         counts: (verdict, the verdict in a count, number of cases), without the verdicts that no case has.
     """
 
@@ -177,11 +177,11 @@ def _release_sentence(run: RunRecord) -> str:
 
 
 def _clear_gates_sentence(gates: Sequence[CheckRecord], which: str = "") -> str:
-    """Return a sentence on the verdicts of gates none of which blocks the release.
+    """Return a sentence on the verdicts of gates that do not block the release.
 
     Args:
-        gates: the gates.
-        which: which gates they are, such as " that ran".
+        gates: The gates.
+        which: Which gates they are, such as " that ran".
     """
     if not gates:
         return "No gate ran."

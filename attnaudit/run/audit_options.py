@@ -20,8 +20,8 @@ class AuditOptions:
     """The options of one audit.
 
     Attributes:
-        models: The values of --model, as given.
-        data: The values of --data, as given.
+        models: The values of --model or audit_model, as given.
+        data: The values of --data or audit_data, as given.
         models_base: The folder that relative paths in `models` start from.
         data_base: The folder that relative paths in `data` start from.
         reports: The folder in which each run gets a folder of its own.
@@ -45,7 +45,11 @@ class AuditOptions:
     _resolved: dict[str, Any] = field(default_factory=dict)
 
     def validate(self) -> None:
-        """Raise AuditError, which names the option, for an invalid device, sample size, unit or seed."""
+        """Validate the device, the sample size, the unit and the seed.
+
+        Raises:
+            AuditError: One of them is invalid. The message names the option.
+        """
         require_name("--audit-device", self.device)
         if self.max_instances is not None and self.max_instances < 1:
             raise AuditError(
@@ -56,7 +60,11 @@ class AuditOptions:
         require_seed("--audit-seed", self.seed)
 
     def model_targets(self) -> tuple[Target, ...]:
-        """Return the models to audit. Raises ModelError when none is given or one is unknown."""
+        """Return the models to audit.
+
+        Raises:
+            ModelError: No model is given, or one is unknown.
+        """
         if not self.models:
             raise ModelError(
                 "No model to audit. Name one: --model demo (shipped), --model CHECKPOINT_FOLDER or "
@@ -68,14 +76,22 @@ class AuditOptions:
         return resolved
 
     def data_targets(self) -> tuple[Target, ...]:
-        """Return the data sets to audit on. Raises DataError when one is unknown."""
+        """Return the data sets to audit on.
+
+        Raises:
+            DataError: A data set is unknown.
+        """
         if "data" not in self._resolved:
             self._resolved["data"] = resolve_datasets(self.data, base=self.data_base)
         resolved: tuple[Target, ...] = self._resolved["data"]
         return resolved
 
     def load_policy(self) -> Policy | None:
-        """Return the checks of --policy, or None without one. Raises CheckError that names the file and the table."""
+        """Return the checks of the policy file; None without one.
+
+        Raises:
+            CheckError: The file is invalid. The message names the file and the table.
+        """
         if self.policy is None:
             return None
         if "policy" not in self._resolved:
@@ -91,7 +107,11 @@ class AuditOptions:
         return "declared in Python" if policy is None else f"{policy.record.file} (sha256 {policy.record.sha256})"
 
     def require_writable_reports(self) -> None:
-        """Create the folder of the reports. Raises ReportError when it cannot be written to."""
+        """Create the folder of the reports.
+
+        Raises:
+            ReportError: The folder cannot be written to.
+        """
         try:
             self.reports.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.reports):  # a unique name: several workers may try at once

@@ -59,7 +59,7 @@ class Case:
             The verdict and its evidence.
 
         Raises:
-            CheckFailed: The check is a gate and did not pass.
+            CheckFailed: The verdict blocks the release.
             AuditError: The model or the data cannot be audited.
         """
         __tracebackhide__ = True

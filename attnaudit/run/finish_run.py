@@ -1,4 +1,4 @@
-"""The end of a run: merge the parts and the verdicts into audit.json, measurements.parquet and the report."""
+"""Finish a run: write audit.json, measurements.parquet and the report from the parts and the verdicts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Judge several checks on one model with as few passes as possible, and fingerprint what decides their numbers.
+"""Judge several checks on one model with as few passes as possible, and compute fingerprints of checks and code.
 
-The commands that audit many models and keep the results use this module.
+The commands that audit many models and keep the results use this module. They recompute a result if a fingerprint
+differs.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def judge_model(
 
 
 def compact_record(record: CheckRecord) -> CheckRecord:
-    """Return the record without its charts and instances."""
+    """Return the record without its histogram, charts, worst instances and token columns."""
     return msgspec.structs.replace(record, distribution=None, charts=[], worst=[], token_columns=[])
 
 

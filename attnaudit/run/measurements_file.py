@@ -30,8 +30,8 @@ SCHEMA = pa.schema(
 def write_measurements(measurements: Measurements, path: Path) -> None:
     """Write every scalar and vector of every instance.
 
-    NaN, which stands for undefined, is written as null. The column `tokens` is filled only in rows whose values are one
-    per token.
+    Undefined values (NaN) are written as null. The column `tokens` is null except for measures with one value per
+    token.
 
     Args:
         measurements: The numbers of one model on one data set.

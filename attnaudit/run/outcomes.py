@@ -1,4 +1,4 @@
-"""Collect the outcome of every case from pytest's reports, which survive workers and their crashes."""
+"""Collect the outcome of every case from pytest's reports, which stay available if a worker crashes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Outcomes:
 
     Attributes:
         records: The latest record of each (model, data, check, seed).
-        reasons: Test -> why it failed or was skipped, which explains a missing verdict.
-        ran: The tests whose body ran, that is, which were not skipped before they judged anything.
+        reasons: Test -> why it may have no verdict: it failed, was skipped, or judged nothing.
+        ran: The tests whose body ran. A test that was skipped before it was judged does not count.
         passed_despite_block: The tests that passed although their verdict blocks.
     """
 
@@ -36,7 +36,7 @@ class Outcomes:
             when: "setup", "call" or "teardown"; anything else for the report of a crash.
             outcome: "passed", "failed" or "skipped".
             reason: Why it failed or was skipped.
-            record: The CheckRecord as builtins, the form in which it crosses processes, or None.
+            record: The CheckRecord as built-in types, as xdist can send it; None if there is no verdict.
         """
         if record is not None:
             check_record = msgspec.convert(record, CheckRecord)
@@ -52,7 +52,7 @@ class Outcomes:
             self.reasons.setdefault(test, "ended without a verdict: call check.enforce() in the test")
 
     def tests_without_enforcement(self, selected: Sequence[SelectedCase]) -> list[str]:
-        """List the selected tests that ran and either reached no verdict or passed although theirs blocks."""
+        """List the selected tests that ran and either reached no verdict or passed although their verdict blocks."""
         without_verdict = {case.test for case in self.missing(selected)} & self.ran
         return [case.test for case in selected if case.test in without_verdict | self.passed_despite_block]
 

@@ -28,7 +28,7 @@ class SelectedCase(msgspec.Struct, frozen=True, kw_only=True):
         test: The node id of the test.
         model: The id of the model.
         data: The id of the data set.
-        check: The id of the check; "" for a test over the fixture `measurements`.
+        check: The id of the check; "" for a test that uses the fixture `measurements`.
     """
 
     test: str
@@ -129,8 +129,8 @@ class RunFolder:
 
         Args:
             run: The content of audit.json.
-            parts: The parts to merge, in the order of the file. Of several parts of the same model and data set, which
-                hold the same numbers, the first is merged.
+            parts: The parts to merge, in the order of the file. Several parts of the same model and data
+                set contain the same numbers, so only the first of them is merged.
 
         Raises:
             ReportError: A file cannot be written.
@@ -148,11 +148,19 @@ class RunFolder:
         self._write(self.reports / "latest.txt", f"{self.name}\n".encode())
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Replace a file atomically. Raises ReportError."""
+        """Replace a file atomically.
+
+        Raises:
+            ReportError: The file cannot be written.
+        """
         self._guard(lambda: replace_file(path, content))
 
     def _guard(self, action: Callable[[], None]) -> None:
-        """Run an action that writes, and turn an OSError into a ReportError that names the file."""
+        """Run an action that writes files.
+
+        Raises:
+            ReportError: The action raised an OSError. The message names the file.
+        """
         try:
             action()
         except OSError as error:

@@ -39,7 +39,7 @@ class AuditSession:
         folder: The folder that parts are written to.
         worker: The name of this process.
         workers: The number of processes that share the cores of the machine.
-        progress: Makes a context manager that yields a callback for progress, or None to show none.
+        progress: Returns a context manager that yields a callback for progress, or None to show no progress.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AuditSession:
         self._threads: int | None = None
 
     def request(self, model: str, data: str, needs: Iterable[str]) -> None:
-        """Announce the measures that a case will need. All measures requested for a pair are computed together.
+        """Request the measures that a case needs. All requests for a model and a data set are measured together.
 
         Args:
             model: The id of the model.
@@ -78,10 +78,10 @@ class AuditSession:
         self._unmeasured_data.setdefault(model, set()).add(data)
 
     def register_check(self, check: Any) -> None:
-        """Count a check of the policy, whether or not its case is selected.
+        """Count a check if it is a gate, whether or not its case is selected.
 
-        Failures are corrected for the number of gated checks. Counting all of them keeps a verdict independent of the
-        cases that are selected with it.
+        The confidence of failures is corrected for the number of gates. All gates are counted, so that a verdict does
+        not depend on which other cases are selected.
         """
         if check.severity == "gate":
             self._gates.add(check.id)
@@ -103,10 +103,10 @@ class AuditSession:
         return msgspec.structs.replace(record, test=test)
 
     def measurements(self, model: str, data: str, needs: Iterable[str] = ()) -> Measurements:
-        """Return everything that was requested for a pair, measured on first use.
+        """Return all measures that were requested for a model and a data set, measured on first use.
 
-        A measurement that failed is not tried again: its error is raised for every case of the pair. A need that the
-        model cannot serve is left out, and its error is raised only for the cases with this need.
+        A measurement that failed is not tried again: its error is raised for every case of this model and data set. A
+        measure that the model does not support is left out, and its error is raised only for the cases that need it.
 
         Args:
             model: The id of the model.
@@ -114,7 +114,7 @@ class AuditSession:
             needs: The names of the measures that the case needs.
 
         Raises:
-            AuditError: The model or the data cannot be audited, or the model cannot serve one of `needs`.
+            AuditError: The model or the data cannot be audited, or the model does not support one of `needs`.
         """
         pair = (model, data)
         if pair not in self._measured:
@@ -129,7 +129,7 @@ class AuditSession:
         return self._measured[pair]
 
     def _once(self, key: object, action: Callable[[], Any]) -> Any:
-        """Run an action unless it has failed before; then raise the same error again."""
+        """Run an action and return its result. If it has failed before, raise the same error again."""
         if key in self._failures:
             raise self._failures[key]
         try:
@@ -139,7 +139,7 @@ class AuditSession:
             raise
 
     def _measure(self, model: str, data: str) -> Measurements:
-        """Measure a pair, after a quick test of the adapter, and write its part."""
+        """Test the adapter briefly if that was not done, measure a model on a data set, and write the part."""
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
         from attnaudit.engine.planning import refusals, refuse_unauditable
@@ -189,7 +189,7 @@ class AuditSession:
         return measurements
 
     def _model(self, name: str) -> tuple[LoadedModel, list[ConformanceResult]]:
-        """Return a model, loaded once, and a list that `_measure` fills with the results of its conformance test."""
+        """Return a model, which is loaded once, and a list to which `_measure` adds its conformance results."""
         if name not in self._models:
             from attnaudit.adapters.loading import load_model
 

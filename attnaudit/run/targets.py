@@ -42,7 +42,8 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         One target per distinct model, in the order given.
 
     Raises:
-        ModelError: A value is none of these. The message names the nearest known values.
+        ModelError: A value is none of these. The message names similar known values.
+        AuditError: Two models would have the same id, or an id is not valid UTF-8.
     """
     resolved: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
@@ -80,7 +81,8 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         One target per distinct data set, in the order given.
 
     Raises:
-        DataError: A value is neither. The message names the nearest known values.
+        DataError: A value is neither. The message names similar known values.
+        AuditError: Two data sets would have the same id, or an id is not valid UTF-8.
     """
     resolved: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
@@ -108,7 +110,11 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
 
 
 def _require_module(name: str, base: Path) -> None:
-    """Raise ModelError when the first package of package.module:factory does not exist."""
+    """Require that the first package of package.module:factory exists.
+
+    Raises:
+        ModelError: The package does not exist.
+    """
     top = name.partition(":")[0].partition(".")[0]
     if not ((base / top).is_dir() or (base / f"{top}.py").is_file() or importlib.util.find_spec(top)):
         raise ModelError(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: The table is at least this wide, in characters.
 MINIMUM_WIDTH = 70
-#: How many characters all columns but the name of the check take.
+#: How many characters all columns except the name of the check take together.
 OTHER_COLUMNS = 52
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
 SIGNS = {"at_least": ">=", "at_most": "<="}
@@ -28,10 +28,10 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     """Return the table of verdicts: one line per check, grouped by model and data set, and explanations below it.
 
     Args:
-        records: the checks of the run.
-        missing: the cases without a verdict.
-        width: the width of the terminal in characters; the table fits 80.
-        color: whether to use the terminal's colours and styles; the text is plain without.
+        records: The checks of the run.
+        missing: The cases without a verdict.
+        width: The width of the terminal in characters; the table fits 80.
+        color: Whether to use the terminal's colours and styles; the text is plain without.
     """
     from rich.console import Console
     from rich.table import Table
@@ -103,8 +103,8 @@ def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]
     """Return sentences on when a gate fails, and on how many instances would decide each inconclusive case.
 
     Args:
-        records: the checks of the run.
-        several: whether to name the model and the data set of each case.
+        records: The checks of the run.
+        several: Whether to name the model and the data set of each case.
     """
     lines = []
     gates = max((record.gated for record in records), default=1)
@@ -122,7 +122,7 @@ def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]
 
 
 def _below_name(references: Sequence[str], width: int) -> str:
-    """Join references into lines, each after a line break, so that no line parts a reference from its value."""
+    """Join references into lines, each after a line break, so that a reference and its value share a line."""
     lines: list[str] = []
     for reference in references:
         if lines and len(lines[-1]) + len(reference) + 3 <= width:  # with ", " before it and possibly "," after it
@@ -133,8 +133,7 @@ def _below_name(references: Sequence[str], width: int) -> str:
 
 
 def _break_name(name: str, width: int) -> str:
-    """Break a name that is longer than `width` into two lines, at the last word that leaves the first line short
-    enough."""
+    """Break a name longer than `width` into two lines, before the last word that begins within `width`."""
     if len(name) <= width:
         return name
     starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= width]

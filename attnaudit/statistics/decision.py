@@ -12,14 +12,15 @@ from attnaudit.statistics.verdict import decide, fail_confidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The verdict on a value, with the intervals that it was reached from.
+    """The verdict on a value, and the intervals that decided it.
 
     Attributes:
         verdict: "pass", "fail", "inconclusive" or "undefined".
         reason: The reason for the verdict, as a clause without a full stop.
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
-        planning: How many instances would decide the case; None unless it is inconclusive and an estimate applies.
+        planning: How many instances would decide the case; None if it is not inconclusive, has no threshold or no
+            interval, or if more instances would not narrow the interval.
         coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
     """
 

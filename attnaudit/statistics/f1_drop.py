@@ -22,9 +22,10 @@ class F1Drop:
 
     Attributes:
         classes: The classes whose F1 is averaged.
-        columns: (n, D) indicators of labels, predictions and hits, whose sums over instances determine F1.
-        replacements: R.
-        first: Q.
+        columns: (n, D) indicators of labels, predictions and correct predictions, whose sums over instances determine
+            F1.
+        replacements: R, the number of sets whose mean F1 is subtracted.
+        first: Q, the number of sets from whose mean F1 it is subtracted.
     """
 
     classes: tuple[int, ...]
@@ -76,7 +77,7 @@ class F1Drop:
         return macro
 
     def drop(self, totals: Floats) -> Floats:
-        """Compute the (b,) drops from (b, D) totals."""
+        """Compute the (b,) drops from (b, D) totals; NaN where F1 is undefined."""
         scores = self.scores(totals)
         drops: Floats = scores[:, : self.first].mean(1) - scores[:, self.first :].mean(1)
         return drops
@@ -99,7 +100,7 @@ class F1Drop:
         )
 
     def _changes(self, groups: Groups) -> Floats:
-        """Return (P, D) pseudo-rows: one per change of a decision, correct before it or after it."""
+        """Return (P, D) pseudo-rows: a prediction changes between two classes, one of which is the label."""
         width = 1 + 2 * self.sets
         totals = self.columns[groups.rows].sum(0).reshape(len(self.classes), width)
         occur = [c for c, part in zip(self.classes, totals, strict=True) if part.any()]

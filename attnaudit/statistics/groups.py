@@ -58,7 +58,7 @@ class Groups:
 
     @property
     def effective(self) -> float:
-        """The effective number of groups, (Σ size)² / Σ size²: G for equal sizes, less if a few hold most rows."""
+        """The effective number of groups, (Σ size)² / Σ size²: G for equal sizes, less if a few contain most rows."""
         sizes = self.sizes.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 
@@ -92,7 +92,7 @@ def leverage(parts: Floats) -> Floats:
     """Compute the factor by which a delete-one-group jackknife inflates each group's squared sum.
 
     Args:
-        parts: (G,) size of each group, or its part of the denominator of a ratio.
+        parts: (G,) size of each group, or the sum of its denominators in case of a ratio.
 
     Returns:
         (G,) factors 1 / (1 - share of the total)².
@@ -105,7 +105,7 @@ def jackknife_error(sums: Floats, parts: Floats) -> float:
     """Compute the standard error of a total by the delete-one-group jackknife.
 
     Args:
-        sums: (G,) sum of deviations in each group. Their total is 0, or close to it.
+        sums: (G,) sums of the deviations from the mean in each group, which add up to nearly 0.
         parts: (G,) size of each group, as in `leverage`.
     """
     count = len(sums)

@@ -27,7 +27,7 @@ def half_samples(groups: Groups, generator: np.random.Generator) -> list[NDArray
     """Draw half of the groups without replacement, 400 times.
 
     Returns:
-        The positions of the instances of each half sample.
+        One array per half sample, with the positions of its instances.
     """
     parts = np.split(groups.rows, groups.starts[1:])
     count = len(groups)
@@ -70,8 +70,8 @@ def from_half_samples(
 ) -> IntervalEstimate | None:
     """Estimate a symmetric interval from the values of half samples.
 
-    The value of a half sample deviates from the observed one with the same variance as the observed one from the true
-    one, so the deviations need no rescaling.
+    The deviation of a half sample's value from the observed value has the same variance as the deviation of the
+    observed value from the true one, so it needs no rescaling.
 
     Args:
         values: (400,) values of the statistic on the half samples; NaN where undefined.

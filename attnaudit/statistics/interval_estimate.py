@@ -22,8 +22,8 @@ class IntervalEstimate:
         error: The standard error of the statistic, in its unit.
         confidence: The confidence of `low`, `high` and `method`, between 0 and 1.
         interval_at: Computes the interval at a given confidence.
-        coverage_warning: A clause that says why the interval may be too narrow, from its simulated coverage; "" if
-            nothing speaks against it.
+        coverage_warning: A clause that says why the interval may be too narrow, according to simulations; "" if
+            nothing suggests it.
         narrows_with_n: Whether the interval shrinks towards a point as instances are added. False if part of the error
             has another cause, such as a small number of randomised models.
     """
@@ -62,7 +62,7 @@ def normal_quantile(confidence: float) -> float:
 
 
 def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Limit both ends of an interval to the possible range of the statistic."""
+    """Clip both bounds of an interval to the possible range of the statistic."""
     return float(np.clip(low, *bounds)), float(np.clip(high, *bounds))
 
 
@@ -78,8 +78,9 @@ def point(value: float, confidence: float, method: str) -> IntervalEstimate:
 def bracket(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimate:
     """Combine the estimates of a lower and an upper bound on a value.
 
-    The interval extends from the lower end of the first to the upper end of the second. It suits values that are only
-    known to lie between two numbers, such as the result of a search for a maximum and a proven upper bound.
+    The interval extends from the lower bound of the first estimate to the upper bound of the second. Use it for values
+    that are only known to lie between two numbers, such as the result of a search for a maximum and a proven upper
+    bound.
     """
 
     def interval_at(level: float) -> Interval:
@@ -104,18 +105,18 @@ def widened(
 ) -> IntervalEstimate:
     """Add a second, independent source of error to an estimate.
 
-    The half widths of both intervals are added as standard errors are, √(a² + b²). That of the second source is its
+    The half widths a and b of the two sources are combined as √(a² + b²). The half width of the second source is its
     standard error times the quantile of Student's t.
 
     Args:
         estimate: The estimate to widen.
         error: Standard error from the second source.
-        freedom: Its degrees of freedom.
-        suffix: Added to the method, after a comma.
+        freedom: The degrees of freedom of `error`.
+        suffix: Text that is appended to the method, after a comma.
         bounds: The lowest and the highest possible value.
 
     Returns:
-        The wider estimate. More instances do not reduce its second part, so `narrows_with_n` is False.
+        The wider estimate. More instances do not reduce the error from the second source, so `narrows_with_n` is False.
     """
     from scipy.special import stdtrit
 
@@ -140,8 +141,8 @@ def shifted(estimate: IntervalEstimate, by: float, suffix: str) -> IntervalEstim
 
     Args:
         estimate: The estimate.
-        by: Added to both bounds.
-        suffix: Added to the method, after a comma.
+        by: The constant that is added to both bounds.
+        suffix: Text that is appended to the method, after a comma.
     """
 
     def interval_at(level: float) -> Interval:

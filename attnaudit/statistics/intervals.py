@@ -22,8 +22,7 @@ TAIL_DRAWS = 5
 PSEUDO_SOURCES = 2.0
 #: `linearised_interval`: the step of the numerical derivative, in rows.
 STEP = 1e-3
-#: Above this skewness, and with fewer sources than the next number, benchmarks/coverage.md finds intervals of means too
-#: narrow.
+#: With more skewness and fewer sources than these, intervals of means are too narrow (see benchmarks/coverage.md).
 SKEWED = 2.0
 SOURCES_OF_SKEWED = 500
 #: A quantile of the studentised bootstrap is at most this many times that of Student's t.
@@ -105,8 +104,8 @@ def ratio_interval(
     """Estimate the interval of Σ above / Σ below by the studentised bootstrap (Davison & Hinkley 1997, §5.2).
 
     Groups are resampled with replacement. The standard error is that of the delete-one-group jackknife. The interval is
-    asymmetric for skewed values, as a normal interval is not. With fewer than 10 effective groups it is that of
-    Student's t instead, with one degree of freedom less than effective groups.
+    asymmetric for skewed values, unlike a normal interval. With fewer than 10 effective groups, Student's t replaces
+    the bootstrap; its degrees of freedom are the effective number of groups minus 1, but at least 1.
 
     If every row has the same ratio, resamples do not vary. The interval then allows for rows at `extremes` that the
     sample may have missed (see `_unvaried_interval`).
@@ -121,8 +120,9 @@ def ratio_interval(
         extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
 
     Returns:
-        The interval; None with fewer than two groups, if all rows are alike and `extremes` are infinite, or if the sum
-        of the denominators is less than 4 standard errors above 0, since the ratio could then have any value.
+        The interval; None with fewer than two groups, if all rows have the same ratio and `extremes` are infinite, or
+        if the sum of the denominators is less than 4 standard errors above 0, since the ratio could then have any
+        value.
     """
     from scipy.special import stdtrit
 
@@ -171,7 +171,7 @@ def ratio_interval(
         down = up = float(stdtrit(freedom, 1 - tail))
         method = "Student's t over sources"
         if len(t):
-            # A resample of nearly equal values has almost no error of its own, which makes its t arbitrarily large.
+            # A resample of nearly equal values has a standard error near 0, so its t can be arbitrarily large.
             down, up = (min(upper_tail(side, tail), WIDEST * down) for side in (t, -t))
             method = "studentised bootstrap over sources"
         low, high = clip(ratio - down * error, ratio + up * error, bounds)
@@ -212,9 +212,9 @@ def _unvaried_interval(
 ) -> IntervalEstimate | None:
     """Estimate the interval of a ratio that is the same in every row.
 
-    The sample may have missed rows with other ratios. The upper limit on their share is that of Wilson (1927) for a
-    proportion of which none was seen among G effective groups: t² / (G + t²), where t is the quantile of Student's t.
-    Each end of the interval is the ratio with this share of rows at one extreme.
+    The sample may have missed rows with other ratios. Their share is at most the upper limit of Wilson (1927) for an
+    event that none of G effective groups contains: t² / (G + t²), where t is the quantile of Student's t. Each bound of
+    the interval is the ratio with this share of rows at one extreme.
 
     Args:
         ratio: The ratio of every row.
@@ -255,7 +255,7 @@ def _unvaried_interval(
 def median_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Estimate the interval of a median by Woodruff's method (Woodruff 1952).
 
-    The method computes an interval of the share of values below the median, and takes the quantiles at its ends. The
+    The method computes an interval of the share of values below the median, and takes the quantiles at its bounds. The
     standard error of the share is over groups, with Student's t, and never smaller than that of independent rows. The
     bounds are rounded outwards to observed values.
 
@@ -276,7 +276,7 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
     if ordered[0] == ordered[-1]:
         return point(median, confidence, "all values are equal")
     # If ties with the median count half, the share below stays one half, but its error can be too small. The largest
-    # of the errors with ties counted as below, not below and half, and of independent rows, is safe.
+    # of the errors with ties counted as below, not below and half, and of the error of independent rows, is used.
     shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
     error = max(
         0.5 / float(np.sqrt(size)), *(mean_error(np.asarray(share, dtype=np.float64), groups) for share in shares)
@@ -301,9 +301,9 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
 def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Estimate the interval of a proportion by Wilson's method (Wilson 1927), with Student's t.
 
-    The method needs the number of independent observations. That is the effective number of rows, p (1 - p) / error²,
-    with the standard error over groups, but at most n. If fewer than 10 groups contain the rarer value, too few to
-    estimate how alike the rows of a group are, it is at most the effective number of groups.
+    The method needs the number of independent observations, which is p (1 - p) / error² for the proportion p and its
+    standard error over groups, but at most n. If fewer than 10 groups contain the rarer value, they are too few to
+    estimate how similar the rows of a group are, and the number is at most the effective number of groups.
 
     Args:
         values: (n_all,) zeros and ones.
@@ -360,10 +360,11 @@ def linearised_interval(
 ) -> IntervalEstimate | None:
     """Estimate the interval of a smooth function of sums, such as F1 of counts, by linearisation.
 
-    The standard error is that of the numerical derivative of the statistic, by the delete-one-group jackknife. The
+    The standard error is computed from the numerical derivative of the statistic by the delete-one-group jackknife. The
     interval uses Student's t. Two pseudo-sources are added to the data, as in the adjusted interval of a difference of
-    paired proportions (Agresti & Min 2005; Bonett & Price 2012): without them, the interval would have no width if no
-    row of the sample made a difference. A bootstrap of a rare difference is far too narrow.
+    paired proportions (Agresti & Min 2005; Bonett & Price 2012). Without them, the interval would have no width if no
+    row of the sample affected the difference. A bootstrap is not used, as its intervals of rare differences are far too
+    narrow.
 
     Args:
         statistic: Computes (b,) values from (b, D) totals.

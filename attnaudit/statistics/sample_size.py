@@ -10,7 +10,7 @@ from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 #: The share of samples of the planned size in which the case is decided.
 POWER = 0.8
-#: The confidence of the interval of the value from which the range of the plan is computed.
+#: The range of the plan is computed from the interval of the value at this confidence.
 RANGE = 0.5
 #: A plan of more than this many times the audited instances is withheld: the value is too close to the threshold.
 TOO_MANY = 1000
@@ -46,7 +46,8 @@ def plan(
         n: Number of instances that have a value.
 
     Returns:
-        The number and its range, none of them below n or the 30 instances that a verdict requires.
+        The number and its range. Each is at least n and at least the 30 instances that a verdict requires, and None if
+        it exceeds 1,000 times n or has no upper limit.
     """
     from scipy.special import ndtri
 

@@ -1,7 +1,7 @@
 """Thresholds that are relative to a check's references, such as "floor + 0.5 * (gradient_loo - floor)".
 
-Python's parser reads the expression, and only the nodes named here are accepted: nothing is ever evaluated. The result
-is linear in the references, because one side of every product must be a number.
+Python's parser reads the expression, which is never evaluated. Only numbers, references, parentheses, +, - and * are
+accepted. The result is linear in the references, because one side of every product must be a number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.errors import CheckError, nearest
 
-#: Length limit in characters. It also bounds the depth, so that reading an expression cannot exhaust the stack.
+#: Length limit in characters. It also limits the nesting, so that reading an expression cannot exhaust the stack.
 MAX_LENGTH = 200
 
 
@@ -66,7 +66,7 @@ def parse(text: str, known: Sequence[str]) -> Expression:
 
     Raises:
         CheckError: The expression cannot be read, names an unknown reference or none, is not linear in the references,
-            or holds a number that is too large. The message names the position where that helps.
+            or contains a number that is too large. The message gives the position of invalid syntax.
     """
     if len(text) > MAX_LENGTH:
         raise CheckError(f"a threshold of {len(text)} characters; expected at most {MAX_LENGTH}.")

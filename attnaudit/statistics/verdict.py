@@ -28,9 +28,9 @@ def decide(
     * "inconclusive": everything else, that is, the threshold lies inside an interval, there is no interval or no
       threshold, or fewer than 30 instances have a value.
 
-    Passes need no correction for the number of gates: a release that should be blocked passes only if every check that
-    should block it passes by error (an intersection–union test). But one false failure is enough to block a release
-    that should pass, so the confidence of failures is corrected (see `fail_confidence`).
+    Passes need no correction for the number of gates: a release is wrongly passed only if every check that should block
+    it passes by error (an intersection–union test). But a single false failure wrongly blocks a release, so the
+    confidence of failures is corrected (see `fail_confidence`).
 
     Args:
         value: The statistic; None if it is undefined.
@@ -74,8 +74,8 @@ def decide(
 def fail_confidence(confidence: float, gated: int) -> float:
     """Return the confidence at which failures are decided: the Bonferroni correction for the number of gates.
 
-    If every true value meets its threshold, the probability that at least one gate fails is at most
-    (1 - confidence) / 2 for one model on one data set.
+    If every true value meets its threshold, the probability that at least one gate fails is at most half of 1 -
+    confidence, for one model on one data set.
 
     Args:
         confidence: The confidence of the check.
