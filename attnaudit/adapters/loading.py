@@ -183,7 +183,7 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
     seen: set[int] = set()
     for position, module in enumerate(adapter.modules):
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):
-            if id(tensor) in seen or not isinstance(tensor, Tensor):  # A state dict may hold other things than tensors.
+            if id(tensor) in seen or not isinstance(tensor, Tensor):  # A state dict may contain other objects.
                 continue
             if tensor.is_meta:
                 raise AdapterError(f"'{name}' has no values: it is on torch's meta device. Load the model's weights.")

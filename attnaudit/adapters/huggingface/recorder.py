@@ -45,8 +45,8 @@ class AttentionCall:
 class Observer(Protocol):
     """Receives every attention of a forward pass and decides which weights the pass uses.
 
-    Models whose attention goes through Transformers' attention interface call `attend`. For other models the softmax in
-    their attention modules is intercepted, and `on_softmax` and `on_values` are called instead.
+    Models that use Transformers' attention interface call `attend`. For other models, the softmax in their attention
+    modules is intercepted, and `on_softmax` and `on_values` are called instead.
     """
 
     def attend(
