@@ -1,4 +1,4 @@
-"""Model adapters: what makes a model auditable."""
+"""Model adapters: the interface through which an audit uses a model."""
 
 from attnaudit.adapters.pooled.pooled_adapter import Encoding, PooledAttentionAdapter
 from attnaudit.adapters.protocol import Capabilities, Inputs, Intervention, ModelAdapter, Site, Trace

@@ -35,15 +35,15 @@ _CAPABILITY_MEMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """An adapter, and what reports say about it.
+    """An adapter, and the facts about its model that reports show.
 
     Attributes:
         name: Short name of the model.
         source: Where it was loaded from.
         description: The adapter's own description; "" if it has none.
         adapter: The adapter.
-        sha256: Hash of the names, types, shapes and values of all tensors.
-        parameters: Number of parameters.
+        sha256: Hash of the names, data types, shapes and values of all parameters and persistent buffers.
+        parameters: Number of values in these tensors.
     """
 
     name: str
@@ -85,7 +85,7 @@ def load_model(name: str) -> LoadedModel:
 
 
 def unknown_model(name: str) -> str:
-    """Return the error message for a name that is no folder, registered model or factory."""
+    """Return the error message for a name that is neither a folder nor a registered model nor a factory."""
     path = Path(name)
     if path.is_file():
         return f"--model {name}: this is a file; expected the checkpoint folder that holds it."
@@ -146,7 +146,7 @@ def _call_factory(factory: Callable[[], Any], what: str) -> ModelAdapter:
 
 
 def _refuse_incomplete(adapter: object, source: str) -> None:
-    """Raise AdapterError that lists every member the adapter lacks."""
+    """Raise AdapterError if the adapter lacks a member, or if its capabilities or class names have the wrong type."""
     required = list(_REQUIRED_MEMBERS)
     capabilities = getattr(adapter, "capabilities", None)
     if isinstance(capabilities, Capabilities):
@@ -172,12 +172,18 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
 
 
 def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
-    """Hash all tensors of a model and count its parameters. The same model gives the same hash on any device."""
+    """Hash all parameters and persistent buffers of a model, and count their values.
+
+    The same model gives the same hash on any device.
+
+    Raises:
+        AdapterError: A tensor is on the meta device.
+    """
     digest, parameters = hashlib.sha256(), 0
     seen: set[int] = set()
     for position, module in enumerate(adapter.modules):
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):
-            if id(tensor) in seen or not isinstance(tensor, Tensor):  # A state dict may hold other things than tensors.
+            if id(tensor) in seen or not isinstance(tensor, Tensor):  # A state dict may contain other objects.
                 continue
             if tensor.is_meta:
                 raise AdapterError(f"'{name}' has no values: it is on torch's meta device. Load the model's weights.")

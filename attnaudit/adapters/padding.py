@@ -24,13 +24,13 @@ def pad(
     Args:
         rows: One sequence per row.
         value: What fills the padding; a bool makes the result boolean.
-        device: Where the tensors go.
+        device: Device of the returned tensors.
 
     Returns:
-        (B, T) padded rows and (B, T) mask, True on entries. T is at least 1, so that an empty row is still a row.
+        (B, T) padded rows and (B, T) mask, False on padding. T is at least 1, even if all rows are empty.
 
     Raises:
-        AdapterError: A row holds floating point numbers.
+        AdapterError: A row contains floating point numbers.
     """
     dtype = torch.bool if isinstance(value, bool) else torch.long
     width = max(1, max((len(row) for row in rows), default=1))
@@ -77,7 +77,7 @@ def keep_positions(
         keep: (V, T) True at positions that stay.
         pad_id: Id that fills the padding.
         per_token: Names of extra entries (B, T) with one value per token of this stream. They move with their tokens
-            and are zero on padding.
+            and are zero on padding. All other extra entries are copied with their row.
     """
     keep = keep & inputs.mask[stream][rows]
     # A stable sort moves the kept positions to the front and preserves their order.

@@ -1,7 +1,7 @@
 """The adapter protocol: what a model must provide to be audited.
 
-A model is seen as a list of attention sites with weights (B, H, Q, K). Pooled attention is the case of a single site
-with H = Q = 1.
+A model is described by a list of attention sites with weights (B, H, Q, K). Pooled attention is the case of a single
+site with H = Q = 1.
 
 Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, V variants of an instance, C logits, d
 features of an embedding, m features of a hidden state, q features of a query.
@@ -22,7 +22,7 @@ from attnaudit.retraining import Retraining
 
 SiteKind = Literal["pool", "self", "cross"]
 
-#: The stream of the text's tokens, which is what attention is read over.
+#: The stream of the text's tokens. An audit examines the attention to these.
 TEXT = "text"
 #: The stream of the query's tokens, in pooled models that read a query.
 QUERY = "query"
@@ -32,7 +32,7 @@ QUERY = "query"
 class Capabilities:
     """What an adapter can do.
 
-    Checks and faster paths are selected by what is declared here, never by looking for methods.
+    An audit selects checks and faster computations by these declarations, never by testing which methods exist.
 
     Attributes:
         classes: Class names in the order of the logits. A single logit with two classes is a sigmoid for `classes[1]`.
@@ -42,9 +42,9 @@ class Capabilities:
             If a trace has a `decoder_condition`, b differs by row: it is what `decode` returns for weights of zero.
         replays: `replay` computes the logits of other weights at one query without repeating what comes before it.
         value_vectors: `value_vectors` gives each head's value vectors after the output projection.
-        shares_states: `share` and `logits_without` compute the logits of inputs that lack tokens from states that they
-            share with the whole input.
-        influences: `influence` computes how much each hidden state depends on each token, without gradients.
+        shares_states: `share` and `logits_without` compute the logits of inputs with some tokens removed, reusing
+            states of the whole input.
+        influences: `influence` computes how much each hidden state depends on each token, without autograd.
         retrains: `retrain` trains another copy of the model.
         differentiable: Gradients reach the embeddings and replaced weights.
         deletion: `delete` and `keep` remove tokens.
@@ -104,7 +104,7 @@ class Inputs:
     Attributes:
         ids: Stream -> (B, T) token ids.
         mask: Stream -> (B, T) True on tokens, False on padding.
-        special: Stream -> (B, T) True on tokens such as [CLS], which enter the model but no statistic.
+        special: Stream -> (B, T) True on tokens such as [CLS], which the model reads but no statistic includes.
         tokens: Stream -> for each row, its unpadded tokens as strings, special ones included.
         words: Stream -> (B, T) number of the word that a token is part of; -1 on special tokens and padding. Empty if
             every token is a word.
@@ -134,7 +134,8 @@ class Trace:
         hidden: Site key -> (B, K, m) states that the site's values are computed from, with gradients. For pooled
             attention these are the states that the weights are applied to. Empty unless requested.
         decoder_condition: (B, q) what the decoder of a pooled model reads in addition to the context, such as the state
-            of the query, with gradients. It does not depend on the attention. None if there is nothing of the kind.
+            of the query, with gradients. It does not depend on the attention. None if the decoder reads only the
+            context.
         cache: Anything that the adapter's own `replay` and `value_vectors` need from this pass. Nothing else reads it.
     """
 
@@ -147,7 +148,7 @@ class Trace:
 
 
 #: Replaces attention weights: (site, live weights (B, H, Q, K), allowed) -> the weights to use, or None to keep the
-#: live ones. Must be differentiable.
+#: live ones. Gradients must reach the returned weights.
 Intervention = Callable[[Site, Tensor, Tensor], Tensor | None]
 
 
@@ -165,7 +166,7 @@ class ModelAdapter(Protocol):
 
     @property
     def modules(self) -> Sequence[nn.Module]:
-        """The modules that hold the parameters. They are moved to the device, put in evaluation mode and hashed."""
+        """The modules that own the parameters. They are moved to the device, put in evaluation mode and hashed."""
         ...
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
@@ -258,7 +259,7 @@ def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Ten
 
 
 class TransformerAdapter(ModelAdapter, Protocol):
-    """What an adapter with many sites may provide in addition. Called only if the capabilities declare it."""
+    """Additional methods for adapters with many sites. They are called only if the capabilities declare them."""
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
         """Compute the logits of V alternative weights at one query of a site.
@@ -279,7 +280,7 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """Return how many tokens `replay` runs per variant of a row. It decides how many variants fit into memory."""
+        """Return how many tokens `replay` runs per variant of a row. An audit chooses its batch size by this number."""
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
@@ -288,10 +289,10 @@ class TransformerAdapter(ModelAdapter, Protocol):
 
 
 class SharingAdapter(ModelAdapter, Protocol):
-    """What an adapter may provide if inputs that lack tokens can share states with the whole input.
+    """Additional methods for adapters that can reuse states of the whole input for inputs with some tokens removed.
 
-    This is possible for recurrent and local encoders, and for causal Transformers. `share`, `variant_cost` and
-    `logits_without` belong to the capability `shares_states`, `share` and `influence` to the capability `influences`.
+    This is possible for recurrent and local encoders, and for causal Transformers. The capability `shares_states` needs
+    `share`, `variant_cost` and `logits_without`; the capability `influences` needs `share` and `influence`.
     """
 
     def share(self, inputs: Inputs) -> object:
@@ -301,12 +302,12 @@ class SharingAdapter(ModelAdapter, Protocol):
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
         """Return the cost (V,) of each variant of `logits_without`, in tokens of an ordinary pass.
 
-        It decides how many variants fit into memory.
+        An audit chooses its batch size by this cost.
         """
         ...
 
     def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """Compute the logits of inputs that lack tokens.
+        """Compute the logits of inputs with some tokens removed.
 
         Args:
             inputs: The batch.
@@ -335,7 +336,7 @@ class SharingAdapter(ModelAdapter, Protocol):
 
 
 class RetrainableAdapter(ModelAdapter, Protocol):
-    """What an adapter may provide if its model can be trained again. Called only if the capabilities declare it."""
+    """Additional method for adapters whose model can be trained again. Called only if the capabilities declare it."""
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ModelAdapter:
         """Train another copy of the model.
@@ -358,7 +359,7 @@ class RetrainableAdapter(ModelAdapter, Protocol):
 
 @runtime_checkable
 class ConvertedModelAdapter(Protocol):
-    """What an adapter provides if the model was converted for the audit: to another attention kernel or precision."""
+    """Additional method for adapters whose model was converted to another attention kernel or precision."""
 
     def compare_with_original(self, inputs: Inputs) -> str:
         """Describe in one sentence how far the audited logits of a batch are from those of the original model.
@@ -366,6 +367,6 @@ class ConvertedModelAdapter(Protocol):
         The adapter must not change.
 
         Raises:
-            AdapterError: They are further apart than rounding explains.
+            AdapterError: The logits differ by more than rounding explains.
         """
         ...

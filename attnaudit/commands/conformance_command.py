@@ -27,7 +27,7 @@ COUNT, SAMPLE = 36, 1000
 CONFTESTS = ("conftest.py", "audits/conftest.py")
 MINIMUM_WIDTH = 80
 STYLES = {"pass": "green", "fail": "red", "skip": "dim"}
-#: The exit status if the model or the data cannot be loaded.
+#: The exit status if the device, the model or the data cannot be used.
 CANNOT_RUN = 2
 
 
@@ -51,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Test an adapter and print the results.
+    """Check an adapter and print the results.
 
     Returns:
-        0 if the adapter keeps the contract, 1 if a check fails, 2 if the model or the data cannot be loaded.
+        0 if no check fails, 1 if a check fails, 2 if the device, the model or the data cannot be used.
     """
     try:
         require_device("--device", options.device)
@@ -90,7 +90,11 @@ def _load(model: str) -> Any:
 
 
 def read_conftests() -> None:
-    """Run conftest.py and audits/conftest.py, so that the models and data sets that they register are known."""
+    """Import conftest.py and audits/conftest.py, if they exist, to register their models and data sets.
+
+    Raises:
+        ModelError: One of the files cannot be imported.
+    """
     for number, path in enumerate(p for p in map(Path, CONFTESTS) if p.is_file()):
         spec = importlib.util.spec_from_file_location(f"attnaudit_conftest_{number}", path)
         if spec is None or spec.loader is None:
@@ -137,7 +141,7 @@ def _progress() -> AbstractContextManager[Any]:
 
 
 def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> str:
-    """Return a table with one row per check, as plain text unless `color` is set."""
+    """Return a table with one row per check, with ANSI colours if `color` is true."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the files and print the next command.
 
     Raises:
-        AuditError: A file exists already, in which case none is written, or cannot be written.
+        AuditError: One of the files exists already (none is then written), or a file cannot be written.
     """
     root = Path(options.folder)
     templates = files("attnaudit.run") / "templates"

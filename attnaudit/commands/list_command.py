@@ -8,7 +8,7 @@ import importlib
 from attnaudit import registry
 from attnaudit.commands.conformance_command import read_conftests
 
-#: Imported by name, as in the table of commands: only the folder research/ itself imports from it.
+#: Imported by name, as the commands are, because no module outside the folder research/ may import from it directly.
 PAPERS_MODULE = "attnaudit.research.reproduction.papers"
 
 

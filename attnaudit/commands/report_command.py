@@ -21,8 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write report.html and summary.md, and print the path of the report.
 
+    If the folder is not that of a run but contains latest.txt, the run named there is used.
+
     Raises:
-        ReportError: The folder does not exist, holds no finished run, or cannot be written to.
+        ReportError: The folder does not exist, contains no finished run, or cannot be written to.
     """
     folder = Path(options.folder)
     newest = folder / "latest.txt"

@@ -63,7 +63,7 @@ def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
 
 
 def _require_same_rows(e: Examples, inputs: Inputs, trace: Trace, rows: list[int], what: str, advice: str) -> None:
-    """Require that row i of the trace has the logits and the weights of row rows[i] of the examples."""
+    """Require that row i of `trace` has the same logits and attention as row `rows[i]` of the trace of the examples."""
     require_same_logits(trace.logits, e.trace.logits[rows], f"{what} change the logits", advice)
     for site in e.sites:
         for row, expected in enumerate(rows):

@@ -13,9 +13,10 @@ from attnaudit.adapters.protocol import ConvertedModelAdapter
 if TYPE_CHECKING:
     from attnaudit.conformance.sample_texts import Examples
 
-#: The largest difference of weights, or of logits of size 1, that rounding in float32 can cause.
+#: The largest difference that rounding in float32 can cause, in attention weights or in logits with absolute values
+#: up to 1.
 TOLERANCE = 1e-4
-#: Smaller logits are compared with the tolerance for logits of this size.
+#: The tolerance for logits is proportional to the largest absolute logit, or to this number if that is larger.
 SMALLEST_SIZE = 0.05
 
 
@@ -38,7 +39,7 @@ Need = Literal[
     "value_vectors",
 ]
 
-#: Requirement of a check -> whether an adapter meets it, and the reason to skip the check if not.
+#: Requirement of a check -> a function that tells whether an adapter meets it, and the reason to skip the check if not.
 NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "decoding": (
         lambda e: e.capabilities.decodes or e.capabilities.linear_decoder,
@@ -126,7 +127,7 @@ def gap(actual: Tensor, expected: Tensor) -> float:
 def require_close(
     actual: Tensor, expected: Tensor, what: str, advice: str, *, tolerance: float = TOLERANCE, at: str = ""
 ) -> float:
-    """Return the largest difference of two tensors, after requiring that it is within the tolerance.
+    """Require that two tensors agree within the tolerance, and return their largest absolute difference.
 
     Args:
         actual: The tensor to compare.
@@ -137,7 +138,7 @@ def require_close(
         at: Where the difference is, such as "at 'layer 0' alone"; "" to omit it.
 
     Raises:
-        BrokenContractError: the difference is above the tolerance.
+        BrokenContractError: the difference is above the tolerance, the shapes differ, or a value is NaN.
     """
     difference = gap(actual, expected)
     if not difference <= tolerance:
@@ -147,7 +148,7 @@ def require_close(
 
 
 def require_same_logits(actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "") -> float:
-    """Do the same as `require_close`, with a tolerance proportional to the largest logit, as rounding errors are."""
+    """Call `require_close` with a tolerance that is proportional to the largest absolute expected logit."""
     size = expected.detach().abs().max().item() if expected.numel() else 1.0
     return require_close(actual, expected, what, advice, tolerance=TOLERANCE * max(size, SMALLEST_SIZE), at=at)
 

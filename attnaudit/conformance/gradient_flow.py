@@ -18,14 +18,15 @@ from attnaudit.conformance.sample_texts import Examples
 ADVICE = "Compute the logits from the embeddings passed to run(), without detach(), .data, numpy or no_grad."
 #: Step sizes along the gradient, relative to the mean norm of an embedding.
 STEPS = (0.1, 0.03, 0.01, 0.003)
-#: The largest relative difference of gradient and finite difference that is accepted, at the best step.
+#: The largest accepted relative difference of gradient and finite difference: the median over texts, each at its best
+#: step.
 LARGEST_ERROR = 0.05
-#: Smaller relative changes of the logits are not distinguishable from rounding in float32.
+#: Smaller changes of the logits, relative to logits above 1, cannot be distinguished from rounding in float32.
 SMALLEST_CHANGE = 2e-4
 
 
 def projected(logits: Tensor) -> Tensor:
-    """Return a weighted sum of the logits, so that every logit of every row has a nonzero gradient."""
+    """Return a weighted sum of all logits, in which every logit has a different, nonzero weight within its row."""
     return (logits * torch.linspace(1, 2, logits.shape[-1]).to(logits)).sum()
 
 

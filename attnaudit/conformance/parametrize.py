@@ -20,7 +20,7 @@ Model = ModelAdapter | Callable[[], ModelAdapter]
 
 @dataclass(frozen=True)
 class PytestCase:
-    """The argument `check` of a decorated test. Calling it runs the check.
+    """The argument `check` of a test that `parametrize_with_checks` decorates. Calling it runs the check.
 
     Attributes:
         case: The check and the model it runs on.
@@ -62,9 +62,9 @@ def parametrize_with_checks(
     The test function takes the argument `check` and calls it: `check()`.
 
     Args:
-        models: Adapters, or functions that return one and are called when its first case runs. A mapping also names
-            them.
-        instances: The instances to run the checks on. Default: movie reviews of many lengths.
+        models: Adapters, or functions that return an adapter. A function is called when the first case of its model
+            runs. A mapping gives the names of the models.
+        instances: The instances to select from. Default: movie reviews of many lengths.
         expected_failures: Either check -> reason, for all models, or model -> {check: reason}. Such a case is a strict
             xfail: the run fails if the check passes.
         quick: Whether to run only the quick suite.

@@ -22,8 +22,8 @@ ADVICE = (
     "Start from the states in the trace before the site, replace the weights in the row of that query, run all later "
     "layers again, and leave the other rows and the residual path unchanged."
 )
-#: A change of the weights that cancels in the weighted sum of the value vectors may change the logits by at most this
-#: share of the effect of a random change.
+#: If a change of the weights leaves the weighted sum of the value vectors unchanged, it may change the logits by at
+#: most this fraction of the effect of a random change.
 LARGEST_RESIDUE = 0.02
 
 
@@ -39,7 +39,7 @@ def _with_rows(values: Tensor, queries: Tensor, rows: Tensor) -> Tensor:
 
 
 def _queries(e: Examples, site: Site) -> dict[str, Tensor]:
-    """Return the queries to replace: a description of each, and its position in every row, (B,)."""
+    """Return the queries whose weights are replaced: description -> position of the query in each row (B,)."""
     if site.query is None:
         return {"the only query": torch.zeros(len(e.instances), dtype=torch.long, device=e.device)}
     mask = e.inputs.mask[site.query]
@@ -145,16 +145,16 @@ def check_value_vectors(e: Examples) -> str:
 
 
 def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
-    """Require that a change of the weights leaves the logits unchanged if it cancels in the sum of the value vectors.
+    """Require that changing the weights, but not the weighted sum of the value vectors, leaves the logits unchanged.
 
-    If there are more pairs of head and key than dimensions of a value vector, there are changes δ of a row of weights
-    with Σ δ · value = 0. They leave the output of the site unchanged, and so the logits.
+    If a query has more allowed pairs of head and key than a value vector has dimensions, its weights can be changed by
+    some δ ≠ 0 with Σ δ · value = 0. This does not change the output of the site, and therefore not the logits.
 
     Returns:
-        Whether the texts are long enough for such a change, and the logits depend on the weights.
+        True if this was tested; False if the texts are too short, or a random change leaves the logits unchanged.
 
     Raises:
-        BrokenContractError: the logits change.
+        BrokenContractError: the logits change by more than `LARGEST_RESIDUE` allows.
     """
     allowed = _rows(e.allowed(site), queries)
     generator = torch.Generator().manual_seed(0)

@@ -16,9 +16,9 @@ from attnaudit.registry import datasets
 
 #: The data set that is used if no instances are given, and how many of its instances.
 DEFAULT_DATA, DEFAULT_COUNT = "movie-reviews", 36
-#: The largest number of words in an example.
+#: The largest number of words in an example, unless all instances are longer.
 LONGEST = 256
-#: How many examples the quick suite uses, the full suite, and the expensive checks.
+#: The number of examples in the quick suite, in the full suite, and in expensive checks.
 COUNT, FULL_COUNT, FEW = 6, 24, 4
 
 
@@ -29,7 +29,7 @@ class Examples:
     Attributes:
         adapter: The adapter to check.
         instances: The instances to run it on.
-        thorough: Whether this is the full suite, in which a check may take more time.
+        thorough: Whether the full suite is run, in which a check may test more cases.
     """
 
     adapter: ModelAdapter
@@ -92,7 +92,7 @@ class Examples:
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
-        """Enable gradients in this context."""
+        """Enable gradients, and disable cuDNN on a GPU, inside the context."""
         # cuDNN refuses the backward pass of a recurrent network in evaluation mode.
         with torch.backends.cudnn.flags(enabled=self.device.type != "cuda"), torch.enable_grad():
             yield
@@ -102,13 +102,13 @@ class Examples:
         return self.trace.allowed[site.key].expand_as(self.trace.attention[site.key])
 
     def first_allowed(self, site: Site) -> Tensor:
-        """Return weights (B, H, Q, K) that are 1 at the first allowed key of each query."""
+        """Return weights (B, H, Q, K) that are 1 at the first allowed key of each query, and 0 elsewhere."""
         allowed = self.allowed(site)
         weights = torch.zeros_like(self.trace.attention[site.key])
         return weights.scatter(-1, allowed.int().argmax(-1, keepdim=True), 1.0) * allowed.any(-1, keepdim=True)
 
     def random_weights(self, site: Site, seed: int) -> Tensor:
-        """Return random weights (B, H, Q, K) over the allowed keys, which sum to one."""
+        """Return random weights (B, H, Q, K) that sum to one over the allowed keys and are 0 elsewhere."""
         allowed = self.allowed(site)
         noise = torch.rand(allowed.shape, generator=torch.Generator().manual_seed(seed)) + 0.01
         weights = noise.to(self.trace.attention[site.key]) * allowed
@@ -127,7 +127,7 @@ def per_token(inputs: Inputs) -> list[str]:
 
 
 def spread(instances: Sequence[Instance], count: int) -> list[Instance]:
-    """Select `count` instances at even distances in the order of their lengths."""
+    """Sort the instances by length and select at most `count` of them at even distances."""
     ranked = sorted(instances, key=lambda i: (len(i.text), i.id))
     places = sorted({round(i * (len(ranked) - 1) / max(1, count - 1)) for i in range(count)})
     return [ranked[p] for p in places]
@@ -152,7 +152,8 @@ def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: 
 def default_instances(adapter: ModelAdapter) -> list[Instance]:
     """Select texts of the default data set, from short to long.
 
-    If the adapter needs a query, each instance has the text of another instance as its query.
+    If the adapter declares query=True and fails without a query, each instance gets the text of another one as its
+    query.
     """
     dataset: Dataset = datasets.get(DEFAULT_DATA)()
     chosen = spread(dataset.instances, DEFAULT_COUNT)
@@ -172,7 +173,10 @@ def paired(instances: Sequence[Instance]) -> list[Instance]:
 
 
 def _readable(adapter: ModelAdapter, chosen: list[Instance]) -> list[Instance]:
-    """Return the instances with a real token, or all if that cannot be found out: the checks then report the cause."""
+    """Return the instances that have a real token.
+
+    If none has one, or collate() fails, return all instances, so that the checks report the cause.
+    """
     try:
         real = adapter.collate(chosen).real().any(1).tolist()
     except Exception:

@@ -80,7 +80,7 @@ class NotSelectedError(Exception):
 
 
 class NotTriedError(BrokenContractError):
-    """The check cannot run, because a basic check fails."""
+    """The check was not run, because a basic check fails."""
 
 
 @dataclass

@@ -23,7 +23,7 @@ def _unpadded(inputs: Inputs, values: Mapping[str, Tensor], row: int) -> dict[st
 
 
 def _candidates(e: Examples) -> list[tuple[int, list[int]]]:
-    """Return the row and real positions of every instance with at least two real tokens, longest first."""
+    """Return (row, positions of the real tokens) for every instance with at least two real tokens, longest first."""
     real = e.inputs.real()
     rows = [(row, real[row].nonzero()[:, 0].tolist()) for row in real.sum(1).argsort(descending=True).tolist()]
     return [(row, places) for row, places in rows if len(places) >= 2]

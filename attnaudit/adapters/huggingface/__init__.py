@@ -24,17 +24,19 @@ def transformer(
 ) -> HuggingFaceAdapter:
     """Make a Transformers model auditable.
 
-    A classifier needs no further arguments. A language model is audited on the word that it writes next, and needs
-    `labels`. The model is set to compute its attention through attnaudit, which does not change its output.
+    A classifier takes neither `labels` nor `template`. A language model is audited on its prediction of the next token,
+    and needs `labels`. A float32 model in memory is changed in place: it is put in evaluation mode and, if its
+    architecture supports it, computes its attention through attnaudit, which changes its output by rounding at most. A
+    model in memory in another precision is copied to float32 first.
 
     Args:
         source: A checkpoint folder, or a model in memory.
-        tokenizer: The tokenizer of a model in memory.
+        tokenizer: The tokenizer of a model in memory; ignored for a checkpoint folder.
         labels: Class name -> word that the model may write, each a single token, such as
-            `{"positive": " good", "negative": " bad"}`. With a single label, the classes are "other" (every other word)
-            and that label.
+            `{"positive": " good", "negative": " bad"}`. With a single label, the classes are "other" (every other
+            token) and that label.
         template: The text around an instance of a language model; "{text}" by default.
-        max_tokens: Truncate inputs to this many tokens, if that is less than the model takes.
+        max_tokens: Truncate inputs to this many tokens. A lower limit of the model or its tokenizer still applies.
 
     Raises:
         ModelError, AdapterError: The model cannot be audited; the message gives the reason and the fix.

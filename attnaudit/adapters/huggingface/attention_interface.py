@@ -1,8 +1,8 @@
 """Attention through Transformers' attention interface: a registered function that delegates to the architecture.
 
-Some architectures have attention sinks, caps or biases, and one attention function for all of them would be silently
-wrong for these. The registered function therefore calls the `eager_attention_forward` of the module that defines the
-attention class; attnaudit computes only what is replaced.
+Some architectures have attention sinks, caps or biases, for which a general attention function would be silently wrong.
+The registered function therefore calls the `eager_attention_forward` of the Python module that defines the attention
+class. attnaudit applies weights to values itself only if it has changed the weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "attnaudit"
 
 @cache
 def register() -> None:
-    """Register the attention function and its mask function (without which models would be given no mask)."""
+    """Register the attention function, and a mask function: without one, Transformers would pass no mask."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
@@ -35,7 +35,7 @@ def register() -> None:
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **rest: Any
 ) -> tuple[Tensor, Tensor]:
-    """Compute the architecture's eager attention, and show it to the observer of the pass if there is one."""
+    """Compute the architecture's eager attention, through the observer of the pass if there is one."""
     eager = eager_function(type(module))
     observer = current_observer.get()
     if observer is None:
@@ -44,7 +44,7 @@ def attend(
 
 
 def eager_function(attention_class: type) -> EagerAttention:
-    """Return the `eager_attention_forward` from the Python module that defines an attention class.
+    """Return the `eager_attention_forward` from the Python module that defines an attention class or a base class.
 
     Raises:
         AdapterError: Neither that module nor the module of a base class defines the function.
@@ -60,7 +60,7 @@ def eager_function(attention_class: type) -> EagerAttention:
 
 
 def uses_interface(model: Any) -> bool:
-    """Tell whether the architecture declares that it takes its attention function from the interface."""
+    """Tell whether the architecture supports Transformers' attention interface."""
     return bool(type(model)._can_set_attn_implementation())
 
 

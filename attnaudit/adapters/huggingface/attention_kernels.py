@@ -14,8 +14,8 @@ class Kernel(Protocol):
 
     Attributes:
         name: The name that reports show.
-        calls_attention_function: Whether the observer computes the whole attention (`Observer.attend`), rather than
-            only seeing its softmax.
+        calls_attention_function: True if the observer computes the whole attention, in `Observer.attend`; False if it
+            receives only the softmax and the values.
     """
 
     @property
@@ -25,9 +25,9 @@ class Kernel(Protocol):
     def calls_attention_function(self) -> bool: ...
 
     def observe(self, model: Any, observer: Observer | None) -> AbstractContextManager[None]:
-        """Show every attention of the model inside the context to `observer`.
+        """Pass every attention that the model computes inside the context to `observer`.
 
-        If `observer` is None, the observer of the surrounding context sees them.
+        If `observer` is None, it is passed to the observer of the surrounding context, if there is one.
         """
         ...
 

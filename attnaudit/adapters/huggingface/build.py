@@ -24,7 +24,7 @@ from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_templ
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.errors import AdapterError, AuditError, ModelError
 
-#: Kernels that run on any machine. A model that uses another kernel is compared with the first of these.
+#: Kernels that run on any machine. If a model uses another kernel, its logits are compared under the first of these.
 _PORTABLE_KERNELS = ("sdpa", "eager")
 
 
@@ -183,7 +183,11 @@ def _build(
 def _head(
     model: Any, tokenizer: Any, task: str, labels: Mapping[str, str] | None, template: str | None, where: object
 ) -> Head:
-    """Choose the head for the model's task. Raise ModelError for a task that is not audited."""
+    """Choose the head for the model's task.
+
+    Raises:
+        ModelError: The task is not audited, or the labels, the template or the class names do not fit it.
+    """
     if task != "classifier":
         if not labels:
             raise ModelError(
@@ -213,7 +217,7 @@ def _head(
 
 
 def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> None:
-    """Raise ModelError for a tokenizer with ids for which the model has no embeddings."""
+    """Raise ModelError if the model has no embeddings for some ids of the tokenizer."""
     try:
         size = getattr(model.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:
@@ -239,7 +243,7 @@ def _choose_pad_id(model: Any, tokenizer: Any) -> int:
 
 
 def _position_offset(model: nn.Module) -> int:
-    """Count the position ids that a model reserves for padding, as RoBERTa does."""
+    """Return the number of position ids that a model reserves for padding, as RoBERTa does; 0 for most models."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
             return module.padding_idx + 1

@@ -34,7 +34,7 @@ class Checkpoint:
     Attributes:
         folder: The folder.
         task: "classifier", "causal" or "encoder-decoder".
-        dtype: Type of most of the weights.
+        dtype: Data type of the weights; if there are several, the one with the most bytes.
         requested_kernel: Attention kernel that config.json asks for; "" if it asks for none.
     """
 
@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 def examine(folder: Path) -> Checkpoint:
-    """Inspect the files of a folder.
+    """Inspect the files of a checkpoint folder, without loading the model.
 
     Raises:
         ModelError: The model cannot be audited; the message names the file, the problem and the fix.
@@ -64,7 +64,7 @@ def examine(folder: Path) -> Checkpoint:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the contents of config.json."""
+    """Return the contents of config.json. Raise ModelError if it is invalid, or if the folder is a PEFT adapter."""
     path = folder / CONFIG
     if (folder / PEFT_CONFIG).is_file():
         raise ModelError(
@@ -131,7 +131,11 @@ def task_of(where: object, architecture: str) -> str:
 
 
 def dtype_of(folder: Path) -> torch.dtype:
-    """Return the type of most of the weights. Raise ModelError if weights are missing, pickled or incomplete."""
+    """Return the data type of the weights; if there are several, the one with the most bytes.
+
+    Raises:
+        ModelError: Weights are missing, pickled, incomplete or quantised.
+    """
     bytes_per_type: Counter[str] = Counter()
     for path in weight_files(folder):
         try:
@@ -163,7 +167,7 @@ def dtype_of(folder: Path) -> torch.dtype:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of the model."""
+    """Return the safetensors files of the model. Raise ModelError if they are missing, or the weights are pickled."""
     single, index = folder / "model.safetensors", folder / INDEX
     if single.is_file():
         return [single]
@@ -207,8 +211,8 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
 
     Args:
         checkpoint: The checkpoint.
-        dtype: Type of the weights.
-        implementation: Attention kernel; None: the model's own choice.
+        dtype: Data type in which to load the weights.
+        implementation: Attention kernel; None for the one that config.json or Transformers chooses.
 
     Raises:
         ModelError: The model cannot be loaded, or weights that it needs are not in the checkpoint.
@@ -273,7 +277,7 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the log messages and progress bars of Transformers; problems are raised as errors."""
+    """Silence the log messages (except errors) and progress bars of Transformers inside the context."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

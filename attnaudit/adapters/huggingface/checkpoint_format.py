@@ -1,6 +1,6 @@
 """Checkpoint folders of Transformers models as a format that `--model` accepts. Imports neither torch nor Transformers.
 
-The entry point `attnaudit.checkpoints` names this module; `recognises` and `load` are what it provides.
+The entry point `attnaudit.checkpoints` names this module, and calls its functions `recognises` and `load`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OLDEST = 5
 
 
 def recognises(folder: Path) -> bool:
-    """Tell whether a folder holds a Transformers model or a PEFT adapter.
+    """Tell whether a folder contains a Transformers model or a PEFT adapter.
 
     A folder whose config.json cannot be read is recognised too, so that `load` can report the problem.
     """
@@ -55,7 +55,7 @@ def load(folder: Path) -> HuggingFaceAdapter:
 
 
 def require_transformers(what: str) -> None:
-    """Raise ModelError that names the extra to install if Transformers is missing or too old.
+    """Raise ModelError if Transformers is missing or too old. The message gives the command that installs it.
 
     Args:
         what: What needs Transformers, as the subject of the message.

@@ -1,4 +1,4 @@
-"""What the decoder of an encoder-decoder model is given, which follows from the text.
+"""The inputs of the decoder of an encoder-decoder model, computed from the text.
 
 Shapes: B rows, T tokens of the text, D tokens of the decoder.
 """
@@ -19,10 +19,10 @@ from attnaudit.errors import DataError, ModelError
 
 
 class DecoderInputs:
-    """Makes the tokens of the decoder.
+    """Builds the inputs of the decoder.
 
     The decoder of a language model is given its start token and predicts the next one. The decoder of a classifier
-    reads the text again, shifted by one token, and decides at its end.
+    reads the text again, shifted by one token, and classifies it at the last end-of-text token.
 
     Attributes:
         generates: Whether the model is a language model.
@@ -49,7 +49,7 @@ class DecoderInputs:
         return self._shifted(model, ids), mask
 
     def _shifted(self, model: Any, ids: Tensor) -> Tensor:
-        """Shift the ids to the right by one token, in the way in which the model itself does it."""
+        """Shift the ids to the right by one token, with the model's own function if it has one."""
         function = getattr(sys.modules.get(type(model).__module__), "shift_tokens_right", None)
         if function is not None:
             settings = (ids, model.config.pad_token_id, self.start_id)
@@ -61,7 +61,7 @@ class DecoderInputs:
         return torch.cat([torch.full_like(ids[:, :1], self.start_id), ids[:, :-1]], dim=1)
 
     def arguments(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Return the decoder's arguments of the model's forward(). A classifier makes its own and needs none."""
+        """Return the forward() arguments for the decoder; none for a classifier, which computes them itself."""
         if not self.generates:
             return {}
         text_ids, mask = inputs.ids[TEXT], self.mask(inputs)
@@ -74,7 +74,7 @@ class DecoderInputs:
         return arguments
 
     def mask(self, inputs: Inputs) -> Tensor:
-        """Return the mask (B, D) of the tokens that the decoder runs on, True on tokens."""
+        """Return the mask (B, D) of the decoder's tokens, True on tokens; for a classifier, the mask of the text."""
         if not self.generates:
             return inputs.mask[TEXT]
         if DECODER in inputs.mask:
@@ -82,7 +82,9 @@ class DecoderInputs:
         return torch.ones((len(inputs.ids[TEXT]), 1), dtype=torch.bool, device=inputs.ids[TEXT].device)
 
     def require_end_tokens(self, inputs: Inputs, names: Sequence[str]) -> None:
-        """Raise DataError for a text at whose end a classifier would not find its end-of-text token.
+        """Raise DataError unless all rows of a classifier's batch have the same number of end-of-text tokens, not zero.
+
+        Language models, and models without an end-of-text token, are not checked.
 
         Args:
             inputs: The encoded texts.

@@ -1,4 +1,4 @@
-"""What probing a Transformers model has established.
+"""The results of probing a Transformers model.
 
 Shapes: B rows, T tokens.
 """
@@ -16,15 +16,15 @@ ReadTokens = Literal["first", "last", "all", ""]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What holds of a model, as found by running it on synthetic tokens.
+    """Properties of a model, found by running it on synthetic tokens.
 
     Attributes:
-        read_tokens: Which tokens the logits are read from.
+        read_tokens: Which tokens the logits are read from; "" if unknown.
         pads_left: Whether batches must be padded on the left, because padding on the right changes the logits.
         left_padding: Whether the model gives the same logits with padding on the left.
         first_position: Position id of a row's first token under padding on the left.
-        shares_prefixes: Whether variants that lack tokens may reuse the keys and values of the prefix that they share
-            with the whole text.
+        shares_prefixes: Whether a text with some tokens removed may reuse the keys and values that the whole text has
+            before the first removed token.
     """
 
     read_tokens: ReadTokens
@@ -36,7 +36,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayForms:
-    """Which forms of `replay` give the logits of a full pass at one site.
+    """Which shortcuts of `replay` give the same logits as a full pass, for one site.
 
     Attributes:
         one_position: Running the last layer at the position that the logits are read from.
@@ -48,7 +48,7 @@ class ReplayForms:
 
 
 def read_positions(mask: Tensor, read_tokens: ReadTokens) -> Tensor:
-    """Return the position (B,) of the last token if the logits are read there, otherwise of the first token.
+    """Return the position (B,) of the last token if `read_tokens` is "last", otherwise of the first token.
 
     Args:
         mask: (B, T) mask of the stream that the logits are read from, True on tokens.

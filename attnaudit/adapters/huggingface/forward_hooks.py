@@ -21,7 +21,7 @@ def temporary_hooks(handles: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def frozen_parameters(model: nn.Module) -> Iterator[None]:
-    """Record no gradients for the model's parameters inside the context."""
+    """Set `requires_grad` of all parameters of the model to False inside the context."""
     tracked = [p for p in model.parameters() if p.requires_grad]
     try:
         for parameter in tracked:

@@ -20,9 +20,10 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import AdapterError, ModelError
 from attnaudit.instances import Instance
 
-#: Name of the extra entry (B, T) that says which of two texts each token belongs to. It moves with its token.
+#: Key in `Inputs.extra` of the token types (B, T): which of two texts each token belongs to.
 TOKEN_TYPES = "token_types"
-#: Lengths of the synthetic texts in words. The first is the longest; no text is likely to have three tokens.
+#: Lengths of the synthetic texts in words. The first must be the longest, so that its row has no padding. Three texts,
+#: because the number of rows must differ from the number of tokens.
 SYNTHETIC_LENGTHS = (9, 4, 6)
 
 
@@ -35,9 +36,9 @@ class InputBuilder:
         text_encoder: Encodes texts with the model's tokenizer.
         pad_id: Id that fills padding.
         accepted_arguments: Names of the arguments that the model's forward() takes.
-        decoder: Makes the decoder's tokens; None for a model without a decoder.
+        decoder: Builds the decoder's tokens; None for a model without a decoder.
         position_offset: Number of position ids that the model reserves for padding.
-        first_position: Position id of a row's first token, used where padding on the left requires position ids.
+        first_position: Position id of a row's first token, used only if a batch is padded on the left.
         pads_left: Whether batches are padded on the left, for the few models that always read the last position.
     """
 
@@ -112,7 +113,7 @@ class InputBuilder:
         return self.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: random_ids}))
 
     def with_decoder(self, inputs: Inputs) -> Inputs:
-        """Add the decoder's tokens, which follow from the text. A model without a decoder needs none."""
+        """Add the decoder's tokens, computed from the text. Change nothing for a model without a decoder."""
         if self.decoder is None:
             return inputs
         ids, mask = self.decoder.build(self.model, inputs)
@@ -150,7 +151,7 @@ class InputBuilder:
         return self.with_decoder(substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id))
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
-        """Reduce each row to its token at one position (B,), and repeat the row."""
+        """Reduce each row to its token at the given position (B,), and repeat the row `times` times."""
 
         def select(values: Tensor) -> Tensor:
             width = values.shape[1]
@@ -167,7 +168,7 @@ class InputBuilder:
     # -- arguments of forward() -----------------------------------------------------------------------------------
 
     def token_ids(self, inputs: Inputs) -> Tensor:
-        """Return the ids (B, T) of the text with `pad_id` on padding, where models may look for it."""
+        """Return the ids (B, T) of the text, with `pad_id` on padding: some models find the last token by it."""
         return inputs.ids[TEXT].masked_fill(~inputs.mask[TEXT], self.pad_id)
 
     def arguments(self, inputs: Inputs) -> dict[str, Any]:
@@ -202,7 +203,11 @@ class InputBuilder:
         return self.masks(inputs)[self.output_stream]
 
     def _token_types(self, inputs: Inputs) -> Tensor:
-        """(B, T) token types, widened where padding was added to the ids."""
+        """Return the token types (B, T), extended by zeros if padding was added to the ids.
+
+        Raises:
+            AdapterError: The token types do not have one entry per token.
+        """
         types, mask = inputs.extra[TOKEN_TYPES], inputs.mask[TEXT]
         missing = mask.shape[1] - types.shape[1]
         if missing > 0 and not bool(mask[:, -missing:].any()):
@@ -218,7 +223,7 @@ class InputBuilder:
 
 
 def padded_left(inputs: Inputs) -> Inputs:
-    """Move the padding of the text to the left of each row."""
+    """Return the inputs with the padding of the text on the left."""
     mask = inputs.mask[TEXT]
     width = mask.shape[1]
     positions = torch.arange(width, device=mask.device)
@@ -238,7 +243,7 @@ def padded_left(inputs: Inputs) -> Inputs:
 
 
 def single_row(inputs: Inputs, row: int) -> Inputs:
-    """Return one row of a batch without its padding."""
+    """Return one row of a batch without its padding. `Inputs.tokens` and `Inputs.words` are left out."""
     keep = inputs.mask[TEXT][row]
 
     def cut(values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`attnaudit.toml` in a checkpoint folder: what an audit of a language model must be told. Imports no torch."""
+"""Read `attnaudit.toml` in a checkpoint folder: the labels and the template of a language model. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Settings:
     """The contents of an `attnaudit.toml`.
 
     Attributes:
-        labels: Class name -> the word that the model writes for it; None for a classifier.
-        template: The text around an instance; None if there is none.
+        labels: Class name -> the word that the model writes for it; None if the file has no labels.
+        template: The text around an instance; None if the file has no template.
     """
 
     labels: Mapping[str, str] | None = None

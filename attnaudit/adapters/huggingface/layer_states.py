@@ -21,8 +21,9 @@ class LayerStates:
     """What one forward pass computed in each layer, without gradients.
 
     Attributes:
-        inputs: For each layer call, the states (B, T, m) that it was given; None if it was given none.
-        outputs: For each layer call, everything that it returned.
+        inputs: The states (B, T, m) that each layer call was given, in the order of the calls; None for a call without
+            a tensor among its arguments.
+        outputs: Everything that each layer call returned.
         values: Site key -> (B, G, K, d) values that the attention weights were applied to.
     """
 
@@ -32,7 +33,7 @@ class LayerStates:
 
 
 def map_tensors(structure: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Apply a function to every tensor in nested tuples and lists, and keep the nesting."""
+    """Apply a function to every tensor in nested tuples and lists. Named tuples and other objects stay unchanged."""
     if isinstance(structure, Tensor):
         return change(structure)
     if isinstance(structure, tuple) and type(structure) is not tuple:
@@ -43,7 +44,11 @@ def map_tensors(structure: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def repeat_rows(value: Tensor, rows: int, variants: int, *, time_first: bool = False) -> Tensor:
-    """Repeat each of B rows V times in a row; a tensor that has no axis of B rows is shared and stays as it is."""
+    """Repeat each of B rows V times, with its copies next to each other.
+
+    The rows are axis 0, or axis 1 of a tensor of more than two dimensions if `time_first`. A tensor is returned
+    unchanged if this axis does not have the size B.
+    """
     axis = 1 if time_first and value.dim() > 2 else 0
     return value.repeat_interleave(variants, dim=axis) if value.dim() and value.shape[axis] == rows else value
 
@@ -68,7 +73,7 @@ def recorded_layer_states(layout: Layout, states: LayerStates) -> Iterator[None]
 
 @contextmanager
 def skipped_layers(layout: Layout, count: int, output_of: Callable[[int], Any]) -> Iterator[None]:
-    """Skip the first `count` layer calls of a pass: call n returns `output_of(n)` instead of being computed."""
+    """Skip the first `count` layer calls of a pass: call n, counted from 0, returns `output_of(n)`."""
     calls = 0
 
     def skip(forward: Callable[..., Any]) -> Callable[..., Any]:

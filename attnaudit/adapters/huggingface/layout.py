@@ -21,7 +21,7 @@ from attnaudit.errors import AdapterError
 
 #: The stream of tokens that the decoder of an encoder-decoder model reads.
 DECODER = "decoder"
-#: Arguments that hold the states of another stream, in every architecture that has cross-attention.
+#: Names of the arguments that pass the states of another stream to cross-attention, in all architectures.
 _CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 
 
@@ -36,8 +36,9 @@ class Layout:
         embedding: The module whose first call embeds the tokens of the text.
         embedding_time_first: Whether that module is called with ids of shape (T, B) rather than (B, T).
         decoder_embeddings: Modules that embed the tokens of the decoder.
-        output_projections: Site key -> the linear layer that the outputs of the site's heads go through.
-        causal: Whether no query attends to a later key.
+        output_projections: Site key -> the linear layer that is applied to the concatenated outputs of the site's
+            heads. A site for which none was found is left out.
+        causal: Whether no query attends to a later key; False for encoder-decoder models.
     """
 
     calls: tuple[AttentionCall, ...]
@@ -74,10 +75,10 @@ class Layout:
 
 
 def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Tensor | None, bool]:
-    """Find, among the arguments of an attention module, the states that its keys and values are computed from.
+    """Find the argument of an attention module from which its keys and values are computed.
 
     Returns:
-        The states, None if there are none; and whether they belong to another stream (cross-attention).
+        The states, or None if they were not found; and whether they come from another stream (cross-attention).
     """
     parameters = inspect.signature(module.forward).parameters
     names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -92,10 +93,10 @@ def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 @contextmanager
 def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
-    """Use these embeddings (B, T, d) for the text, at the first call of the embedding module; None changes nothing.
+    """Make the first call of the embedding module return these embeddings (B, T, d) of the text; None changes nothing.
 
-    If the decoder embeds its own tokens, its embeddings become a leaf with gradients, so that every attention of the
-    model has a gradient.
+    If gradients are enabled and the decoder embeds tokens itself, those embeddings become leaf tensors that require
+    gradients, so that every attention of the model has a gradient.
     """
     if embeddings is None:
         yield
@@ -123,7 +124,7 @@ def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[N
 
 @contextmanager
 def recorded_value_states(layout: Layout, states: dict[str, Tensor]) -> Iterator[None]:
-    """Fill `states` with the states that each site's values are computed from: site key -> (B, K, m)."""
+    """Record in `states` the states from which each site's values are computed: site key -> (B, K, m)."""
     index = 0
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -14,18 +14,19 @@ from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import Inputs
 from attnaudit.errors import AdapterError
 
-#: Largest difference in logits that rounding explains, for logits up to one.
+#: Largest difference in logits that rounding explains, for absolute logits up to 1; in proportion for larger ones.
 TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginalModel:
-    """What a model was before it was prepared for the audit.
+    """The kernel and precision of a model before it was prepared for the audit, and how to load it in that form.
 
     Attributes:
         implementation: Name of its attention kernel.
-        dtype: Type of its weights.
-        load: Loads it again with a given type and kernel; None if it cannot be loaded again.
+        dtype: Data type of its weights.
+        load: (data type, kernel) -> the model, loaded or copied again; None if a float32 model in memory is audited
+            itself. The kernel is ignored for a model in memory.
         note: A further sentence for reports; "" if there is none.
     """
 
@@ -39,7 +40,8 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
     """Describe how far the audited logits of a batch are from those of the original model.
 
     Raises:
-        AdapterError: The logits differ by more than rounding explains.
+        AdapterError: In float32, the logits differ by more than rounding explains. A difference that is due to the
+            original precision is only described.
     """
     audited = runner.run(inputs).logits.float()
     expected = _original_kernel_logits(runner, original, inputs)
@@ -59,7 +61,7 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
 
 
 def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inputs) -> Tensor:
-    """(B, C) logits in float32, computed by the model's own kernel."""
+    """Compute the logits (B, C) in float32 with the model's own kernel."""
     model = runner.model
     if attention_interface.current_implementation(model) == original.implementation:
         return _logits(runner, model, inputs)

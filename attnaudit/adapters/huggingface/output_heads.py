@@ -100,7 +100,8 @@ def label_token_ids(tokenizer: Any, labels: Mapping[str, str]) -> dict[str, int]
         Class name -> token id.
 
     Raises:
-        ModelError: A word is several tokens, is not in the vocabulary, or is the word of two classes.
+        ModelError: A word is not exactly one token, is not in the vocabulary, or has the same token as another word; or
+            the only label is named "other".
     """
     token_ids: dict[str, int] = {}
     for name, word in labels.items():

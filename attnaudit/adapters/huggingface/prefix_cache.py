@@ -1,9 +1,9 @@
-"""Logits of texts that lack tokens, in causal models, from the keys and values of the prefix that they share.
+"""Logits of texts with some tokens removed, in causal models, from the cached keys and values of the whole text.
 
-Everything before the first missing token is the same in every variant and is not run again. The rest of a variant is
-run in place: missing tokens keep their place but are hidden from attention, and positions are counted without them. In
-this way variants that lack different tokens share one pass. The result is used only for models for which probing has
-shown that it equals deletion.
+The tokens before the first removed one have the same keys and values as in the whole text, and are not run again. In
+the rest of a variant, removed tokens stay in the input but are masked from attention, and position ids do not count
+them. Variants that lack different tokens can thus share one pass. This is used only for models for which probing has
+shown that it gives the same logits as deletion.
 
 Shapes: B rows, T tokens, V variants, C classes, H heads, d features of a head.
 """
@@ -23,7 +23,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 
 @dataclass(frozen=True, slots=True)
 class SharedStates:
-    """The keys and values (B, H, T, d) of each layer; None if the variants of the batch cannot share them."""
+    """The keys and values (B, H, T, d) of each layer; None if they cannot be reused."""
 
     layers: tuple[tuple[Tensor, Tensor], ...] | None
 
@@ -31,8 +31,8 @@ class SharedStates:
 def share(runner: Runner, inputs: Inputs) -> SharedStates:
     """Run the whole texts once and return their keys and values.
 
-    They cannot be shared if the texts are padded on the left, or if tokens do not attend to everything before them, as
-    under a sliding window that is shorter than the text.
+    They cannot be reused if the texts are padded on the left, or if a token does not attend to all tokens before it, as
+    with a sliding window that is shorter than the text.
     """
     from transformers import DynamicCache
 
@@ -50,7 +50,10 @@ def share(runner: Runner, inputs: Inputs) -> SharedStates:
 
 
 def variant_cost(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
-    """Count the tokens (V,) that each variant runs: from the first missing token to the last one kept."""
+    """Count the tokens (V,) that are run for each variant: from the first missing token to the last one kept.
+
+    If no states are shared, these are all tokens that the variant keeps.
+    """
     if shared.layers is None:
         return (inputs.mask[TEXT][rows] & keep).sum(1)
     start, stop = rerun_range(inputs, rows, keep)
@@ -58,9 +61,9 @@ def variant_cost(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tenso
 
 
 def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the positions (V,) at which each variant begins to differ from the whole text, and (V,) its end.
+    """Return the start (V,) and stop (V,) of the positions that must be run again for each variant.
 
-    The range always contains the last token kept, because the logits are read there.
+    The range begins at the first missing token. It always contains the last token kept, where the logits are read.
     """
     mask = inputs.mask[TEXT][rows]
     kept = mask & keep
@@ -72,7 +75,10 @@ def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Ten
 
 
 def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
-    """Return the logits (V, C) of the variants, as `SharingAdapter.logits_without`."""
+    """Return the logits (V, C) of the variants, as `SharingAdapter.logits_without`.
+
+    The variants are run in full if no states are shared, or if reusing them would not save tokens.
+    """
     starts, stops = rerun_range(inputs, rows, keep)
     start, stop = int(starts.min()), int(stops.max())
     kept = inputs.mask[TEXT][rows] & keep
@@ -93,7 +99,7 @@ def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: T
 
 
 def _prefix_cache(layers: tuple[tuple[Tensor, Tensor], ...], rows: Tensor, length: int) -> Any:
-    """Return a Transformers cache with the keys and values of the rows' first tokens; a pass adds nothing to it."""
+    """Return a Transformers cache with the keys and values of the rows' first `length` tokens. A pass only reads it."""
     from transformers.cache_utils import Cache, DynamicLayer
 
     class PrefixLayer(DynamicLayer):  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""Try a model on synthetic tokens before it is audited: is its attention really what is recorded and replaced?
+"""Probe a model with synthetic tokens: does it compute its logits with the attention that is recorded and replaced?
 
-Every function takes a runner and leaves it as it is. What they find is returned as `Facts` and `ReplayForms`.
+No function changes the runner. The results are returned as `Facts` and `ReplayForms`.
 
 Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 """
@@ -22,7 +22,7 @@ from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
 from attnaudit.errors import AdapterError
 
-#: Largest difference in logits that rounding in float32 explains, for logits up to one.
+#: Largest difference in logits that rounding in float32 explains, for absolute logits up to 1.
 TOLERANCE = 1e-4
 #: Number of variants with which the forms of replay are tried.
 REPLAY_VARIANTS = 2
@@ -59,12 +59,12 @@ def largest_difference(a: Tensor, b: Tensor) -> float:
 
 
 def close(logits: Tensor, expected: Tensor) -> bool:
-    """Tell whether logits agree to 1e-4, or to 1e-4 of the largest one where that exceeds 1."""
+    """Tell whether logits differ by at most 1e-4, times the largest absolute expected logit if that exceeds 1."""
     return largest_difference(logits, expected) <= TOLERANCE * max(1.0, float(expected.abs().max()))
 
 
 def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
-    """Tell whether a shortcut runs on this model and gives the expected logits."""
+    """Tell whether `compute` gives the expected logits; False if it raises an exception."""
     try:
         logits = compute()
     # A model that cannot be run in part may fail with any exception.
@@ -77,7 +77,10 @@ def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
 
 
 def needs_left_padding(runner: Runner) -> bool:
-    """Tell whether padding on the right changes the logits while padding on the left does not."""
+    """Tell whether padding on the right changes the logits while padding on the left does not.
+
+    False for a model with a decoder.
+    """
     inputs = runner.builder.synthetic()
     with torch.no_grad():
         alone = runner.logits(single_row(inputs, 1))[0]
@@ -90,7 +93,7 @@ def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int |
     """Find the first position id with which padding on the left gives the same logits as padding on the right.
 
     Returns:
-        The position id; None if the model cannot be given padding on the left.
+        The position id; None if there is none, or if the logits are read from the first token.
     """
     offset = runner.builder.position_offset
     if runner.builder.pads_left:
@@ -116,7 +119,7 @@ def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int |
 
 
 def find_read_tokens(runner: Runner) -> ReadTokens:
-    """Find which tokens of the last layer's output the logits depend on, from their gradient."""
+    """Find which tokens of the last layer's output the logits depend on, from their gradient; "" if unknown."""
     layers = runner.layout.layers
     if not layers:
         return ""
@@ -152,8 +155,8 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
 def require_faithful_attention(runner: Runner) -> None:
     """Raise AdapterError unless the recorded attention is what the model computes with.
 
-    Recording the attention and replacing it by itself must leave the logits as they are, replacing it by uniform
-    attention must change them, and gradients must reach the embeddings and all weights.
+    The logits must be finite and must not depend on padding. Recording the attention, or replacing it by itself, must
+    not change them; replacing it by uniform attention must. Gradients must reach the embeddings and all weights.
     """
     inputs, name = runner.builder.synthetic(), runner.name
     with torch.no_grad():
@@ -190,7 +193,7 @@ def uniform_weights(weights: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _require_distributions(name: str, trace: Trace) -> None:
-    """Raise AdapterError unless all weights are distributions over the allowed keys."""
+    """Raise AdapterError if weights are negative, sum to more than one, or are not zero outside the allowed keys."""
     for key, weights in trace.attention.items():
         allowed = trace.allowed[key]
         excess = ((weights.sum(-1) - 1) * allowed.any(-1)).max().item()
@@ -203,7 +206,11 @@ def _require_distributions(name: str, trace: Trace) -> None:
 
 
 def _require_gradients(runner: Runner, inputs: Inputs) -> None:
-    """Raise AdapterError unless gradients reach the embeddings and all weights, and value states are seen."""
+    """Raise AdapterError unless gradients reach the embeddings and all weights.
+
+    Passing in the model's own embeddings must also give the same logits, and the states from which the values are
+    computed must be recorded.
+    """
     name = runner.name
     with torch.no_grad():
         embeddings = runner.layout.embedding(runner.builder.token_ids(inputs)).detach()
@@ -237,7 +244,7 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
 
 
 def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> ReplayForms:
-    """Find which forms of `replay` give the logits of a full pass at a site."""
+    """Find which shortcuts of `replay` give the logits of a full pass at a site."""
     layout, builder = runner.layout, runner.builder
     call = layout.calls[layout.call_index(site)]
     if call.layer_call < 0:
@@ -269,9 +276,10 @@ def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> Re
 
 
 def shares_prefixes_exactly(runner: Runner) -> bool:
-    """Tell whether texts that lack tokens give the same logits from a shared prefix as from deletion.
+    """Tell whether `prefix_cache.logits_without` gives the same logits as deleting the tokens.
 
-    Tried without each single token of the synthetic texts, and without several tokens of one text.
+    Each single token of the synthetic texts is removed, and several tokens of one text together. False for a model that
+    has a decoder, is not causal, must be padded on the left, or takes no key-value cache.
     """
     builder = runner.builder
     if builder.decoder is not None or not runner.layout.causal or builder.pads_left:
@@ -295,7 +303,7 @@ def shares_prefixes_exactly(runner: Runner) -> bool:
             shared = prefix_cache.share(runner, inputs)
             if shared.layers is None:
                 return logits
-            # One pass for each start: together, all variants would start at the first one.
+            # One pass for each start, because variants that are run together begin at the earliest of their starts.
             for start in set(starts.tolist()):
                 same = starts == start
                 logits[same] = prefix_cache.logits_without(runner, inputs, shared, rows[same], keep[same])

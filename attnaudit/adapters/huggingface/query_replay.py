@@ -1,8 +1,8 @@
-"""Logits under other attention weights at one query of one site, without repeating the whole forward pass.
+"""Logits under other attention weights at one query of one site.
 
-There are three forms. `replay_full` repeats the pass and is always right. `replay_from_layer` starts at the site's
-layer, and `replay_one_position` runs the last layer at a single position. These two are used for a model only if
-probing has shown that they give the logits of the full form.
+There are three functions. `replay_full` repeats the whole forward pass and is always right. `replay_from_layer` starts
+at the site's layer, and `replay_one_position` runs only the last layer, at a single position. The last two are used at
+a site only if probing has shown that they give the same logits as the first.
 
 Shapes: B rows, V variants of each row, T tokens, H heads, K keys, C classes, m features.
 """
@@ -74,7 +74,10 @@ def replay_from_layer(
 def replay_one_position(
     runner: Runner, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor
 ) -> Tensor:
-    """Run the last layer at the position (B,) that the logits are read from; otherwise as `replay_from_layer`."""
+    """Run only the last layer, at the positions `queries` (B,) alone; arguments and result as in `replay_from_layer`.
+
+    The logits must be read from these positions.
+    """
     rows, variants = weights.shape[:2]
     states = trace.cache
     assert isinstance(states, LayerStates)
@@ -100,8 +103,8 @@ def row_replacement(site: Site, queries: Tensor, weights: Tensor) -> Interventio
 class OnePositionAttention:
     """The observer of a pass over a single position.
 
-    The attention of the site's layer averages the values of a recorded pass, under the recorded weights of that
-    position; at the site itself it averages them under the new weights.
+    Every attention in the site's layer is computed from the values of a recorded pass: with the new weights at the
+    site, and with the recorded weights of that position at other sites.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class OnePositionAttention:
             site: The site at which weights are replaced.
             states: Layer states of the recorded pass.
             attention: Site key -> (B, H, Q, K) weights of the recorded pass.
-            queries: (B,) the position.
+            queries: (B,) position that is run in each row.
             weights: (B, V, H, K) new weights at the site.
         """
         self.site, self.states, self.attention = site, states, attention
@@ -156,7 +159,7 @@ class OnePositionAttention:
 
 @contextmanager
 def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Tensor, variants: int) -> Iterator[None]:
-    """Give the last layer its recorded states at one position (B,), repeated V times, and skip the layers before it."""
+    """Run the last layer on its recorded states at `queries` (B,), repeated V times, and skip the layers before it."""
     layer_call = layout.calls[layout.call_index(site)].layer_call
     given = states.inputs[layer_call]
     assert given is not None
@@ -179,7 +182,7 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
 
 
 def _hook_last_call(layers: Sequence[nn.Module], enter: Callable[..., Any]) -> Any:
-    """Register a hook that runs only at the last layer call; the module of that call may be called before."""
+    """Register a hook that acts only on the last layer call, even if the same module is also called earlier."""
     calls = 0
     earlier = sum(layer is layers[-1] for layer in layers) - 1
 

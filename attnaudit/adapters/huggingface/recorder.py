@@ -43,10 +43,10 @@ class AttentionCall:
 
 
 class Observer(Protocol):
-    """Sees every attention of a forward pass and decides which weights the pass uses.
+    """Receives every attention of a forward pass and decides which weights the pass uses.
 
-    Models whose attention goes through Transformers' attention interface call `attend`. For other models the softmax in
-    their attention modules is intercepted, and `on_softmax` and `on_values` are called instead.
+    Models that use Transformers' attention interface call `attend`. For other models, the softmax in their attention
+    modules is intercepted, and `on_softmax` and `on_values` are called instead.
     """
 
     def attend(
@@ -77,7 +77,7 @@ current_observer: ContextVar[Observer | None] = ContextVar("attnaudit_observer",
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Show every attention that is computed inside the context to `observer`."""
+    """Make `observer` the current observer inside the context."""
     token = current_observer.set(observer)
     try:
         yield
@@ -99,7 +99,7 @@ def apply_weights(weights: Tensor, value: Tensor) -> Tensor:
 
 
 def expand_groups(value: Tensor, heads: int) -> Tensor:
-    """Repeat values (B, G, K, d) that groups of heads share, so that every head has its own: (B, H, K, d)."""
+    """Repeat the values (B, G, K, d) of groups of heads for every head in the group: (B, H, K, d)."""
     groups = value.shape[1]
     return value if groups == heads else value.repeat_interleave(heads // groups, dim=1)
 
@@ -109,7 +109,7 @@ class Recorder:
 
     Attributes:
         attention: Site key -> (B, H, Q, K) weights that the pass used.
-        allowed: Site key -> (B, 1 or H, Q, K) mask, True where a query may attend.
+        allowed: Site key -> (B, 1 or H, Q, K) mask, True where a query may attend to a key.
         values: Site key -> (B, G, K, d) values that the weights were applied to.
     """
 
@@ -140,7 +140,7 @@ class Recorder:
         self._has_padding = {stream: not bool(mask.all()) for stream, mask in masks.items()}
 
     def next_call(self, module: nn.Module) -> AttentionCall:
-        """Return the call that the pass is making now.
+        """Return the call that the pass is making now, and count it.
 
         Raises:
             AdapterError: The model calls its attention modules in another order than when it was loaded.
@@ -172,7 +172,10 @@ class Recorder:
         mask: Tensor | None,
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Record the architecture's own attention; recompute the output only where the weights are replaced."""
+        """Record the architecture's own attention.
+
+        The output is recomputed if the weights were replaced, or if gradients are enabled and there is padding.
+        """
         output, weights = eager(module, query, key, value, mask, **rest)
         call = self._matching_call(module, weights)
         self.values[call.site.key] = value
@@ -187,7 +190,7 @@ class Recorder:
         return self._record(call, weights, allowed).contiguous()
 
     def on_values(self, value: Tensor, output: Tensor) -> None:
-        """Record the values of the attention call that was seen last."""
+        """Record the values of the latest attention call."""
         self.values[self.calls[self._next - 1].site.key] = value
 
     def _matching_call(self, module: nn.Module, weights: Tensor) -> AttentionCall:
@@ -220,7 +223,7 @@ class Recorder:
         return self._allowed_by_mask[cache_key][1]
 
     def _token_pairs(self, site: Site) -> Tensor:
-        """(B, 1, Q, K) mask, True where neither the query nor the key is padding."""
+        """Return a mask (B, 1, Q, K), True where neither the query nor the key is padding."""
         return self.masks[str(site.query)][:, None, :, None] & self.masks[site.keys][:, None, None, :]
 
     def _record(self, call: AttentionCall, weights: Tensor, allowed: Tensor) -> Tensor:
@@ -234,5 +237,5 @@ class Recorder:
         recorded = clean if replaced is None else replaced
         self.attention[site.key] = recorded
         self.allowed[site.key] = allowed
-        # While gradients are recorded, the output must be computed from the very tensor that is shown.
+        # With gradients enabled, the output must be computed from the recorded tensor, so that it has a gradient.
         return recorded if replaced is not None or torch.is_grad_enabled() else weights

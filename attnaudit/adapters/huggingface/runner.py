@@ -24,7 +24,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, Trace
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A model and what it takes to run it.
+    """Runs one model.
 
     Attributes:
         head: Reads the class logits.
@@ -57,7 +57,7 @@ class Runner:
         Args:
             arguments: The arguments of the model's forward().
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-            observer: Sees every attention of the pass; None: the observer of the surrounding context does.
+            observer: Receives every attention of the pass; None for the observer of the surrounding context, if any.
 
         Returns:
             (B, C) logits.
@@ -97,7 +97,7 @@ def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:
     """Find the layout of a model with passes over synthetic tokens, and return a runner for it.
 
     Raises:
-        AdapterError: The attention of the model cannot be seen in full.
+        AdapterError: Some attention of the model cannot be observed, or its token embedding is not found.
     """
     inputs = builder.synthetic()
 
@@ -116,6 +116,6 @@ def class_logits(
     mask: Tensor,
     observer: Observer | None = None,
 ) -> Tensor:
-    """Return the logits (B, C) of one forward pass whose attention `observer` sees."""
+    """Run one forward pass, with its attention passed to `observer`, and return the logits (B, C)."""
     with kernel.observe(model, observer):
         return head.logits(model, arguments, mask)

@@ -21,14 +21,14 @@ from attnaudit.errors import AdapterError
 
 @dataclass(slots=True)
 class SeenAttention:
-    """One attention as a discovery pass saw it.
+    """One attention call that was observed in a discovery pass.
 
     Attributes:
         module: The attention module.
         shape: Shape of its weights.
-        sinks: Whether its weights sum to less than one.
-        causal: Whether no query put weight on a later key.
-        output: What the heads computed; None if it was not seen.
+        sinks: Whether the weights of some query in the first row sum to less than one.
+        causal: Whether no query in the first row puts weight on a later key; False if Q and K differ.
+        output: (B, Q, H, d) outputs of the heads, d features each; None if they were not observed.
         cross: Whether the keys belong to another stream.
         layer_call: Index of the surrounding layer call; -1 if there is none.
         time_first: Whether the module takes states of shape (T, B, m).
@@ -109,7 +109,8 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
         encoder_decoder: Whether the model has an encoder and a decoder.
 
     Raises:
-        AdapterError: Some attention of the model cannot be seen, or does not have the expected shape.
+        AdapterError: Some attention of the model cannot be observed or does not have the expected shape, or no
+            embedding of the ids is found.
     """
     observer, called_modules, embedding = _first_pass(model, ids, forward)
     if not observer.seen:
@@ -143,9 +144,11 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
 def _first_pass(
     model: nn.Module, ids: Tensor, forward: Callable[[], object]
 ) -> tuple[DiscoveryObserver, list[nn.Module], tuple[nn.Module, bool] | None]:
-    """Find the modules that attend, the called modules whose class is named attention, and the embedding of the ids.
+    """Run the model once, and find its attention and its embedding.
 
-    The embedding comes with whether it was called with ids of shape (T, B); it is None if none was seen.
+    Returns:
+        The observer; the called modules with "attention" or "attn" in their class name; and the module that embeds the
+        ids with whether it was called with ids of shape (T, B), or None if no such module was found.
     """
     observer, called_modules, embeddings = DiscoveryObserver(), list[nn.Module](), list[tuple[nn.Module, bool]]()
 
@@ -169,7 +172,7 @@ def _first_pass(
 
 
 def _is_alike(module: nn.Module, embedding: nn.Module) -> bool:
-    """Tell whether a module is another embedding of the same shape."""
+    """Tell whether a module is another `nn.Embedding` with a weight of the same shape."""
     return (
         module is not embedding
         and isinstance(module, nn.Embedding)
@@ -183,7 +186,7 @@ def _is_named_attention(module: nn.Module) -> bool:
 
 
 def _refuse_unseen_attention(model: nn.Module, seen: Sequence[SeenAttention], called: Sequence[nn.Module]) -> None:
-    """Raise AdapterError if a module named attention was called and no attention was seen in it or around it."""
+    """Raise AdapterError if no attention was observed in one of the called modules or in a module around it."""
     known = {id(one.module) for one in seen}
     for one in seen:
         known |= {id(m) for m in one.module.modules()}
@@ -196,7 +199,7 @@ def _refuse_unseen_attention(model: nn.Module, seen: Sequence[SeenAttention], ca
 
 
 def _surrounding_layer(model: nn.Module, name: str) -> nn.Module | None:
-    """Return the layer that a module is in: the member of the outermost module list on the path to it."""
+    """Return the member of the outermost `nn.ModuleList` that contains a module; None if no such list contains it."""
     module: nn.Module = model
     for part in name.split("."):
         parent, module = module, module.get_submodule(part)
@@ -208,12 +211,12 @@ def _surrounding_layer(model: nn.Module, name: str) -> nn.Module | None:
 def _second_pass(
     model: nn.Module, forward: Callable[[], object], layer_of: Mapping[int, nn.Module | None]
 ) -> tuple[DiscoveryObserver, list[nn.Module], dict[int, nn.Module]]:
-    """Observe the attention again with its value states and surrounding layers.
+    """Run the model again, and record each attention with its layer, its output projection and its value states.
 
     Args:
         model: The model.
         forward: Runs it once.
-        layer_of: id of an attention module -> the layer around it.
+        layer_of: id of an attention module -> the layer around it, or None.
 
     Returns:
         The observer, the layers in the order of their calls, and index of an attention call -> output projection.

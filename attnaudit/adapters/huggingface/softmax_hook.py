@@ -1,7 +1,7 @@
-"""Attention of architectures that do not use Transformers' attention interface, seen through its softmax.
+"""Observe the attention of architectures that do not use Transformers' attention interface, through its softmax.
 
-A torch function mode sees every softmax while a model runs. A softmax inside an attention module gives that module's
-weights (B, H, Q, K). Fused kernels compute no separate softmax, so such a model is loaded with its eager attention.
+A torch function mode intercepts every softmax while a model runs. A softmax inside an attention module gives that
+module's weights (B, H, Q, K). Fused kernels compute no separate softmax, so these models must use eager attention.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _SOFTMAX = {torch.softmax, torch.Tensor.softmax, nn.functional.softmax, torch.sp
 
 
 class SoftmaxMode(TorchFunctionMode):
-    """Shows the current observer every softmax over keys that is computed inside an attention module.
+    """Passes every softmax with four dimensions inside an attention module to the current observer.
+
+    The model continues with the weights that the observer returns.
 
     Attributes:
         active_modules: The attention modules that are running now, the innermost last.
@@ -53,7 +55,7 @@ class SoftmaxMode(TorchFunctionMode):
         return self._weights
 
     def _check_product(self, observer: Observer, args: tuple[Any, ...], product: Tensor) -> None:
-        """Show the values to the observer if this product applies the last weights, or a view of them, to values."""
+        """If this product multiplies the latest weights, or a view of them, by values, pass these to the observer."""
         weights = self._weights
         if weights is None or len(args) < 2:
             return
@@ -95,6 +97,6 @@ class SoftmaxKernel:
 
 
 def is_innermost_attention(module: nn.Module) -> bool:
-    """Tell whether a module's class is named attention and none of the modules inside it is."""
+    """Tell whether the class name of a module contains "attention" and that of no module inside it does."""
     names = [type(m).__name__.lower() for m in module.modules()]
     return "attention" in names[0] and not any("attention" in name for name in names[1:])

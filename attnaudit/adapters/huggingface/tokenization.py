@@ -10,7 +10,7 @@ from typing import Any
 from attnaudit.errors import DataError, ModelError
 from attnaudit.instances import Instance
 
-#: A tokenizer that reports a longer limit than this has no limit.
+#: Tokenizers report a limit of at least this many tokens if they have none.
 UNLIMITED = 10**6
 #: What marks the first token of a word, in byte-level BPE and in SentencePiece.
 _WORD_MARKS = ("Ġ", "▁")
@@ -45,8 +45,8 @@ class TextEncoder:
         tokenizer: The tokenizer.
         limit: Longest input in tokens, special ones included; longer texts are truncated. None: unlimited.
         template: The text around an instance, with the placeholders {text} and optionally {query}; only tokens of the
-            text count as real. None: a text, or a text and a query as a pair, encoded as the tokenizer does it.
-        is_fast: Whether the tokenizer knows which characters each token stands for.
+            text count as real. None: the tokenizer encodes the text, or the text and the query as a pair.
+        is_fast: Whether the tokenizer reports which characters each token stands for.
     """
 
     def __init__(self, tokenizer: Any, *, limit: int | None, template: str | None = None) -> None:
@@ -105,7 +105,7 @@ class TextEncoder:
         )
 
     def _special_tokens(self, encoded: Any) -> list[bool]:
-        """Mark the tokens that the tokenizer has added, and such tokens where the text itself spells them out."""
+        """Mark the tokens that the tokenizer adds, and the same tokens if a text contains them, such as "[SEP]"."""
         roles = ("cls", "sep", "pad", "bos", "eos")
         special_ids = {getattr(self.tokenizer, f"{role}_token_id", None) for role in roles}
         special_ids -= {None, getattr(self.tokenizer, "unk_token_id", None)}
@@ -125,7 +125,11 @@ class TextEncoder:
         )
 
     def _encode_template(self, instance: Instance, template: str) -> EncodedText:
-        """Encode the filled template. If it is too long, the last tokens of the text are left out."""
+        """Encode the filled template. If it is too long, the last tokens of the text are left out.
+
+        Raises:
+            DataError: No token of the text would be left.
+        """
         prompt, start, end = "", 0, 0
         fillings = {"text": instance.text, "query": instance.query or ""}
         position = 0
@@ -141,7 +145,7 @@ class TextEncoder:
         special = []
         for (a, b), added in zip(encoded["offset_mapping"], self._special_tokens(encoded), strict=True):
             inside = prompt[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
-            # A token that stands for white space alone belongs to the text if the text holds that white space.
+            # A token that consists of white space alone belongs to the text if the text contains that white space.
             special.append(added or not inside or (not inside.strip() and bool(prompt[a:b].strip())))
         words = self._word_numbers(encoded, ids, special, [prompt])
         kept = list(range(len(ids)))
@@ -170,7 +174,7 @@ class TextEncoder:
     def _word_numbers(
         self, encoded: Any, ids: Sequence[int], special: Sequence[bool], texts: Sequence[str]
     ) -> list[int]:
-        """Number the words through all texts, and return the number of each token's word; -1 for special tokens."""
+        """Return the number of each token's word, counted through all texts; -1 for special tokens."""
         keys: list[tuple[int, int] | None]
         if self.is_fast and self._splits_words:
             keys = [

@@ -29,7 +29,7 @@ class HuggingFaceAdapter:
 
     Attributes:
         runner: Runs the model.
-        facts: What probing the model has established.
+        facts: The results of probing the model.
         original: The model before it was prepared for the audit.
         family: The kind of model, as the `validated_on` entry of a policy names it.
         description: Class, number of layers and heads, and kernel of the model, for reports.
@@ -114,13 +114,13 @@ class HuggingFaceAdapter:
         return 1 if one_position else inputs.mask[TEXT].shape[1]
 
     def replay_forms(self, site: Site) -> ReplayForms:
-        """Return which forms of `replay` give the right logits at a site. The site is probed when first asked for."""
+        """Return which shortcuts of `replay` give the right logits at a site, which is probed on the first call."""
         if site.key not in self._replay_forms:
             self._replay_forms[site.key] = probe.find_replay_forms(self.runner, site, self.facts.read_tokens)
         return self._replay_forms[site.key]
 
     def read_positions(self, inputs: Inputs) -> Tensor:
-        """Return the position (B,) that the logits are read from: of the last token, or else of the first."""
+        """Return the position (B,) of the last token if the logits are read there, otherwise of the first token."""
         return read_positions(self.runner.builder.output_mask(inputs), self.facts.read_tokens)
 
     def _reads(self, inputs: Inputs, queries: Tensor) -> bool:
@@ -130,6 +130,9 @@ class HuggingFaceAdapter:
         """Return the value vectors (B, H, K, m) after the output projection, as `TransformerAdapter.value_vectors`.
 
         This is f(x) of Kobayashi et al. 2020, eq. 3, without the bias of the projection, which belongs to no head.
+
+        Raises:
+            AdapterError: The output projection was not found, or the trace does not come from `run(hidden=True)`.
         """
         projection = self.runner.layout.output_projections.get(site.key)
         if projection is None or not isinstance(trace.cache, LayerStates):
@@ -187,7 +190,7 @@ def _describe_size(sites: Sequence[Site]) -> str:
 
 
 def _default_reading(runner: Runner, facts: Facts) -> str:
-    """Choose the reading of the row that the model's head reads."""
+    """Choose the reading of the attention from the token whose state the head reads, or its mean over all tokens."""
     if runner.builder.decoder is not None:
         return "last@layer=-1,heads=mean,stack=cross"
     if runner.layout.causal or facts.read_tokens == "last":

@@ -1,6 +1,6 @@
-"""Encoders whose states depend only on nearby tokens: what inputs that lack tokens share with the whole input.
+"""Reuse of hidden states when tokens are removed, for encoders whose states depend only on nearby tokens.
 
-A state that is further from every missing token than the encoder's reach is the same as in the whole input. Only a
+A state whose distance to every missing token exceeds the encoder's reach is the same as in the whole input. Only a
 snippet around the missing tokens is encoded again, for all variants of a batch together.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, S tokens of the longest snippet, d
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens, in_order, pack
 
-#: Number of states that can be looked up and attended to at the cost of encoding one token.
+#: Number of states that can be copied from the whole input and attended to at the cost of encoding one token.
 LOOKUPS_PER_TOKEN = 8
 #: In texts of at most this many times the reach, most tokens are near a missing one, and all are encoded again.
 SHORT_TEXT = 6
@@ -26,7 +26,7 @@ SHORT_TEXT = 6
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStates(OrderedTokens):
-    """A batch that has been read once.
+    """The states of a batch, which inputs with some tokens removed can reuse.
 
     Attributes:
         encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m).
@@ -45,7 +45,7 @@ class SharedStates(OrderedTokens):
         return torch.nn.functional.pad(self.encoder(self.embeddings, real), (0, 0, 0, 1))
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost (V,) of each variant in tokens of an ordinary pass."""
+        """Return the cost (V,) of each variant: the number of tokens of an ordinary pass that costs as much."""
         kept = self.kept(rows, keep)
         start, stop = self._changed_range(rows, kept)
         lengths = kept.sum(1)
@@ -60,7 +60,7 @@ class SharedStates(OrderedTokens):
             keep: (V, T) positions that the variant keeps.
 
         Returns:
-            (V, W, m) states of the kept tokens, in order, as if they were read alone; zero on padding.
+            (V, W, m) states of the kept tokens, in order, as if they were the whole input; arbitrary on padding.
         """
         kept = self.kept(rows, keep)
         ranks, real = pack(kept)
@@ -73,7 +73,10 @@ class SharedStates(OrderedTokens):
         return states
 
     def _changed_range(self, rows: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return start (V,) and stop (V,) of the kept tokens whose states may differ from the whole input's."""
+        """Return start (V,) and stop (V,) of the kept tokens whose states may differ from those of the whole input.
+
+        Both are 0 for a variant that lacks no token.
+        """
         lengths, ends = kept.sum(1), self.lengths[rows]
         ranks = torch.arange(kept.shape[1], device=kept.device)
         missing = ~kept & (ranks < ends[:, None])
@@ -85,9 +88,9 @@ class SharedStates(OrderedTokens):
         return start, stop
 
     def _update_changed(self, states: Tensor, rows: Tensor, kept: Tensor, ranks: Tensor) -> None:
-        """Encode the states that may differ again, and write them into `states` (V, W, m).
+        """Encode the tokens whose states may differ once more, and write the new states into `states` (V, W, m).
 
-        The encoder reads a snippet that extends beyond them by its reach on either side.
+        The encoder reads a snippet that extends beyond these tokens by its reach on either side.
         """
         start, stop = self._changed_range(rows, kept)
         first = (start - self.reach).clamp_min(0)

@@ -24,7 +24,12 @@ class OrderedTokens:
     lengths: Tensor
 
     def kept(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return which of the ordered tokens (V, T) are kept, for rows (V,) and positions to keep (V, T)."""
+        """Return a mask (V, T) over the ordered tokens, True on those that are kept.
+
+        Args:
+            rows: (V,) row of each variant.
+            keep: (V, T) True at positions to keep.
+        """
         ranks = torch.arange(keep.shape[1], device=keep.device)
         return keep.gather(1, self.order[rows]) & (ranks < self.lengths[rows, None])
 
@@ -47,7 +52,8 @@ def in_order(mask: Tensor) -> tuple[Tensor, Tensor]:
 def select_positions(values: Tensor, positions: Tensor) -> Tensor:
     """Select entries of each row.
 
-    The same as `gather`, which copies number by number. This copies whole entries, and its gradient is much faster.
+    The result is that of `torch.gather`, but whole entries are copied instead of single numbers, which makes the
+    backward pass much faster.
 
     Args:
         values: (B, T, d) entries.
@@ -62,13 +68,14 @@ def select_positions(values: Tensor, positions: Tensor) -> Tensor:
 
 
 def pack(kept: Tensor) -> tuple[Tensor, Tensor]:
-    """Move what is kept to the front.
+    """Move the kept entries of each row to the front.
 
     Args:
-        kept: (V, T) mask.
+        kept: (V, T) mask, True on entries to keep.
 
     Returns:
-        (V, W) indices of what is kept, in order, then of what is not, and their mask (V, W). W is at least 1.
+        (V, W) indices of the kept entries, in order, followed by those of other entries; and (V, W) mask, True on kept
+        entries. W is the largest number of kept entries in a row, and at least 1.
     """
     lengths = kept.sum(1)
     width = max(1, int(lengths.max())) if len(kept) else 1

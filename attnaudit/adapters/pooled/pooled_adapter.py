@@ -25,9 +25,9 @@ SITE = Site(key="attention")
 OPEN_CLASSES = "open"
 #: Logit of a class that is not a possible answer: finite, so that its probability is zero and gradients are defined.
 CLOSED_LOGIT = -1e4
-#: Number of states that are attended to at once in variants that share states; this many stay in the processor's cache.
+#: Largest number of states per call of the attention in `logits_without`; these stay in the processor's cache.
 STATES_AT_ONCE = 8192
-#: What variants share: states of a recurrent or of a local encoder.
+#: The result of `share`: states of a recurrent or of a local encoder.
 SharedStates = recurrent_encoders.SharedStates | local_encoders.SharedStates
 
 
@@ -38,7 +38,8 @@ class Encoding:
     Attributes:
         ids: Token ids.
         tokens: The tokens as readable strings.
-        special: True for tokens that enter the encoder but no statistic, such as [CLS]; None: there are none.
+        special: True for tokens that the encoder reads but no statistic includes, such as [CLS]; None if there are no
+            such tokens.
     """
 
     ids: Sequence[int]
@@ -70,7 +71,7 @@ class PooledAttentionAdapter:
         lstm: recurrent_encoders.Layer | None = None,
         reach: int | None = None,
     ) -> None:
-        """Name the parts of the model.
+        """Build an adapter from the parts of a model.
 
         Args:
             embedding: (B, T) ids -> (B, T, d) embeddings.
@@ -80,14 +81,15 @@ class PooledAttentionAdapter:
                 recognised as linear.
             tokenize: Text -> Encoding.
             classes: Class names in the order of the logits.
-            modules: The modules that hold the parameters; by default the parts above that are modules.
+            modules: The modules that own the parameters; by default those of embedding, encoder, attention and decoder
+                that are an `nn.Module`.
             pad_id: Id that fills padding.
             mask_id: Id that replaces a token without moving the others: that of the mask token or of the unknown word.
                 None: the model has none, and mask substitution is not measured.
             attend_special: Whether special tokens may be attended to.
-            max_tokens: Longest input in tokens; longer texts are refused.
+            max_tokens: Longest input in tokens; a longer text raises DataError.
             description: One line for reports.
-            family: The kind of model, as the `validated_on` entry of a policy names it. No policy is validated on "".
+            family: The kind of model, as the `validated_on` entry of a policy names it; "" matches no policy.
             query: (embeddings (B, Q, d), mask (B, Q)) of the query -> (B, q). If given, every instance must have a
                 query, which `tokenize` and `embedding` read as well. The attention is then called with (states,
                 allowed, q), and a decoder that is not an `nn.Linear` with (context (..., m), q (..., q)).
@@ -228,7 +230,10 @@ class PooledAttentionAdapter:
 
     @staticmethod
     def _decoder_condition(inputs: Inputs, query_state: tuple[Tensor, ...]) -> Tensor | None:
-        """Return the query state (B, q), followed by the flags of the open classes (B, q + C) if there are any."""
+        """Return the query state (B, q), or (B, q + C) with the flags of the open classes appended if there are any.
+
+        None for a model that reads a single text.
+        """
         flags = [inputs.extra[OPEN_CLASSES][:, 0].to(s.dtype) for s in query_state if OPEN_CLASSES in inputs.extra]
         return torch.cat([*query_state, *flags], dim=-1) if query_state else None
 

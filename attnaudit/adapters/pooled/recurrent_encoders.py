@@ -1,8 +1,8 @@
-"""One LSTM layer, in one direction or both: what inputs that lack tokens share with the whole input.
+"""Reuse of hidden states when tokens are removed, for one LSTM layer that reads in one direction or both.
 
-A missing token leaves the forward states before it and the backward states after it as they are. Only the other states
-are computed again, for all variants of a batch together, and only until a state equals that of the whole input to
-rounding: from there on, all states are equal.
+A missing token changes neither the forward states before it nor the backward states after it. Only the other states are
+computed again, for all variants of a batch together. This ends early if, after the last missing token, a state equals
+that of the whole input up to rounding: all later states are then equal too.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, P positions, d features of an
 embedding, m features of a hidden state, h features of one direction (m = h or 2h).
@@ -23,9 +23,9 @@ from attnaudit.errors import AdapterError
 Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
 #: Smaller gradients are set to zero: a CPU is slow with numbers below float32's normal range.
 SMALLEST_GRADIENT = 1e-30
-#: A pass over shared states holds one token of each variant at a time, so that it may hold this many more variants.
+#: A pass that reuses states keeps one token of each variant in memory at a time, so that this many more variants fit.
 VARIANTS_PER_TOKEN = 8
-#: Number of steps after which the states of variants are compared with those of the whole input.
+#: The states of variants are compared with those of the whole input once in this many steps.
 COMPARISON_STEPS = 8
 
 
@@ -34,11 +34,11 @@ class Direction:
     """One direction of the layer over one batch, in its reading order: tokens first, then padding.
 
     Attributes:
-        gates: (B, T, 4h) contribution of inputs and biases to the gates, in the order output, input, forget, cell.
-            (torch puts the output gate last.)
+        gates: (B, T, 4h) contribution of inputs and biases to the gates, in the order output, input, forget, cell
+            (torch puts the output gate last).
         recurrent: (h, 4h) weights from a state to the gates.
         hidden: (B, T + 1, h) hidden state after 0 to T tokens; arbitrary after more tokens than the row has.
-        cell: (B, T + 1, h) cell state, in the same way.
+        cell: (B, T + 1, h) cell state after 0 to T tokens, as `hidden`.
         input_weights: (4h, d) weights from the input to the gates.
     """
 
@@ -51,12 +51,12 @@ class Direction:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStates(OrderedTokens):
-    """A batch that has been read once, in every direction of the layer."""
+    """The states of a batch in every direction of the layer, which inputs with some tokens removed can reuse."""
 
     directions: tuple[Direction, ...]
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost (V,) of each variant in tokens of an ordinary pass."""
+        """Return the cost (V,) of each variant: the number of tokens of an ordinary pass that needs as much memory."""
         return (self.kept(rows, keep).sum(1) + VARIANTS_PER_TOKEN - 1) // VARIANTS_PER_TOKEN
 
     def states_without(self, rows: Tensor, keep: Tensor) -> Tensor:
@@ -72,9 +72,10 @@ class SharedStates(OrderedTokens):
 
     @cached_property
     def gradients(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        """For each direction, what a backward pass needs, in token order and zero on padding.
+        """The terms of a backward pass for each direction, in token order and zero on padding.
 
-        Its part of ∂‖h_p‖/∂h_p (B, T, h), and the factors (B, T, 6, h) of one step (see `_step_factors`).
+        These are the direction's part of ∂‖h_p‖/∂h_p (B, T, h), with h_p the state of token p, and the factors
+        (B, T, 6, h) of one step (see `_step_factors`).
         """
         real = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
         with torch.no_grad():
@@ -129,21 +130,21 @@ def share(layer: Layer, embeddings: Tensor, mask: Tensor) -> SharedStates:
 
 
 def _cells(layer: Layer) -> list[tuple[nn.LSTM, str, bool]]:
-    """For each direction: the module, the suffix of its parameter names, and whether it reads backwards."""
+    """Return for each direction the module, the suffix of its parameter names, and whether it reads backwards."""
     if isinstance(layer, tuple):
         return [(layer[0], "_l0", False), (layer[1], "_l0", True)]
     return [(layer, "_l0", False), (layer, "_l0_reverse", True)][: 1 + layer.bidirectional]
 
 
 def _reversed_rows(values: Tensor, lengths: Tensor) -> Tensor:
-    """Reverse the first `lengths` (N,) entries of each row of values (N, T); the others stay."""
+    """Reverse the first `lengths` (N,) entries of each row of values (N, T); the other entries stay in place."""
     places = torch.arange(values.shape[1], device=values.device).expand_as(values)
     ends = lengths[:, None]
     return values.gather(1, torch.where(places < ends, ends - 1 - places, places))
 
 
 def _read(lstm: nn.LSTM, suffix: str, inputs: Tensor, steps: int) -> Direction:
-    """Read inputs (B, T, d) in one direction."""
+    """Read the first `steps` tokens of the inputs (B, T, d) in one direction."""
 
     def weight(name: str) -> Tensor:
         parameter: Tensor = getattr(lstm, name + suffix).detach()
@@ -179,7 +180,7 @@ def states_without(shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
         keep: (V, T) positions that the variant keeps.
 
     Returns:
-        (V, W, m) states of the kept tokens, in order, as if they were read alone; zero on padding.
+        (V, W, m) states of the kept tokens, in order, as if they were the whole input; zero on padding.
     """
     kept = shared.kept(rows, keep)
     order, real = pack(kept)
@@ -202,14 +203,14 @@ def states_without(shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
 def _update_changed(
     direction: Direction, rows: Tensor, ends: Tensor, reads: Tensor, order: Tensor, target: Tensor, states: Tensor
 ) -> None:
-    """Write the states of one direction that differ from the whole input's into `states` (V·W, h).
+    """Write the states of one direction that differ from those of the whole input into `states` (V·W, h).
 
-    Variants with the most tokens left to read come first, so that those still reading are always the first ones.
+    Variants are sorted by the number of tokens left to read, so that the unfinished ones always come first.
 
     Args:
         direction: The direction, read over the whole inputs.
         rows: (V,) row of each variant.
-        ends: (V,) number of tokens in its whole input.
+        ends: (V,) number of tokens in the whole input of each variant.
         reads: (V, T) tokens that the variant reads, in reading order.
         order: (V, W) places of these tokens in the reading order.
         target: (V, W) places of their states in `states`.
@@ -255,8 +256,9 @@ def _update_changed(
 def _step_factors(direction: Direction) -> Tensor:
     """Return the factors (B, T, 6, h) with which one step passes gradients backwards.
 
-    In this order: from ∂/∂h to its share of ∂/∂c; from ∂/∂c to the gradients of the input, forget and cell gates; from
-    ∂/∂h to the gradient of the output gate; and from ∂/∂c to that of the step before.
+    With h the hidden state and c the cell state after the step, the factors lead, in this order: from ∂/∂h to its
+    contribution to ∂/∂c; from ∂/∂c to the gradients at the input, forget and cell gates; from ∂/∂h to the gradient at
+    the output gate; and from ∂/∂c to the ∂/∂c of the preceding step.
     """
     gates = direction.gates + direction.hidden[:, :-1] @ direction.recurrent
     output_gate, input_gate, forget_gate, candidate = gates.chunk(4, dim=-1)
@@ -278,6 +280,8 @@ def _step_factors(direction: Direction) -> Tensor:
 
 def influence(shared: SharedStates, positions: slice) -> Tensor:
     """Compute ‖∂‖h_p‖/∂E_i‖ for each position p of the slice and every token i.
+
+    Here h_p is the hidden state at position p, and E_i the embedding of token i.
 
     Returns:
         (B, P, T) Euclidean norms; zero where p or i is padding.
@@ -311,9 +315,9 @@ def _backward(
 
     Args:
         direction: The direction.
-        units: (B, T, h) its part of ∂‖h_p‖/∂h_p.
-        factors: (B, T, 6, h) see `_step_factors`.
-        tokens: The tokens p, by their rank in the text.
+        units: (B, T, h) the direction's part of ∂‖h_p‖/∂h_p, with h_p the state of token p.
+        factors: (B, T, 6, h) the result of `_step_factors`, in token order.
+        tokens: The P tokens p, by their rank in the text.
         reads_backwards: Whether the direction reads from the last token to the first, so that gradients travel from a
             token to later ones.
 
