@@ -23,7 +23,7 @@ from attnaudit.run.judge_models import judge_model
 
 
 class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker process needs to audit one model.
+    """The input of a worker process that audits one model.
 
     Attributes:
         entry: The model, as the population describes it.

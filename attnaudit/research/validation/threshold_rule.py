@@ -1,8 +1,8 @@
 """The rule that chooses the default policy from the tuning half of a population.
 
 1. A check that answers a question ("used" or "points") may become a gate if it discriminates: its area is at least 0.7,
-   and the lower limit of the area's interval is above 0.5. Only the unfaithful models that fail this question by
-   construction are counted.
+   and the lower limit of the area's interval is above 0.5. Unfaithful models count only if they fail this question
+   by construction.
 2. Each of these checks gets a threshold: the rounded middle between the lowest faithful models and the unfaithful
    models below them. A model counts with the interval limit that must clear the threshold for a pass. One eightieth of
    the faithful models may lie below the threshold, so that the false-alarm rate of up to four gates together is about
@@ -197,7 +197,7 @@ def _pair_key(
 
 
 def _gap(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> float:
-    """Return the smallest distance of a model from a wrong outcome, in standard errors; negative if one is wrong."""
+    """Return the smallest policy score, in standard errors, with the sign of unfaithful models reversed."""
     return min(policy_score(model, gates) * (1 if model.faithful else -1) for model in models)
 
 

@@ -34,7 +34,8 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         verified_by: An intervention that no check uses, and its outcome.
         accuracy: Share of test instances whose predicted class is their label.
         bypass_share: Share of the logit's variance that does not pass through attention weights.
-        half: The half that the model belongs to. The default is held out, so that no threshold is tuned by mistake.
+        half: The half that the model belongs to. The default is held out, so that no model is used for tuning by
+            mistake.
         fails: The questions that an unfaithful model fails by construction.
     """
 
