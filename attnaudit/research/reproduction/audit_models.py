@@ -1,4 +1,4 @@
-"""Audit trained models with the checks that papers ask for, and keep what their tables and figures read."""
+"""Audit trained models with the checks of a paper, and store the numbers that its tables and figures need."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
     from attnaudit.engine.measurements import Measurements
 
-#: Decimals of the kept numbers per instance and per token.
+#: Decimals of the stored numbers per instance and per token.
 DECIMALS = 7
 
 
 class AuditRequest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a paper's tables and figures need to know of one model.
+    """What to measure of one model for a paper's tables and figures.
 
     Attributes:
         check_tables: The checks as [[check]] tables.
-        instances: How many instances of the test set are measured; None for all of them.
-        token_columns: Names of per-token columns to keep, such as "attention".
+        instances: The largest number of test instances to measure; None for all of them.
+        token_columns: Names of per-token columns to store, such as "attention".
     """
 
     check_tables: list[dict[str, str | float | int | bool | None]]
@@ -51,13 +51,14 @@ class AuditRequest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker process needs to audit one model.
+    """The input of a worker process that audits one model.
 
     Attributes:
         model: The checkpoint folder.
-        guide: The checkpoint folder whose attention weights replace the model's own; "" if it keeps its own.
+        guide: The checkpoint folder of the model whose attention replaces this model's attention; "" for no
+            replacement.
         data: The file of test instances.
-        results: The folder of kept results.
+        results: The folder of stored results.
         seed: The seed of permutations and intervals.
         plan: The plan that the model was trained from.
         request: What to measure.
@@ -73,18 +74,18 @@ class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AuditedModel(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The check records of one model, and the numbers per instance that tables and figures read.
+    """The check records of one model, and the numbers per instance that tables and figures need.
 
     Attributes:
-        cpu_seconds: CPU time of measuring and judging, summed as `seconds` is.
+        cpu_seconds: CPU seconds of measuring and judging, summed over runs like `seconds`.
         classes: The class names of the model.
         ids: Instance ids; all lists below are in this order.
         labels: Class indices of the labels.
         predicted: Class indices of the predictions.
         probabilities: One list of class probabilities per instance.
         scalars: Column -> one number per instance; None where it is undefined.
-        tokens: The tokens of each instance; empty if no per-token column is kept.
-        per_token: Column -> one list of numbers per instance, in the order of its tokens.
+        tokens: The tokens of each instance; empty if no per-token column is stored.
+        per_token: Column -> one list of numbers per instance, one number per token; None where it is undefined.
     """
 
     cpu_seconds: float
@@ -122,12 +123,12 @@ def audit_all(
         requests: Which plans to audit, and what to measure of each.
         data: Corpus -> the file of its test instances.
         checkpoints: The folder of the checkpoints.
-        results: The folder of kept results. A result that is already there is used; a new one is written at once.
+        results: The folder of stored results. Existing results are reused; each new one is written immediately.
         jobs: How many processes share the work, with one thread each.
         progress: Called after each model, with its folder as the note.
 
     Returns:
-        (plan, number of instances) -> its audit, and plan -> why it could not be audited.
+        (plan, `instances` of the request) -> its audit, and plan -> why it could not be audited.
     """
     tasks = [
         AuditTask(
@@ -149,10 +150,10 @@ def audit_all(
 
 
 def audit_model(task: AuditTask) -> AuditedModel:
-    """Return the audit of one model. Checks that are kept already are not measured again.
+    """Return the audit of one model. Checks whose stored record is still valid are not measured again.
 
-    If a per-token column is missing in the kept result, all checks of the request are measured again. Raises AuditError
-    if the model cannot be loaded, or if no check can be judged on it.
+    If all records are valid and only a per-token column is missing, all checks of the request are measured again.
+    Raises AuditError if the data or the model cannot be loaded, or if nothing can be measured.
     """
     from attnaudit.adapters.loading import load_model
     from attnaudit.data import load, require_two_classes, sample
@@ -198,7 +199,7 @@ def _guided(loaded: LoadedModel, guide: LoadedModel) -> LoadedModel:
 def _merge_columns(
     cached: AuditedModel | None, measurements: Sequence[Measurements], token_columns: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the fields of an AuditedModel that hold numbers per instance, with new columns added to kept ones."""
+    """Return the per-instance fields of an AuditedModel, with new columns added to the stored ones."""
     first = measurements[0]
     scalars = {} if cached is None else dict(cached.scalars)
     per_token = {} if cached is None else dict(cached.per_token)
@@ -220,6 +221,6 @@ def _merge_columns(
 
 
 def _rounded(values: object) -> list[float | None]:
-    """Return an array as a list of rounded numbers, None in place of NaN."""
+    """Return an array as a list of rounded numbers, with None instead of NaN."""
     numbers: list[float] = values.tolist()  # type: ignore[attr-defined]
     return [None if math.isnan(x) else round(x, DECIMALS) for x in numbers]

@@ -1,4 +1,4 @@
-"""Draw box plots as shapes. Each box has a row; boxes with the same label are neighbours, one colour per side."""
+"""Draw box plots as shapes. Boxes with the same label are adjacent; the colour of a box shows its side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Check a paper's claims against our numbers.
 
-A claim is a sentence that numbers can support or contradict. It is answered from the finished tables, over seeds, and
-every answer is reported.
+A claim is a sentence that numbers can support or contradict. It is answered from the values of all seeds in the
+finished tables. Every answer is reported, including "no" and "undecided".
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Claim:
     Attributes:
         name: short name, unique in the paper.
         sentence: the claim in words.
-        paper: where the paper makes it, such as "§4.1".
-        read: answers the claim from the report; rows that were not run have no lines there.
+        paper: its place in the paper, such as "§4.1".
+        read: function that answers the claim from the report. Rows that were not run have no lines in the report.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One setting in which a claim can hold.
+    """One setting in which a claim is checked.
 
     Attributes:
         name: name of the setting.
@@ -70,7 +70,7 @@ class MeanInterval:
     n: int
 
     def text(self, digits: int = 3) -> str:
-        """Such as "+0.12 [0.08, 0.16]"."""
+        """Return the mean and interval, as in "+0.12 [0.08, 0.16]", or "+0.12 (one seed)"."""
         mean = number(self.mean, digits=digits)
         mean = mean if mean.startswith("−") else f"+{mean}"
         if self.low is None or self.high is None:
@@ -90,7 +90,7 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
 
 
 def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
-    """A row of a table; None where it has no lines."""
+    """Return a row of a table; None if there is no such row or it has no lines."""
     for found in report.tables:
         if found.name == table:
             return next((row for row in found.rows if row.name == name and row.lines), None)
@@ -98,11 +98,11 @@ def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
 
 
 def values_by_seed(report: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
-    """The defined values of a quantity.
+    """Return the defined values of a quantity by seed.
 
     Returns:
-        seed -> value; empty where the row or the quantity was not measured. A row that compares seeds has fewer values
-        than seeds: its values are numbered from 0.
+        seed -> value; empty if the row or the quantity was not measured. If the numbers of seeds and values differ,
+        because the row compares seeds, the keys are 0, 1, … instead of seeds.
     """
     row = measured_row(report, table, name)
     line: Line | None = None if row is None else next((x for x in row.lines if x.quantity == quantity), None)
@@ -118,7 +118,7 @@ def row_names(report: Reproduction, table: str) -> list[str]:
 
 
 def each_row(report: Reproduction, table: str, quantity: str, *, minus: float = 0.0) -> list[Case]:
-    """One case per row of a table: the quantity minus a constant."""
+    """Return one case per row of a table: the quantity minus a constant, for each seed."""
     return [
         Case(name=name, values=tuple(value - minus for value in values_by_seed(report, table, name, quantity).values()))
         for name in row_names(report, table)
@@ -126,7 +126,7 @@ def each_row(report: Reproduction, table: str, quantity: str, *, minus: float = 
 
 
 def differences_within_rows(report: Reproduction, table: str, quantity: str, minus: str) -> list[Case]:
-    """One case per row of a table: one of its quantities minus another, seed by seed."""
+    """Return one case per row of a table: one quantity minus another, for each seed that has both."""
     return [
         _difference(
             name, values_by_seed(report, table, name, quantity), values_by_seed(report, table, name, minus)
@@ -138,13 +138,15 @@ def differences_within_rows(report: Reproduction, table: str, quantity: str, min
 def differences_between_rows(
     report: Reproduction, table: str, quantity: str, of: str, minus: str, *, tolerance: float = 0.0
 ) -> list[Case]:
-    """One case per row with the part `of` in its name: its quantity minus that of the same row with the part `minus`.
+    """Compare rows whose names differ in one part: one case per row with `of` in its name, as differences by seed.
+
+    The row with `minus` instead of `of` in its name is subtracted.
 
     Args:
         report: the report.
         table: name of the table.
         quantity: name of the quantity.
-        of: a part of a row's name, as in "sst/average/additive".
+        of: a part of a row's name, such as "average" in "sst/average/additive".
         minus: the part that replaces it in the name of the row that is subtracted.
         tolerance: added to every difference.
     """
@@ -161,7 +163,7 @@ def differences_between_rows(
 
 
 def mean_interval(values: Sequence[float]) -> MeanInterval:
-    """The mean of values with Student's 95% interval. Raises ValueError without values."""
+    """Return the mean of values with Student's 95% interval. Raises ValueError if there are no values."""
     if not values:
         raise ValueError("mean_interval: expected at least one value")
     mean = statistics.fmean(values)
@@ -176,10 +178,10 @@ def mean_interval(values: Sequence[float]) -> MeanInterval:
 def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
     """Answer whether a number is positive in every case.
 
-    The answer is "yes" where all intervals over seeds are above 0, "no" where one of them is at or below 0, and
-    "undecided" otherwise. Cases without values were not run and do not count. A case of one seed has no interval and
-    decides nothing, except that the answer is not "yes" where its value is not positive; if all cases have one seed,
-    the answer is "undecided".
+    The answer is "no" if the interval over seeds of any case is at or below 0, "yes" if all intervals are above 0, and
+    "undecided" otherwise. Cases without values were not run and are ignored. A case with one seed has no interval: if
+    its value is not positive, it turns "yes" into "undecided"; otherwise it has no influence. If all cases have one
+    seed, the answer is "undecided".
 
     Args:
         cases: the settings.
@@ -215,14 +217,14 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) ->
 def holds_in_most(hits: int, n: int, *, what: str, settings: str = "settings") -> Answer:
     """Answer whether something happens in most of n settings.
 
-    The answer is "yes" where Wilson's interval of the share is above one half, "no" where it is at or below one half,
-    and "undecided" otherwise.
+    The answer is "yes" if Wilson's 95% interval of the share is above one half, "no" if it is at or below one half, and
+    "undecided" otherwise or if n is 0.
 
     Args:
         hits: number of settings in which it happens.
         n: number of settings.
         what: what happens.
-        settings: what the settings are called.
+        settings: the plural noun for the settings, such as "texts".
     """
     if not n:
         return "undecided", NOTHING_RUN
@@ -235,8 +237,7 @@ def holds_in_most(hits: int, n: int, *, what: str, settings: str = "settings") -
 
 
 def _listed(intervals: Sequence[tuple[str, MeanInterval]], digits: int) -> str:
-    """Every row with its interval; of many rows, those that support the claim least and the one that supports it
-    most."""
+    """Return every row with its interval; if there are more than LISTED, only the lowest ones and the highest one."""
     texts = [f"{name} {interval.text(digits)}" for name, interval in intervals]
     if len(texts) <= LISTED:
         return "; ".join(texts)

@@ -1,6 +1,6 @@
-"""Quantities that compare two models of a row, text by text, by their attention and their outputs.
+"""Quantities that compare the attention or the outputs of two models of a row, text by text.
 
-A table that reads attention keeps it in its audit: `Audit(checks=..., tokens=("attention",))`.
+To compare attention, a table must store it in its audits: `Audit(checks=..., tokens=("attention",))`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def jsd_between(of: str, against: str = MODEL) -> Read:
     """Read the Jensen-Shannon divergence between the attention of two roles, in nats (at most ln 2), as the mean over
     texts.
 
-    Texts of a single token, where the divergence is 0 for any two models, are left out.
+    Texts of a single token are left out, because their divergence is 0 for any two models.
     """
     return _mean(lambda models: jsd_by_text(models, of, against))
 
@@ -40,13 +40,14 @@ def tvd_between(of: str, against: str = MODEL) -> Read:
 
 
 def jsd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | None]:
-    """Jensen-Shannon divergence between the attention of two roles, in nats.
+    """Return the Jensen-Shannon divergence between the attention of two roles for each text, in nats.
 
     Returns:
-        One value per text, in the order of the audit of `against`; None for texts of a single token.
+        One value per text, in the order of the audit of `against`; None for texts of a single token or with
+        undefined attention.
 
     Raises:
-        CheckError: the two were not audited on the same texts with their attention kept.
+        CheckError: the two were not audited on the same texts, or their attention was not stored.
     """
     first, second = _audits(models, of, against, attention=True)
     pairs = zip(first.per_token[ATTENTION], second.per_token[ATTENTION], strict=True)
@@ -54,13 +55,13 @@ def jsd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
 
 
 def tvd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | None]:
-    """Total variation distance between the class probabilities of two roles.
+    """Return the total variation distance between the class probabilities of two roles for each text.
 
     Returns:
         One value per text, in the order of the audit of `against`.
 
     Raises:
-        CheckError: the two were not audited on the same texts.
+        CheckError: a role has no audit, or the two were not audited on the same texts.
     """
     first, second = _audits(models, of, against, attention=False)
     distances = total_variation(torch.tensor(first.probabilities), torch.tensor(second.probabilities))
@@ -68,7 +69,7 @@ def tvd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
 
 
 def difference_of(first: Read, second: Read) -> Read:
-    """Read one quantity minus another; None where either is undefined. n is that of the first."""
+    """Read one quantity minus another; None if either is undefined. n is that of the first quantity."""
 
     def read(models: Models) -> Reading:
         (value, n), (subtracted, _) = first(models), second(models)
@@ -78,7 +79,7 @@ def difference_of(first: Read, second: Read) -> Read:
 
 
 def over_roles(of: Callable[[str], Read], roles: Sequence[str], statistic: Statistic) -> Read:
-    """Read a statistic over roles of a quantity that each role has; None where it is undefined for one of them."""
+    """Read a statistic of a quantity over several roles, such as its maximum; None if it is undefined for a role."""
 
     def read(models: Models) -> Reading:
         readings = [of(role)(models) for role in roles]
@@ -89,12 +90,12 @@ def over_roles(of: Callable[[str], Read], roles: Sequence[str], statistic: Stati
 
 
 def over_roles_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: Statistic) -> Read:
-    """Read the mean over texts of a statistic over roles, such as the largest JSD of a text to any of the roles."""
+    """Compute a statistic over roles for each text, such as the largest JSD, and read its mean over texts."""
     return _mean(statistic_by_text(by_text, roles, statistic))
 
 
 def statistic_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: Statistic) -> ByText:
-    """A statistic over roles for each text; None where a role has no value."""
+    """Return a function that computes a statistic over roles for each text; None where a role has no value."""
 
     def read(models: Models) -> list[float | None]:
         folded: list[float | None] = []
@@ -115,7 +116,7 @@ def _mean(by_text: ByText) -> Read:
 
 
 def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[AuditedModel, AuditedModel]:
-    """Return the audit with the most instances of each role; if attention is needed, among the audits that kept it."""
+    """Return the largest audit of each role; if attention is needed, the largest one with stored attention."""
     needed = f'tokens=("{ATTENTION}",)' if attention else "checks"
     largest = []
     for role in (of, against):
@@ -130,7 +131,7 @@ def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[
 
 
 def _jsd(p: Sequence[float | None], q: Sequence[float | None]) -> float | None:
-    """None for a single token, or where attention is undefined."""
+    """Return the divergence of one text; None for a single token, or if attention is undefined."""
     if len(p) < 2 or None in p or None in q:
         return None
     value = float(jensen_shannon(torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)))

@@ -1,4 +1,4 @@
-"""The papers' corpora: their files below --data-root, the rows that are used, and how they differ from the papers'.
+"""The corpora of the papers: their files below --data-root, the rows used, and differences from the papers' data.
 
 A new corpus is an entry in CORPORA. The prepared parts are JSON Lines files that `attnaudit train --data FILE` can also
 read.
@@ -24,7 +24,7 @@ from attnaudit.processes import replace_file
 from attnaudit.records import Record
 from attnaudit.research.study.report_files import not_writable
 
-#: Raise it when a corpus is prepared differently, so that models of the older preparation are retrained.
+#: Increase this number when corpora are prepared differently, so that models of the older preparation are retrained.
 PREPARATION = 1
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 0.1
@@ -42,7 +42,7 @@ class Source:
     Attributes:
         path: its path below --data-root.
         columns: the columns that are read.
-        use: the parts that are taken from it.
+        use: the parts (values of the column "split") that are taken from it.
     """
 
     path: str
@@ -56,14 +56,14 @@ class Corpus:
 
     Attributes:
         name: its name, as in the names of rows.
-        title: its name as the pages print it.
-        form: what a model of it reads: "text", a "pair" of texts, or a "question" about a text.
+        title: its name in the reports.
+        form: what its models read: "text", a "pair" of texts, or a "question" about a text.
         sources: its files; none for the embedded sentences.
-        instance: a row of a file -> (text, label, query), or None for a row that is not used.
+        instance: a row of a file -> (text, label, query); None for a row that is not used.
         longer_than: texts with this many tokens or fewer are left out.
         shorter_than: texts with this many tokens or more are left out; "longest" leaves out texts that are as long as
             the longest one of their part; None leaves out none.
-        deviations: how it differs from the papers' data, in sentences.
+        deviations: sentences that describe how it differs from the papers' data.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Corpus:
 
 
 class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """prepared.json: the prepared parts of a corpus.
+    """The content of prepared.json: the prepared parts of a corpus.
 
     Attributes:
         corpus: name of the corpus.
@@ -94,7 +94,7 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     made_from: str
 
     def path(self, part: str) -> Path:
-        """The file of a part."""
+        """Return the file of a part."""
         return Path(self.folder) / f"{part}.jsonl"
 
 
@@ -113,7 +113,7 @@ def _body(row: Row) -> tuple[str, str, None]:
 def _titled(row: Row) -> tuple[str, str, None] | None:
     """Return the text and label of a row of AG News about World or Business; None for the other topics.
 
-    A title in a separate column is put before the text.
+    If there is a column "title", the title is prepended to the text.
     """
     label = {"1": "World", "3": "Business"}.get(str(row["label"]))
     return None if label is None else (f"{row.get('title') or ''} {row['text']}".strip(), label, None)
@@ -223,25 +223,27 @@ CORPORA: dict[str, Corpus] = {
 
 
 def corpus(name: str) -> Corpus:
-    """A corpus by its name. Raises DataError with the nearest known name."""
+    """Return a corpus by its name. Raises DataError with the nearest known name if there is none."""
     if name not in CORPORA:
         raise DataError(f"Unknown corpus '{name}'. {nearest(name, CORPORA)}")
     return CORPORA[name]
 
 
 def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False) -> Prepared:
-    """Write train.jsonl, dev.jsonl and test.jsonl of a corpus, unless they are there from the same files.
+    """Write train.jsonl, dev.jsonl and test.jsonl of a corpus, unless they exist already, made from the same files.
 
-    Where the corpus has no dev part, a tenth of the training part becomes dev, chosen by a hash of the ids.
+    If the corpus has no dev part, a tenth of the training part becomes dev, chosen by a hash of the ids. For pairs
+    without a training part, the dev part is used for training instead, and split in the same way.
 
     Args:
         corpus: the corpus.
         root: folder with the corpora; None for the embedded sentences.
-        out: folder that the corpus gets a folder in.
-        quick: take a sample of each part.
+        out: parent folder; the files are written to a folder with the name of the corpus.
+        quick: use only a sample of each part.
 
     Raises:
-        DataError: a file below `root`, or a column in it, is missing.
+        DataError: a file below `root` or one of its columns is missing or cannot be read, or a part has no rows.
+        ReportError: a file cannot be written.
     """
     folder = out / corpus.name
     made_from = _made_from(corpus, root, quick)
@@ -253,7 +255,7 @@ def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False
     if kept is not None and kept.made_from == made_from and all((folder / f"{p}.jsonl").is_file() for p in PARTS):
         return msgspec.structs.replace(kept, folder=str(folder))  # the output folder may have been moved
     parts = _embedded() if corpus.name == EMBEDDED else _from_files(corpus, root)
-    card.unlink(missing_ok=True)  # a run that ends between the files must not leave a card of other files
+    card.unlink(missing_ok=True)  # a stopped run must not leave a prepared.json of older parts
     digest = hashlib.sha256()
     rows = {}
     for name in PARTS:
@@ -349,10 +351,10 @@ def _rows(path: Path, source: Source) -> Iterator[Row]:
 
 
 def _of_length(corpus: Corpus, instances: Sequence[Instance]) -> list[Instance]:
-    """Return the texts of the allowed lengths, counted as the published code counts tokens.
+    """Return the texts of the allowed lengths, with tokens counted as in the published code.
 
-    In a corpus that is published tokenised, tokens are separated by spaces. In others, they are the words that the
-    vocabulary splits a text into.
+    If the corpus is published tokenised (`shorter_than` is "longest"), tokens are separated by spaces. Otherwise they
+    are the words of the vocabulary's tokeniser.
     """
     if not instances or (corpus.longer_than == 0 and corpus.shorter_than is None):
         return list(instances)
@@ -375,7 +377,7 @@ def _tokens(text: str) -> int:
 
 
 def _split_off_dev(instances: Iterable[Instance]) -> tuple[list[Instance], list[Instance]]:
-    """(train, dev). Dev is a tenth, chosen by a hash of the ids so that the order of the file does not matter."""
+    """Return (train, dev). Dev is a tenth, chosen by a hash of the ids and so independent of the order of the file."""
     ordered = sorted(instances, key=lambda i: hashlib.sha256(f"dev\x1f{i.id}".encode()).digest())
     size = max(1, round(DEV_SHARE * len(ordered)))
     return ordered[size:], ordered[:size]

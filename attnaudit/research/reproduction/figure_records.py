@@ -1,4 +1,4 @@
-"""The records of a paper's figures: what is drawn, without how it is drawn."""
+"""The records of a paper's figures: the data of a drawing, without its layout."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ class Violin(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One half of a violin.
 
     Attributes:
-        bin: index of the bin, which is the row that the half is drawn in.
+        bin: index of the bin, which has a row of the figure.
         side: 0 for the upper half, 1 for the lower one.
         at: positions at which the density was computed.
-        density: the density there, scaled to at most 1.
+        density: the density at these positions, scaled to a maximum of 1.
         median: median of the values.
         n: number of values.
     """
@@ -30,7 +30,7 @@ class Violins(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         bins: labels of the rows.
-        sides: what the upper and the lower halves are; a single name where they are not split.
+        sides: names of the upper and the lower halves; a single name if the violins are not split.
         x_label: label of the horizontal axis.
         y_label: label of the vertical axis.
         violins: the halves.
@@ -44,11 +44,11 @@ class Violins(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Box(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The values of one setting, such as one value per seed.
+    """The values of one box, such as one value per seed of a setting.
 
     Attributes:
-        label: the label that the box is drawn next to.
-        side: index of its colour.
+        label: the label to the left of the box.
+        side: index of its name in `Boxes.sides`, which selects the colour.
         values: the values.
     """
 
@@ -58,10 +58,10 @@ class Box(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Box plots, those with the same label drawn together in the order of their sides.
+    """Box plots. Boxes with the same label are adjacent, in the order of `boxes`.
 
     Attributes:
-        sides: name of each colour.
+        sides: names of the colours in the legend.
         x_label: label of the horizontal axis.
         boxes: the boxes.
     """
@@ -79,8 +79,8 @@ class Counterfactual(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tokens: its tokens.
         predicted: the predicted class.
         label: the correct class.
-        attention: the model's weight of each token.
-        adversarial: the other weight of each token.
+        attention: the model's attention weight of each token.
+        adversarial: the other attention weight of each token.
         probability: probability of the predicted class under the model's attention.
         tvd: total variation distance between the two outputs.
         jsd: Jensen-Shannon divergence between the two distributions of attention, in nats.
@@ -98,11 +98,11 @@ class Counterfactual(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One picture. Exactly one of chart, violins, counterfactual and boxes is set.
+    """One figure. Exactly one of chart, violins, counterfactual and boxes is set.
 
     Attributes:
         name: name of the figure.
-        row: name of its row; the corpus, where the picture shows several rows.
+        row: name of its row; name of the corpus if the figure shows several rows.
         title: its heading.
         caption: the text below it.
         chart: lines or bars.

@@ -1,4 +1,4 @@
-"""Rows whose models differ in one number, such as λ of a projection: trends over that number, and line charts."""
+"""Trends and charts for rows whose models differ in one number, such as λ of a projection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Grid = Mapping[str, float]
 
 
 def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Read Kendall's τ-b, over the models, between the number of the grid and the mean of a measured column.
+    """Read Kendall's τ-b over the models, between the number of the grid and the mean of a measured column.
 
-    n is the number of models whose column is defined.
+    n is the number of models with a defined value in the column. The value is None with fewer than two of them.
     """
 
     def read(models: Models) -> Reading:
@@ -32,10 +32,10 @@ def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
 
 
 def trend_of_texts(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Read the same τ-b over all pairs of a model and a text; n is the number of pairs.
+    """Read Kendall's τ-b over all pairs of a model and a text, between the number of the grid and a measured column.
 
-    Texts of one model are tied in the grid's number, so that τ-b stays below 1 in size even where every text follows
-    the grid.
+    n is the number of pairs. All texts of a model have the same number, so |τ-b| stays below 1 even if every text
+    follows the grid.
     """
 
     def read(models: Models) -> Reading:
@@ -53,7 +53,7 @@ def _tau(pairs: Sequence[tuple[float, float]]) -> Reading:
 
 
 def grid_means(grid: Grid, models: Models, column: str) -> dict[float, float]:
-    """The number of the grid -> the mean of a measured column, where it is defined."""
+    """Return number of the grid -> mean of a measured column, sorted, for the models where the column is defined."""
     columns = {number: defined(models[role], column) for role, number in grid.items()}
     return {number: statistics.fmean(values) for number, values in sorted(columns.items()) if values}
 
@@ -68,7 +68,7 @@ def grid_chart(
     *,
     caption: str = "",
 ) -> Figure:
-    """A line chart over the grid.
+    """Return a line chart with the numbers of the grid on the horizontal axis.
 
     Args:
         row: the row that the figure belongs to.
@@ -77,7 +77,7 @@ def grid_chart(
         x_label: label of the horizontal axis.
         y_label: label of the vertical axis.
         series: name of a line -> x -> y.
-        caption: text below the figure.
+        caption: text below the figure; "" for the default caption.
     """
     lines = [Series(name=label, x=list(points), y=list(points.values())) for label, points in series.items()]
     return Figure(
@@ -101,16 +101,16 @@ def overlaid_histograms(
     bins: int,
     caption: str,
 ) -> Figure:
-    """Histograms of several measures of the same texts on one axis.
+    """Return histograms of several measures of the same texts on one axis.
 
     Args:
         row: the row that the figure belongs to.
         name: name of the figure.
         title: its title, printed after the row's.
         x_label: label of the horizontal axis.
-        values: name of a measure -> its values; each histogram shows shares of these.
-        low: left end of the first bin; smaller values count there.
-        high: right end of the last bin; larger values count there.
+        values: name of a measure -> its values; its histogram shows shares of these values.
+        low: left edge of the first bin, which also counts smaller values.
+        high: right edge of the last bin, which also counts larger values.
         bins: number of bins.
         caption: text below the figure.
     """

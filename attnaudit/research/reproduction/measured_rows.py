@@ -19,14 +19,14 @@ DECIMALS = 10
 
 @dataclass(slots=True, kw_only=True)
 class RowRun:
-    """A row that this run measures.
+    """A row to measure in this run.
 
     Attributes:
         table: the table that the row belongs to.
         plan: the row.
-        plans_by_seed: per seed, role -> plan of a model.
-        models_by_seed: per seed, role -> trained and audited model; seeds that failed are absent.
-        missing: why a seed failed; "" where none did.
+        plans_by_seed: for each seed, role -> plan.
+        models_by_seed: for each seed that did not fail, role -> trained and audited model.
+        missing: why the row is unavailable, or why a seed failed; "" otherwise.
     """
 
     table: TablePlan
@@ -37,13 +37,13 @@ class RowRun:
 
 
 def measured_row(row: RowRun, *, command: str, created: str, instances: int | None) -> MeasuredRow:
-    """Compute the measured numbers of a row from its models.
+    """Compute the quantities of a row from its models.
 
     Args:
         row: the row with its models.
         command: the command that measures the row again.
         created: start of the run, in UTC.
-        instances: number of audited test texts; None for all of them.
+        instances: largest number of audited test texts; None for all of them.
     """
     if not row.models_by_seed:
         return MeasuredRow(table=row.table.name, name=row.plan.name, missing=row.missing)
@@ -74,7 +74,7 @@ def measured_row(row: RowRun, *, command: str, created: str, instances: int | No
 
 
 def row_figures(row: RowRun) -> list[Figure]:
-    """The figures of a row, drawn from the models of its first seed."""
+    """Return the figures of a row, drawn from its first seed; an empty list if it has none or a check was skipped."""
     if row.table.figures is None or not row.models_by_seed:
         return []
     first = min(row.models_by_seed, key=lambda models: next(iter(models.values())).trained.plan.seed)
@@ -87,8 +87,8 @@ def row_figures(row: RowRun) -> list[Figure]:
 
 
 def _seeds(row: RowRun) -> list[int]:
-    """The seeds of the first role (other roles may be models from the next seeds); of all roles, where the row compares
-    seeds."""
+    """Return the seeds of the first role, because other roles may use the next seeds. If the row compares seeds, return
+    those of all roles."""
     roles = [list(models.values())[: None if row.plan.once else 1] for models in row.models_by_seed]
     return sorted({result.trained.plan.seed for results in roles for result in results})
 
@@ -102,7 +102,7 @@ def _measured(quantity: Quantity, row: RowRun) -> MeasuredQuantity:
         except CheckError:
             if not _skipped(models):
                 raise
-            value, n = None, 0  # the check behind it could not be judged; the row's notes give the reason
+            value, n = None, 0  # a check could not be judged; the row's notes give the reason
         values.append(None if value is None else round(value, DECIMALS))
         counts.append(n)
     return MeasuredQuantity(n=round(statistics.fmean(counts)) if counts else None, values=values)

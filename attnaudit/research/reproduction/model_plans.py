@@ -1,5 +1,4 @@
-"""Plans of models. A plan determines everything that its model is made from, so that papers with equal plans share one
-checkpoint."""
+"""Plans of models. A plan determines how its model is trained, so that papers with equal plans share one checkpoint."""
 
 from __future__ import annotations
 
@@ -28,22 +27,22 @@ from attnaudit.records import Record
 from attnaudit.research.reproduction.corpora import Corpus, corpus
 from attnaudit.retraining import DIVERGENCES, LONGER, Divergence
 
-#: Part of the key of every model. Raise it when models are made differently, so that older ones are retrained.
+#: Part of the hash of every plan. Increase it when models are made differently, so that older ones are retrained.
 BUILD = 1
 PLAIN = "plain"
-#: Models for bAbI ignore the question for tens of epochs before they learn to read it.
+#: Smaller and trained for longer: models for bAbI ignore the question for tens of epochs before they learn to use it.
 QUESTION_SIZES = {"embedding_size": 50, "hidden_size": 64}
 QUESTION_SETTINGS = Settings(epochs=60, learning_rate=3e-3)
 KL: Divergence = "kl"
 
 
 class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model.
+    """The specification of one model.
 
     Attributes:
         corpus: name of the corpus.
         architecture: parts and sizes of the model.
-        settings: how it is trained; they hold the seed.
+        settings: training settings, with the seed.
         variant: a name in VARIANTS.
         value: the parameter of the variant (λ of an adversary); None for a variant without one.
         divergence: the divergence of attention that an adversary maximises.
@@ -63,14 +62,14 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> str:
-        """A hash of everything that the model is made from."""
+        """A hash of the plan and of the build numbers, without the location of the word vectors."""
         parts = msgspec.to_builtins(self)
         if self.divergence == KL:
-            del parts["divergence"]  # plans that are older than this field keep their digest
+            del parts["divergence"]  # plans from before this field existed keep their digest
         if self.settings.vectors is None:
-            del parts["settings"]["vectors"]  # the same for this one
+            del parts["settings"]["vectors"]  # likewise
         else:
-            del parts["settings"]["vectors"]["path"]  # the content of the file counts, not its place
+            del parts["settings"]["vectors"]["path"]  # the content of the file matters, not its path
         build = BUILD + variant(self.variant).build
         return hashlib.sha256(msgspec.json.encode([build, parts], order="sorted")).hexdigest()
 
@@ -85,29 +84,29 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def base(self) -> Plan | None:
-        """The plan of the model that this variant is made from; None where it is made from no other model."""
+        """The plan of the model that this variant is made from; None if it is not made from another model."""
         name = variant(self.variant).base
         if name is None:
             return None
         return self.as_variant(name, self.value, self.divergence) if variant(name).has_value else self.as_variant(name)
 
     def as_variant(self, name: str, value: float | None = None, divergence: Divergence = KL) -> Plan:
-        """The plan of another variant of the same model."""
+        """Return the plan of another variant of the same model."""
         return msgspec.structs.replace(self, variant=name, value=value, divergence=divergence)
 
     def with_seed(self, seed: int) -> Plan:
-        """The same plan with another seed."""
+        """Return the same plan with another seed."""
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, seed=seed))
 
     def with_settings(self, **changed: Any) -> Plan:
-        """The same plan with some settings changed."""
+        """Return the same plan with some settings changed."""
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, **changed))
 
     def starting_from(self, vectors: Vectors) -> Plan:
-        """The same plan with embeddings that start from word vectors, and as wide as these.
+        """Return the same plan with embeddings that start from word vectors and have their width.
 
-        Hidden states that are as wide as the embeddings stay so. Models that answer questions keep random embeddings,
-        since their vocabulary is small.
+        If the hidden states are as wide as the embeddings, their width changes too. Plans of the form "question" are
+        returned unchanged, with random embeddings, because their vocabulary is small.
         """
         parts = self.architecture
         if parts.form == "question":
@@ -134,10 +133,10 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def architecture(of: Corpus, **parts: Any) -> Architecture:
-    """An architecture for a corpus; it reads pairs or questions where the corpus has them.
+    """Return an architecture for a corpus, with the form of the corpus (pairs or questions) unless that is "text".
 
     Raises:
-        ModelError: this version's models do not have one of the parts.
+        ModelError: this version's models do not have one of the parts, or its value is invalid.
     """
     if of.form != "text":
         parts["form"] = of.form
@@ -152,11 +151,11 @@ def architecture(of: Corpus, **parts: Any) -> Architecture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingInputs:
-    """What a variant is trained from.
+    """The inputs for training a variant.
 
     Attributes:
-        job: the plain training of the plan.
-        base: the model that the variant is made from; None where it is made from no other model.
+        job: the training job of the plan without changes for the variant.
+        base: the model that the variant is made from; None if it is not made from another model.
     """
 
     job: TrainingJob
@@ -164,7 +163,7 @@ class TrainingInputs:
 
     @property
     def guide(self) -> PooledClassifier:
-        """The base of a variant that has one."""
+        """The base, which must not be None."""
         assert self.base is not None
         return self.base
 
@@ -174,12 +173,12 @@ class Variant:
     """A way of making a model.
 
     Attributes:
-        description: what the model is, for the card of the checkpoint.
-        train: how it is trained; None for plain training.
-        base: the variant of the same plan that it is made from; None for none.
-        has_value: whether it has a parameter, the value of the plan.
-        guided: whether the attention of its base replaces its own, text by text.
-        build: raise it when this variant is made differently, as BUILD is raised for all of them.
+        description: description of the model in the card of the checkpoint.
+        train: function that trains it; None for plain training.
+        base: the variant that it is made from, with otherwise the same plan; None for no other model.
+        has_value: whether the plan needs a `value`.
+        guided: whether an audit replaces its attention weights by those of its base, for each text.
+        build: increase this number when this variant is made differently; BUILD does the same for all variants.
     """
 
     description: str
@@ -195,7 +194,7 @@ def _uniform(_plan: Plan, inputs: TrainingInputs) -> Trained:
 
 
 def _keeping(*parts: str) -> Callable[[Plan, TrainingInputs], Trained]:
-    """Train with these modules of the base, frozen."""
+    """Return a function that trains a model with these modules of the base, frozen."""
 
     def train_variant(_plan: Plan, inputs: TrainingInputs) -> Trained:
         return train(with_frozen_parts(inputs.job, inputs.guide, *parts))
@@ -219,7 +218,7 @@ def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, TrainingI
 
 
 def _mlp(job: TrainingJob) -> TrainingJob:
-    """The training of an MLP without context, and without the loss terms for hidden states that have a context."""
+    """Return the training job of an MLP without context, and without the tying and mlm losses, which need context."""
     settings = msgspec.structs.replace(job.settings, tying=0.0, mlm=0.0)
     return replace(job, architecture=context_free(job.architecture), settings=settings)
 
@@ -304,21 +303,23 @@ VARIANTS: dict[str, Variant] = {
 
 
 def variant(name: str) -> Variant:
-    """A variant by its name. Raises ModelError with the nearest known name."""
+    """Return a variant by its name. Raises ModelError with the nearest known name if there is none."""
     if name not in VARIANTS:
         raise ModelError(f"Unknown variant '{name}'. {nearest(name, VARIANTS)}")
     return VARIANTS[name]
 
 
 def jain_wallace(of: str, *, encoder: str, alignment: str, projection: str = "softmax", **parts: Any) -> Plan:
-    """A model as Jain & Wallace 2019 train it: random embeddings of 300, 128 hidden units (per direction), Adam
-    (amsgrad, 1e-3), batches of 32, 8 epochs. Questions are read by smaller models that are trained for longer.
+    """Return the plan of a model as Jain & Wallace 2019 train it.
+
+    It has random embeddings of width 300 and 128 hidden units (per direction), and is trained for 8 epochs with Adam
+    (amsgrad, learning rate 1e-3) and batches of 32. Models for questions are smaller and are trained for longer.
 
     Args:
         of: name of the corpus.
         encoder: name of the encoder.
-        alignment: alignment of the attention.
-        projection: projection of the attention's scores.
+        alignment: name of the alignment function of the attention.
+        projection: name of the projection that turns scores into weights.
         parts: further parts of the architecture.
 
     Raises:

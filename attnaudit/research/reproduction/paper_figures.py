@@ -1,4 +1,4 @@
-"""The figures of papers: their records from measured models, and their shapes from records."""
+"""The figures of papers: compute their records from measured models, and draw the records as shapes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from attnaudit.research.reproduction.figure_records import Counterfactual, Figur
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, RowPlan, defined
 from attnaudit.research.reproduction.violin_plots import violin_plots
 
-#: Bins of the largest attention weight.
+#: Number of bins of the largest attention weight.
 BINS = 4
-#: Positions at which the density of a violin is computed.
+#: Number of positions at which the density of a violin is computed.
 POSITIONS = 41
 #: Smallest number of values for a violin; with fewer, a violin would show its smoothing rather than the values.
 FEWEST = 3
-#: Lengths of a text that a reader takes in at a glance, in tokens.
+#: Shortest and longest text of a counterfactual figure, in tokens, so that it can be read at a glance.
 SHORTEST, LONGEST = 6, 24
-#: JSD above which two distributions have little in common, in nats (of at most 0.693).
+#: Smallest JSD of a counterfactual figure, in nats (at most 0.693), so that its two distributions differ clearly.
 FAR = 0.6
 
 
 def draw(figure: Figure) -> Drawing | None:
-    """The shapes of a chart, of violins or of boxes; None for a figure that consists of text."""
+    """Return the shapes of a chart, violins or box plots; None for a counterfactual or an empty figure."""
     if figure.boxes is not None:
         return box_plots(figure.boxes)
     if figure.violins is not None:
@@ -36,8 +36,8 @@ def draw(figure: Figure) -> Drawing | None:
 
 
 def permutation_violins(row: RowPlan, models: Models, column: str) -> Figure:
-    """The violins of Jain & Wallace 2019, §4.2.1: the change of output under permuted attention, by the largest
-    attention weight in four equal bins on [0, 1] and by the predicted class.
+    """Return the violins of Jain & Wallace 2019, §4.2.1: the change of output under permuted attention, grouped by the
+    largest attention weight (four equal bins on [0, 1]) and by the predicted class.
 
     Args:
         row: the row that the figure belongs to.
@@ -66,7 +66,8 @@ def violins_by_attention(
     caption: str,
     x_label: str,
 ) -> Figure:
-    """Violins of one number per text, by the largest attention weight and the predicted class.
+    """Return violins of one number per text, grouped by the largest attention weight and, for two classes, by the
+    predicted class.
 
     Args:
         row: the row that the figure belongs to.
@@ -74,7 +75,7 @@ def violins_by_attention(
         values: one number per text of the audit; None where it is undefined.
         name: name of the figure.
         title: its title, printed after the row's.
-        caption: what the numbers are, as the beginning of a sentence.
+        caption: what the numbers are, as the first words of the caption.
         x_label: label of the horizontal axis.
     """
     sides = audit.classes[:2]
@@ -108,7 +109,7 @@ def violins_by_attention(
 
 
 def _violin(place: int, side: int, values: Sequence[float]) -> Violin:
-    """Return a kernel density estimate (Gaussian, Scott's rule), between the smallest and the largest value."""
+    """Return a Gaussian kernel density estimate (Scott's rule) between the smallest and the largest value."""
     observed = np.array(values)
     width = max(float(observed.std(ddof=1)) * len(observed) ** -0.2, 0.004)
     constant = np.ptp(observed) == 0
@@ -140,7 +141,7 @@ def class_histogram(
     high: float,
     bins: int,
 ) -> Figure:
-    """A histogram of a measured column by predicted class, as shares of the texts of that class.
+    """Return a histogram of a measured column for each predicted class, as shares of the texts of that class.
 
     Args:
         row: the row that the figure belongs to.
@@ -149,8 +150,8 @@ def class_histogram(
         name: name of the figure.
         title: its title, printed after the row's.
         x_label: label of the horizontal axis.
-        low: left end of the first bin; smaller values count there.
-        high: right end of the last bin; larger values count there.
+        low: left edge of the first bin, which also counts smaller values.
+        high: right edge of the last bin, which also counts larger values.
         bins: number of bins.
     """
     result = models[MODEL]
@@ -178,11 +179,12 @@ def class_histogram(
 
 
 def counterfactual_text(row: RowPlan, models: Models, epsilon: str) -> Figure | None:
-    """One text with the model's attention and with other attention that gives the same output (Jain & Wallace 2019,
-    figure 1).
+    """Return a figure of one text with the model's attention and with other attention that gives the same output.
 
-    Among the correctly predicted texts of 6 to 24 tokens whose two distributions are at least .6 nats apart, this is
-    the text with the most peaked attention: the token that attention seems to point at is not needed.
+    This is figure 1 of Jain & Wallace 2019.
+
+    The candidates are the correctly predicted texts of 6 to 24 tokens whose two distributions have a JSD of at least
+    0.6 nats. The one with the largest attention weight is chosen: its most attended token is not needed for the output.
 
     Args:
         row: the row that the figure belongs to.
@@ -190,7 +192,7 @@ def counterfactual_text(row: RowPlan, models: Models, epsilon: str) -> Figure | 
         epsilon: the largest change of output, as in the name of the measured column.
 
     Returns:
-        The figure; None where there is no such text.
+        The figure; None if there is no such text.
     """
     column = f"adversarial.{epsilon}"
     audit = models[MODEL].having(f"{column}.jsd")

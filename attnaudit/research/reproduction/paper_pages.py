@@ -1,4 +1,4 @@
-"""NAME.md and NAME.html of one report, and claims.md of several."""
+"""Write the text of the pages: NAME.md and NAME.html for one report, and claims.md for several reports."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Picture:
     """A figure as the HTML page shows it.
 
     Attributes:
-        figure: what is drawn.
-        drawing: its shapes; None for a figure of coloured tokens.
-        heatmap: its coloured tokens; None for a figure of shapes.
+        figure: the record of the figure.
+        drawing: its shapes; None for a counterfactual or an empty figure.
+        heatmap: its coloured tokens; None unless it is a counterfactual.
     """
 
     figure: Figure
@@ -34,7 +34,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What the HTML template can use.
+    """The data for the HTML template.
 
     Attributes:
         report: the report.
@@ -50,7 +50,7 @@ class Page:
 
 
 def html(report: Reproduction) -> str:
-    """The report as one HTML page that needs no other file."""
+    """Return the report as one HTML page that needs no other file."""
     pictures = {
         table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
         for table in report.tables
@@ -81,7 +81,7 @@ def _heatmap(pair: Counterfactual) -> Heatmap:
 
 
 def markdown(report: Reproduction) -> str:
-    """The report's tables as Markdown, without figures."""
+    """Return the report as Markdown, without figures."""
     lines = [f"# {wording.heading(report)}", "", report.citation, ""]
     lines += [f"* {name}: {wording.sizes(parts)} texts" for name, parts in report.data.items()]
     lines.append("")
@@ -100,7 +100,7 @@ def markdown(report: Reproduction) -> str:
 
 
 def claims_page(reports: Mapping[str, Reproduction]) -> str:
-    """The claims of several papers as Markdown, and which of their rows have been measured.
+    """Return a Markdown page with the claims of several reports and an overview of the rows that have been measured.
 
     Args:
         reports: file name without extension -> report.

@@ -19,13 +19,13 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         quantity: name of the quantity, unique in its table.
-        words: what the quantity is, as the pages print it.
-        paper: the paper's number; None where the paper has none.
-        ours: mean over seeds; None where it is undefined.
-        std: standard deviation over seeds (n - 1); None with fewer than two defined seeds.
+        words: description of the quantity in the reports.
+        paper: the paper's number; None if the paper has none.
+        ours: mean over the seeds with a defined value; None if there are none.
+        std: sample standard deviation over these seeds; None with fewer than two of them.
         values: one value per seed; None where it is undefined.
-        n: number of instances behind the value, averaged over seeds.
-        digits: decimals that the pages print.
+        n: number of instances that the value is computed from, averaged over seeds.
+        digits: number of decimals in the reports.
     """
 
     quantity: str
@@ -39,7 +39,7 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def difference(self) -> float | None:
-        """Our number minus the paper's; None where either is missing."""
+        """Our number minus the paper's; None if either is missing."""
         return None if self.paper is None or self.ours is None else self.ours - self.paper
 
 
@@ -65,8 +65,8 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         created: start of the run, in UTC.
         attnaudit: version of attnaudit.
         seeds: seeds of the models.
-        instances: number of audited test texts; None for all of them.
-        training_seconds: wall-clock seconds of training, summed over the models, results of earlier runs included.
+        instances: largest number of audited test texts; None for all of them.
+        training_seconds: wall-clock seconds of training, summed over the models and including earlier runs.
         audit_seconds: wall-clock seconds of the audits, summed in the same way.
     """
 
@@ -84,12 +84,12 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         name: corpus and settings, such as "sst/bilstm/additive"; unique in its table.
-        title: the same as the pages print it.
+        title: its name in the reports.
         corpus: name of the corpus.
-        lines: the quantities; empty where the row has not been measured.
-        missing: why the row has no lines; "" where it has some.
-        notes: what could not be judged, and why.
-        provenance: how the row was measured; None where it was not.
+        lines: the quantities; empty if the row has not been measured.
+        missing: why the row has no lines; "" if it has some.
+        notes: reasons why checks could not be judged or a seed failed, and the number of words with word vectors.
+        provenance: how the row was measured; None if it was not measured.
     """
 
     name: str
@@ -107,10 +107,10 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         name: name of the table, as `--table` takes it.
         title: its heading.
-        source: where the paper has it, such as "table 2".
-        deviations: how our setting differs from the paper's, in sentences.
-        rows: all rows, those without numbers included.
-        figures: pictures drawn from the same measurements.
+        source: its place in the paper, such as "table 2".
+        deviations: sentences that describe how our setting differs from the paper's.
+        rows: all rows, including those that were not measured.
+        figures: figures of its rows.
     """
 
     name: str
@@ -127,9 +127,9 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         claim: name of the claim.
         sentence: the claim in words.
-        paper: where the paper makes it.
-        holds: whether it holds here.
-        evidence: the numbers behind the answer, with their interval over seeds or instances.
+        paper: its place in the paper, such as "§4.1".
+        holds: whether it holds in our numbers.
+        evidence: the numbers that the answer is based on, in words.
     """
 
     claim: str
@@ -146,17 +146,17 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         paper: name of the paper, as `attnaudit reproduce` takes it.
         title: title of the paper.
         citation: its authors, venue and year.
-        quick: whether the run was quick, and so no reproduction.
+        quick: whether it was a quick run, which is not a reproduction.
         created: start of the last run, in UTC.
         attnaudit: version of attnaudit in the last run.
         seconds: wall-clock seconds of the last run.
-        jobs: processes of the last run.
+        jobs: number of processes of the last run.
         environment: machine and package versions of the last run.
         data: corpus -> part -> number of texts.
         tables: the paper's tables, in its order.
-        findings: which claims of the paper hold.
-        remedies: training options that these numbers show to help.
-        vectors: word vectors that the embeddings start from; None where they start at random.
+        findings: the answers to the claims of the paper.
+        remedies: training options that help according to these numbers.
+        vectors: word vectors that the embeddings start from; None for random embeddings.
     """
 
     paper: str
@@ -175,9 +175,9 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     vectors: WordVectors | None = None
 
     def with_findings(self, findings: Sequence[Finding]) -> Reproduction:
-        """The same report with these answers to the paper's claims."""
+        """Return the same report with these answers to the paper's claims."""
         return msgspec.structs.replace(self, findings=tuple(findings))
 
     def with_remedies(self, remedies: Sequence[Remedy]) -> Reproduction:
-        """The same report with these remedies."""
+        """Return the same report with these remedies."""
         return msgspec.structs.replace(self, remedies=tuple(remedies))

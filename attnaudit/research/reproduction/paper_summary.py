@@ -1,4 +1,4 @@
-"""A reproduction on the terminal."""
+"""Format a reproduction for the terminal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def summary(report: Reproduction, *, width: int) -> str:
-    """Every table of a report, its claims and its remedies as text.
+    """Return the tables, claims and remedies of a report as text.
 
     Args:
         report: the report.
-        width: columns of the terminal; 80 are used where there are fewer.
+        width: columns of the terminal; the text is at least 80 columns wide.
     """
     return terminal_text(lambda console: _print_report(report, console), width=width)
 
@@ -57,7 +57,7 @@ def _print_table(table: Table, console: Console) -> None:
 
 
 def _print_claims(report: Reproduction, console: Console) -> None:
-    """Print the evidence below its claim: 80 columns leave no room for it next to the claim."""
+    """Print the claims, each with its evidence on the next line, because 80 columns are too few for a table."""
     console.print(f"\n{wording.CLAIMS}")
     for finding in report.findings:
         console.print(f"{wording.HOLDS[finding.holds]}: {finding.sentence} ({finding.paper})")

@@ -1,4 +1,4 @@
-"""The classes that declare a paper: its tables, their rows of models, and how quantities are computed from models."""
+"""The classes that declare a paper: its tables, the models of each row, and functions that compute the quantities."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Result:
     audits: tuple[AuditedModel, ...]
 
     def check(self, name: str) -> CheckRecord | None:
-        """The record of a check by its id.
+        """Return the record of a check by its id.
 
         Returns:
-            The record; None where the check could not be judged.
+            The record; None if the check could not be judged.
 
         Raises:
             CheckError: no audit of the model has this check.
@@ -49,7 +49,7 @@ class Result:
         return None
 
     def having(self, column: str) -> AuditedModel:
-        """The largest audit that measured this column. Raises CheckError where there is none."""
+        """Return the largest audit that measured this column. Raises CheckError if there is none."""
         for audit in self.audits:
             if column in audit.scalars:
                 return audit
@@ -57,9 +57,9 @@ class Result:
         raise CheckError(f"No measured number '{column}'. {nearest(column, known)}")
 
 
-#: role -> model; the only model of a row has the role MODEL.
+#: role -> model. If a row has only one model, its role is MODEL.
 Models = Mapping[str, Result]
-#: (value, None where it is undefined; number of instances behind it)
+#: (value, or None if it is undefined; number of instances that it is computed from)
 Reading = tuple[float | None, int]
 MODEL = "model"
 
@@ -70,12 +70,12 @@ class Quantity:
 
     Attributes:
         name: short name, unique in the table.
-        words: what it is, as the pages print it; "{}" is replaced by the class of `of_class`.
-        read: computes it from the models of one seed. It may raise CheckError where a check could not be judged; the
-            value is then undefined.
-        digits: decimals that the pages print.
-        of_class: index of the class that the number is about; the quantity is left out where there are fewer classes.
-            None where it is about all instances.
+        words: its description in the reports; "{}" is replaced by the name of the class `of_class`.
+        read: function that computes it from the models of one seed. If it raises CheckError and a check could not be
+            judged, the value is undefined.
+        digits: number of decimals in the reports.
+        of_class: index of the class whose instances count; None for all instances. The quantity is left out if the
+            model has no such class.
     """
 
     name: str
@@ -90,14 +90,14 @@ class RowPlan:
     """A row of a table.
 
     Attributes:
-        name: corpus/encoder/alignment, or whatever distinguishes the rows of the table.
-        title: the same as the pages print it.
+        name: unique name in the table, such as "sst/bilstm/additive" (corpus/encoder/alignment).
+        title: its name in the reports.
         corpus: name of the corpus.
-        models: role -> plan. One model per role and seed is trained; the seed of the plan is added to the seed of the
-            row, so that a role can be another role's model from the next seed.
+        models: role -> plan. One model is trained per role and seed. The seed of the plan is added to the seed of the
+            row, so that two roles can have the same plan except for consecutive seeds.
         paper: quantity -> the paper's number.
-        unavailable: why this version cannot build the models; "" where it can.
-        once: whether only the first seed is run, because the row itself compares seeds.
+        unavailable: why this version cannot build the models; "" if it can.
+        once: whether only the first seed is run, because the roles of the row are different seeds.
     """
 
     name: str
@@ -116,8 +116,8 @@ class Audit:
     Attributes:
         checks: the checks.
         instances: largest number of test texts; None for all of them.
-        tokens: columns with one value per token that are kept, such as "attention".
-        roles: roles of the audited models; all of them where empty.
+        tokens: per-token columns to store, such as "attention".
+        roles: roles of the audited models; all roles if empty.
     """
 
     checks: Sequence[Check]
@@ -133,14 +133,13 @@ class TablePlan:
     Attributes:
         name: name of the table, as `--table` takes it.
         title: its heading.
-        source: where the paper has it, such as "table 2".
-        rows: names of corpora -> rows.
+        source: its place in the paper, such as "table 2".
+        rows: function that returns the rows for given names of corpora.
         quantities: the numbers of each row.
         audits: how the models are audited.
-        figures: draws the figures of a row from the models of its first seed; None for no figures.
-        across: rows that have numbers -> further rows and figures that are computed from several of them; None for
-            none.
-        deviations: how the setting of every row differs from the paper's, in sentences.
+        figures: function that draws the figures of a row from the models of its first seed; None for no figures.
+        across: function that computes further rows and figures from all rows with quantities; None for no such rows.
+        deviations: sentences about differences from the paper's setting that apply to every row.
     """
 
     name: str
@@ -164,11 +163,12 @@ class Paper:
         citation: its authors, venue and year.
         corpora: names of its corpora, in its order.
         tables: its tables.
-        embeddings: the deviation that holds where no word vectors are given.
-        deviations: how the setting of every table differs from the paper's, in sentences.
-        claims: the claims that our numbers can answer.
-        remedies: (a report, the report from random embeddings where the first has word vectors and there is one) ->
-            training options that the report shows to help; None for none.
+        embeddings: the deviation that applies if no word vectors are given.
+        deviations: sentences about differences from the paper's setting that apply to every table.
+        claims: the claims that can be checked with our numbers.
+        remedies: function that returns the training options that help according to a report; None for no remedies. For
+            a report with word vectors, its second argument is the report with random embeddings, if there is one; else
+            it is None.
     """
 
     name: str
@@ -186,19 +186,19 @@ class Paper:
 
 
 def accuracy(models: Models, *, of: str = MODEL) -> Reading:
-    """Accuracy on the test part."""
+    """Read the accuracy on the test part."""
     score = models[of].trained.test
     return score.accuracy, score.n
 
 
 def f1(models: Models, *, of: str = MODEL) -> Reading:
-    """F1 on the test part."""
+    """Read the F1 on the test part."""
     score = models[of].trained.test
     return score.f1, score.n
 
 
 def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """Read the value of a check by its id."""
+    """Read the value of a check, given by its id."""
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
@@ -208,7 +208,7 @@ def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
 
 
 def detail_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """Read a numeric detail of a check, such as "standard deviation"."""
+    """Read a detail of a check, such as "standard deviation"; None if it is not a number."""
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
@@ -240,11 +240,11 @@ def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models]
 def column_of(
     column: str, statistic: Callable[[Sequence[float]], float], *, of_class: int | None = None, of: str = MODEL
 ) -> Callable[[Models], Reading]:
-    """Read a statistic of a measured column over its defined instances.
+    """Read a statistic of a measured column over the instances where it is defined.
 
     Args:
         column: name of the column.
-        statistic: such as `statistics.fmean`.
+        statistic: a function of the values, such as `statistics.fmean`.
         of_class: use only the instances predicted as this class.
         of: role of the model.
     """
@@ -257,7 +257,7 @@ def column_of(
 
 
 def defined(result: Result, column: str, *, of_class: int | None = None) -> list[float]:
-    """The defined values of a measured column, or those of the instances predicted as one class."""
+    """Return the defined values of a measured column; with `of_class`, only of instances predicted as that class."""
     audit = result.having(column)
     return [
         value

@@ -15,14 +15,14 @@ CLAIMS_HEAD = ("claim", "does it hold here?", "evidence")
 
 
 def heading(report: Reproduction) -> str:
-    """The title of a report, with its word vectors and a mark where the run was quick."""
+    """Return the title of a report, with its word vectors and a mark if the run was quick."""
     quick = "QUICK: not a reproduction. " if report.quick else ""
     vectors = f" with {report.vectors.name} word vectors" if report.vectors else ""
     return f"{quick}Reproduction of “{report.title}”{vectors}"
 
 
 def cells(line: Line) -> tuple[str, str, str, str, str]:
-    """One line of a table, in the columns of HEAD."""
+    """Return the cells of one line of a table, in the columns of HEAD."""
     return (
         line.words,
         paper_number(line),
@@ -33,13 +33,16 @@ def cells(line: Line) -> tuple[str, str, str, str, str]:
 
 
 def paper_number(line: Line) -> str:
-    """The paper's number, or "—"."""
+    """Return the paper's number; "—" if there is none."""
     return "—" if line.paper is None else number(line.paper, digits=line.digits)
 
 
 def our_number(line: Line) -> str:
-    """Our mean with its standard deviation over seeds, such as "0.351 ± 0.012"; without "±" where one seed is defined;
-    "undefined" where none is."""
+    """Return our mean and its standard deviation over seeds, as in "0.351 ± 0.012".
+
+    The deviation is left out if only one seed is defined. The text is "undefined" if no seed is; if some are not, it
+    also states how many.
+    """
     if line.ours is None:
         return "undefined"
     undefined = sum(value is None for value in line.values)
@@ -49,14 +52,17 @@ def our_number(line: Line) -> str:
 
 
 def difference(line: Line) -> str:
-    """Our number minus the paper's with its sign, or "—"."""
+    """Return our number minus the paper's, with its sign; "—" if either is missing."""
     if line.difference is None:
         return "—"
     return f"{line.difference:+.{line.digits}f}".replace("-", "−")
 
 
 def how_measured(row: Row) -> str:
-    """How a row was measured, such as "3 seeds; at most 500 test texts; training 3 min, audit 1 min"."""
+    """Return how a row was measured, as in "3 seeds; at most 500 test texts; training 3 min, audit 1 min".
+
+    For a row that was not measured, return the reason.
+    """
     made = row.provenance
     if made is None:
         return row.missing
@@ -66,7 +72,7 @@ def how_measured(row: Row) -> str:
 
 
 def missing_rows(table: Table) -> list[tuple[str, list[str]]]:
-    """The rows without numbers, grouped: (the reason as a sentence, names of the rows)."""
+    """Return the rows without quantities, grouped by reason: (the reason as a sentence, names of the rows)."""
     grouped: dict[str, list[str]] = {}
     for row in table.rows:
         if not row.lines:
@@ -75,36 +81,39 @@ def missing_rows(table: Table) -> list[tuple[str, list[str]]]:
 
 
 def measured_rows(table: Table) -> list[Row]:
-    """The rows that have numbers."""
+    """Return the rows that have quantities."""
     return [row for row in table.rows if row.lines]
 
 
 def made_with(report: Reproduction) -> str:
-    """Versions of Python and packages, and the machine of the last run."""
+    """Return the versions of Python and packages, and the machine, of the last run."""
     packages = ", ".join(f"{name} {version}" for name, version in report.environment.packages.items())
     machine = f"{report.environment.platform}, {report.environment.processor}"
     return f"Python {report.environment.python}, {packages}; {machine}"
 
 
 def sizes(parts: dict[str, int]) -> str:
-    """Number of texts by part, such as "6,355 train, 821 dev, 1,725 test"."""
+    """Return the number of texts by part, as in "6,355 train, 821 dev, 1,725 test"."""
     return ", ".join(f"{count:,} {part}" for part, count in parts.items())
 
 
 def commands(report: Reproduction) -> list[str]:
-    """Every command that measured a row, in the order of the rows."""
+    """Return the commands that measured the rows, in the order of the rows and without duplicates."""
     typed: Sequence[str] = [row.provenance.command for table in report.tables for row in table.rows if row.provenance]
     return list(dict.fromkeys(typed))
 
 
 def rows_of_one_corpus(report: Reproduction | Table) -> list[Row]:
-    """The rows that are about a single corpus, without means over several."""
+    """Return the rows about a single corpus; rows with means over several corpora are left out."""
     tables = (report,) if isinstance(report, Table) else report.tables
     return [row for table in tables for row in table.rows if row.name.startswith(f"{row.corpus}/")]
 
 
 def coverage(table: Table, corpus: str) -> str:
-    """How many rows of a corpus have numbers, such as "2 of 9, 3 seeds"; "" where the table has no row of it."""
+    """Return how many rows of a corpus were measured, as in "2 of 9, 3 seeds".
+
+    Return "none" if no row was, and "" if the table has no row of the corpus.
+    """
     rows = [row for row in rows_of_one_corpus(table) if row.corpus == corpus]
     seeds = sorted({len(row.provenance.seeds) for row in rows if row.provenance})
     if not seeds:

@@ -1,4 +1,4 @@
-"""remedies.json: the training options that reproductions have shown to help a model whose attention fails an audit.
+"""remedies.json: training options that, according to reproductions, help a model whose attention fails an audit.
 
 `attnaudit reproduce` writes the file next to its reports, and `attnaudit validate --remedies` reads it.
 """
@@ -31,7 +31,7 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def first_of_each_option(remedies: Sequence[Remedy]) -> list[Remedy]:
-    """The remedies in their order, without those whose question and option came before."""
+    """Return the remedies in their order; only the first of each question and option is kept."""
     found: dict[tuple[str, str], Remedy] = {}
     for remedy in remedies:
         found.setdefault((remedy.question, remedy.option), remedy)
@@ -39,13 +39,13 @@ def first_of_each_option(remedies: Sequence[Remedy]) -> list[Remedy]:
 
 
 def remedies_text(remedies: Sequence[Remedy]) -> str:
-    """The content of remedies.json, one remedy per line."""
+    """Return the content of remedies.json, one remedy per line."""
     lines = ",\n".join(msgspec.json.encode(one).decode() for one in remedies)
     return f"[\n{lines}\n]\n" if lines else "[]\n"
 
 
 def read_remedies(path: Path) -> list[Remedy]:
-    """Read remedies.json. Raises ReportError that names the file and what is wrong with it."""
+    """Read remedies.json. Raises ReportError if the file cannot be read or is not a list of remedies."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[Remedy])
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Rebuild the pages of a folder of reproductions from their measured results; nothing is trained or measured."""
+"""Rebuild the pages of a folder of reproductions from their measured results, without training or measuring."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
 
     Args:
         folder: folder with NAME.jsonl files.
-        find_paper: the declaration of a paper by its name.
+        find_paper: returns the declaration of a paper for its name.
 
     Returns:
         File name without extension -> report, in alphabetical order.
@@ -60,15 +60,15 @@ def render(
 
     Args:
         folder: folder with NAME.jsonl files; the pages are written there.
-        name: write the pages of this paper's reports only.
-        stem: write the pages of this report only.
-        find_paper: the declaration of a paper by its name.
+        name: write only the pages of this paper's reports; None for all papers.
+        stem: write only the pages of this report (file name without extension); None for all reports.
+        find_paper: returns the declaration of a paper for its name.
 
     Returns:
         All reports of the folder as `read_reports` gives them, and the paths of the written files.
 
     Raises:
-        ReportError: a file cannot be read or written.
+        ReportError: a file cannot be read or written, or does not fit its paper's declaration.
     """
     reports = read_reports(folder, find_paper=find_paper)
     texts: dict[str, str] = {}
@@ -82,10 +82,10 @@ def render(
 
 
 def remedies_of(reports: Mapping[str, Reproduction]) -> list[Remedy]:
-    """The remedies of several reports, one per question and option.
+    """Return the remedies of several reports, one per question and option.
 
-    Reports on the papers' own corpora come first, and among them those whose embeddings start from word vectors, since
-    the papers' models do.
+    Reports on the papers' own corpora take precedence over those on the embedded sentences. Among them, reports with
+    word vectors take precedence, because the papers' models use word vectors.
     """
     ordered = sorted(reports.values(), key=lambda report: (EMBEDDED in report.data, report.vectors is None))
     return first_of_each_option([remedy for report in ordered for remedy in report.remedies])

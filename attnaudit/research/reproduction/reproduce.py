@@ -1,4 +1,4 @@
-"""Reproduce one paper: prepare its data, train and audit its models, add the results to its report."""
+"""Reproduce one paper: prepare its data, train and audit its models, and add the results to its report."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ QUICK_SIZES = {"embedding_size": 32, "hidden_size": 16, "attention_size": 16}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """What a run trained and audited.
+    """The trained and audited models of a run.
 
     Attributes:
         options: the options of the run.
@@ -68,9 +68,9 @@ class FinishedRun:
 
 
 def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tuple[Reproduction, list[Path]]:
-    """Train and audit what the options select, and write the report.
+    """Train and audit the models of the selected rows, and write the report.
 
-    The rows of earlier runs that are not measured again stay in the report.
+    Rows of earlier runs that are not measured again remain in the report.
 
     Args:
         options: what to measure, and where to write.
@@ -80,8 +80,8 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tup
         The report, and the paths of the written files.
 
     Raises:
-        AuditError: a table or row does not exist, a file is missing (both before any training), or a file cannot be
-            written.
+        AuditError: a table or row does not exist or a file is missing (both are checked before any training), or a file
+            cannot be read or written.
     """
     run = _train_and_audit(options, progress_bar)
     name = f"{options.stem}{SUFFIX}"
@@ -98,7 +98,7 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tup
 
 def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) -> FinishedRun:
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    _earlier_results(options)  # report a file that cannot be added to before hours of training
+    _earlier_results(options)  # raise errors about the results file before hours of training
     corpora = corpora_of(options.paper, embedded=options.data_root is None)
     tables = _tables(options)
     rows = [row for table in tables for row in _rows(table, corpora, options)]
@@ -124,7 +124,7 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
 
 
 def _added(run: FinishedRun, earlier: Results | None) -> Results:
-    """Return the earlier results with the rows and figures of this run in place of older ones."""
+    """Return the earlier results, with the rows and figures of this run added or replaced."""
     options = run.options
     embedded = options.data_root is None
     rows = {(row.table, row.name): row for row in earlier.rows} if earlier else {}
@@ -167,11 +167,11 @@ def _recorded(vectors: Vectors | None) -> WordVectors | None:
 
 
 def _earlier_results(options: ReproductionOptions) -> Results | None:
-    """The results that this run adds to.
+    """Return the results that this run adds to; None if there are none.
 
     Raises:
-        ReportError: the file cannot be read, does not fit the paper's declaration, or its rows started from other word
-            vectors of the same name.
+        ReportError: the file cannot be read, does not fit the paper's declaration, or its rows started from a
+            different file of word vectors with the same name.
     """
     path = options.reports / f"{options.stem}{SUFFIX}"
     earlier = read_results(path)
@@ -221,15 +221,15 @@ def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[st
 
 
 def quick(plan: Plan) -> Plan:
-    """Return the plan of the same model, much smaller and trained for a short time."""
+    """Return the plan with much smaller sizes and short training."""
     width = 2 * QUICK_SIZES["hidden_size"]
-    sizes = {**QUICK_SIZES, "embedding_size": width}  # residual states and tying need states as wide as embeddings
+    sizes = {**QUICK_SIZES, "embedding_size": width}  # residual states and tying need states as wide as the embeddings
     architecture = msgspec.structs.replace(plan.architecture, **sizes)
     return msgspec.structs.replace(plan, architecture=architecture).with_settings(**QUICK_TRAINING)
 
 
 def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str, Prepared]:
-    """Prepare every corpus that a row needs. Raises one DataError that names all missing files."""
+    """Prepare every corpus that a row needs. Raises one DataError with the messages of all corpora that fail."""
     names = {plan.corpus for row in rows for roles in row.plans_by_seed for plan in roles.values()}
     prepared, missing = {}, []
     for name in sorted(names):
@@ -245,7 +245,7 @@ def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str,
 def _audits(
     rows: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: ReproductionOptions
 ) -> list[tuple[Plan, AuditRequest]]:
-    """The audits of each model: the checks of all its rows together, one audit per number of instances."""
+    """Return the audit requests. Requests for the same model and number of instances are merged over rows."""
     together: dict[tuple[Plan, int | None], tuple[dict[str, object], set[str]]] = {}
     for row in rows:
         for audit in row.table.audits:
@@ -275,7 +275,7 @@ def _attach_models(
     measured: Mapping[tuple[Plan, int | None], AuditedModel],
     failed: Mapping[Plan, str],
 ) -> None:
-    """Give each row its trained and audited models, and the reason where a seed failed."""
+    """Store in each row its trained and audited models, and the reason if a seed failed."""
     audits: dict[Plan, list[AuditedModel]] = {}
     for (plan, _), audit in measured.items():
         audits.setdefault(plan, []).append(audit)

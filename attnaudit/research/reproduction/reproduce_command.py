@@ -1,6 +1,6 @@
-"""`attnaudit reproduce`: train and audit the models of a paper and compare with its numbers.
+"""The command `attnaudit reproduce`: train and audit the models of a paper, and compare the results with its numbers.
 
-The module imports torch only when the command runs.
+This module imports torch only when the command runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 
 OUT = Path("reproduction")
-#: Folders whose reports `--render` rebuilds where --out is not given: a user's own, and those of a checkout of
-#: attnaudit.
+#: Folders whose reports `--render` rebuilds if --out is not given: the default of --out, and the reports in a checkout
+#: of attnaudit.
 RENDERED = (OUT, Path("reports"))
 REPORTS = "papers"
 
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command. The exit status is 0 even where numbers differ from the paper's: they are the result."""
+    """Run the command. Returns 0 even if the numbers differ from the paper's."""
     if options.render:
         return _render(options)
     if options.paper is None:
@@ -158,7 +158,10 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command that measures the same rows again. The reader replaces DATA and the word vectors by local paths."""
+    """Return the command that measures the same rows again.
+
+    The reader replaces DATA and the file name of the word vectors by local paths.
+    """
     words = ["attnaudit", "reproduce", options.paper]
     for name, values in (("--table", options.table), ("--only", options.only)):
         words += [word for value in values for word in (name, value)]

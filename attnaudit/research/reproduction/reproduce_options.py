@@ -12,15 +12,15 @@ from attnaudit.research.reproduction.paper_tables import Paper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproductionOptions:
-    """What a run measures, and where it writes.
+    """The options of one run: what it measures, and where it writes.
 
     Attributes:
         paper: the paper.
         out: folder for data, models, measurements and reports.
-        command: the command that measures the same rows again, as the report shows it.
+        command: the shell command that measures the same rows again, printed in the report.
         data_root: folder with the paper's corpora; None for the embedded movie sentences.
-        tables: names of tables; all where empty.
-        only: patterns of row names, such as "sst/*"; all rows where empty.
+        tables: names of tables; all tables if empty.
+        only: patterns of row names, such as "sst/*"; all rows if empty.
         seeds: number of models per row.
         instances: largest number of test texts per corpus; None for all of them.
         jobs: number of processes.
@@ -42,7 +42,7 @@ class ReproductionOptions:
 
     @property
     def folder(self) -> Path:
-        """The folder for all output. A quick run has its own, and never mixes with a real one."""
+        """The folder for all output. A quick run has a separate one, so that its results never mix with real ones."""
         return self.out / "quick" if self.quick else self.out
 
     @property

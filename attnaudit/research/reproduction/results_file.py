@@ -1,8 +1,8 @@
 """The measured results of a reproduction, one JSON Lines file per report.
 
-The first line describes the last run. Every other line is one measured row or one figure. The file holds measurements
-only: titles, the paper's numbers, means over seeds and claims come from the paper's declaration when `table_layout`
-builds the report, so that pages can be rebuilt, and reworded, without training.
+The first line describes the last run. Every other line is one measured row or one figure. The file contains only
+measurements: `table_layout` adds titles, the paper's numbers, means over seeds and claims when it builds the report, so
+that pages can be rebuilt and reworded without training.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.paper_report import Provenance, WordVectors
 from attnaudit.research.study.report_files import not_writable
 
-#: Raise it when the meaning of the file changes.
+#: Increase this number when the meaning of the file changes.
 SCHEMA_VERSION = 2
 SUFFIX = ".jsonl"
 LOCK = ".lock"
 
 
 class RunHeader(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="run"):
-    """The first line: the paper and the last run.
+    """The first line of a results file: the paper and the last run.
 
     Attributes:
         schema_version: version of the file format.
         paper: name of the paper.
         embedded: whether the models were trained on the embedded movie sentences instead of the paper's corpora.
-        quick: whether the run was quick, and so no reproduction.
-        vectors: word vectors that the embeddings start from; None where they start at random.
+        quick: whether it was a quick run, which is not a reproduction.
+        vectors: word vectors that the embeddings start from; None for random embeddings.
         created: start of the run, in UTC.
         attnaudit: version of attnaudit.
         seconds: wall-clock seconds of the run.
@@ -60,7 +60,7 @@ class MeasuredQuantity(Record, frozen=True, kw_only=True, forbid_unknown_fields=
     """One quantity of a row.
 
     Attributes:
-        n: number of instances behind the value, averaged over seeds.
+        n: number of instances that the value is computed from, averaged over seeds.
         values: one value per seed; None where it is undefined.
     """
 
@@ -76,12 +76,12 @@ class MeasuredRow(
     Attributes:
         table: name of the table.
         name: name of the row.
-        provenance: how the row was measured; None where no model of it could be trained or audited.
-        missing: why the row has no quantities; "" where it has some.
-        classes: names of the classes, where a quantity of the table is about one class.
-        words_with_vectors: number of words of the training texts that had a word vector; None without word vectors.
-        notes: what could not be judged, and why.
-        quantities: name of the quantity -> what was measured.
+        provenance: how the row was measured; None if no seed could be trained and audited.
+        missing: why the row has no quantities; "" if it has some.
+        classes: names of the classes if a quantity of the table is about one class; else empty.
+        words_with_vectors: number of words of the training texts that have a word vector; None without word vectors.
+        notes: reasons why checks could not be judged or a seed failed.
+        quantities: name of the quantity -> its measured values.
     """
 
     table: str
@@ -99,7 +99,7 @@ class MeasuredFigure(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         table: name of the table that the row belongs to.
-        figure: what is drawn.
+        figure: the record of the figure.
     """
 
     table: str
@@ -122,7 +122,7 @@ class Results:
 
 
 def results_text(results: Results) -> str:
-    """The content of a results file."""
+    """Return the content of a results file."""
     records = (results.header, *results.rows, *results.figures)
     return "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
 
@@ -131,13 +131,13 @@ def read_results(path: Path) -> Results | None:
     """Read a results file.
 
     Returns:
-        The results; None where there is no such file.
+        The results; None if there is no such file.
 
     Raises:
         ReportError: the file cannot be read, or is not a results file of this version.
     """
     try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # tokens may hold other line breaks
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # tokens may contain other line breaks
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -163,11 +163,11 @@ def read_results(path: Path) -> Results | None:
 
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Keep other runs from writing to the folder meanwhile.
+    """Hold a lock on the folder, which is created if it does not exist, so that no other run writes to it.
 
     Raises:
         AuditError: filelock is not installed.
-        ReportError: nothing can be written in the folder.
+        ReportError: the folder or its lock file cannot be written.
     """
     try:
         from filelock import FileLock

@@ -17,10 +17,10 @@ NOT_RUN = "not run here"
 
 
 def lay_out(results: Results, paper: Paper) -> Reproduction:
-    """The report of a paper, without remedies.
+    """Build the report of a paper, without remedies.
 
     Args:
-        results: the measured results; `require_declared` has checked them.
+        results: the measured results, which `require_declared` must have accepted.
         paper: the declaration of the paper.
     """
     header = results.header
@@ -42,15 +42,15 @@ def lay_out(results: Results, paper: Paper) -> Reproduction:
 
 
 def corpora_of(paper: Paper, *, embedded: bool) -> Sequence[str]:
-    """The corpora that the rows are about."""
+    """Return the names of the corpora of a run: those of the paper, or only the embedded sentences."""
     return (EMBEDDED,) if embedded else paper.corpora
 
 
 def require_declared(results: Results, paper: Paper, path: Path) -> None:
-    """Check that a paper's declaration has every table, row and quantity of its results, so that none is left out.
+    """Check that a paper declares every table, row and quantity of the results, so that the report leaves none out.
 
     Raises:
-        ReportError: the first one that is unknown, with the nearest known name.
+        ReportError: one is not declared. The message names the first one and the nearest known name.
     """
     corpora = corpora_of(paper, embedded=results.header.embedded)
     quantities = {table.name: [quantity.name for quantity in table.quantities] for table in paper.tables}
@@ -119,8 +119,8 @@ def _line(quantity: Quantity, plan: RowPlan, measured: MeasuredRow) -> Line:
 
 
 def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: Paper) -> list[str]:
-    """How the setting differs from the paper's: for all tables, for this one, for the corpora, seeds and instances of
-    the rows that were measured."""
+    """Return how the setting differs from the paper's: in all tables, in this table, and in the corpora, instances and
+    seeds of its measured rows."""
     measured = [(row, row.provenance) for row in rows if row.provenance is not None]
     of_corpora = [text for name in dict.fromkeys(row.corpus for row, _ in measured) for text in corpus(name).deviations]
     sampled = [f"{row.title}: {made.instances} test texts" for row, made in measured if table.audits and made.instances]

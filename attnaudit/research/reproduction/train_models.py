@@ -1,4 +1,4 @@
-"""Train the planned models that do not exist yet. A run that is killed loses only the epoch that it was training."""
+"""Train the planned models that do not exist yet. A killed run loses only the unfinished epoch of each model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORD = "plan.json"
 
 
 class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """plan.json: the record of a finished model.
+    """The content of plan.json: the record of a finished model.
 
     Attributes:
         key: hash of the plan and the data.
@@ -34,9 +34,9 @@ class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         dev: score on dev.
         test: score on the test part.
         chosen: the epoch that was chosen on dev.
-        seconds: wall-clock seconds of training, those of stopped runs included.
-        cpu_seconds: CPU seconds of the process.
-        started: number of words of the training texts that had a word vector; None without word vectors.
+        seconds: wall-clock seconds of training, including stopped runs.
+        cpu_seconds: CPU seconds of training, including stopped runs.
+        started: number of words of the training texts that have a word vector; None without word vectors.
     """
 
     key: str
@@ -72,17 +72,17 @@ def train_all(
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
-    """Train models, after the models that they are made from.
+    """Train models. The base of a plan is trained before it, even if the base is not in `plans`.
 
     Args:
         plans: the plans.
         prepared: name of a corpus -> its prepared parts.
         models: folder of the checkpoints.
         jobs: number of processes.
-        progress: called with (models done, models in all, checkpoint folder).
+        progress: called after each model with (models done, all models, checkpoint folder).
 
     Returns:
-        (plan -> its finished model, plan -> why it could not be trained)
+        plan -> its finished model, and plan -> why it could not be trained.
     """
     waves = _waves(plans)
     total = sum(map(len, waves))
@@ -102,7 +102,7 @@ def train_all(
 
 
 def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """Group the plans and the plans that they are made from, so that each is in a later group than its base."""
+    """Group the plans and their bases so that every plan is in a later group than its base."""
     depths: dict[Plan, int] = {}
 
     def depth(plan: Plan) -> int:
@@ -118,7 +118,7 @@ def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
 
 
 def train_one(task: Task) -> TrainedPlan | str:
-    """Return the finished model, trained now or earlier, or the reason why there is none."""
+    """Return the record of the model, trained now or earlier; a text with the reason if it cannot be trained."""
     earlier = finished(task)
     if earlier is not None:
         return earlier
@@ -129,7 +129,7 @@ def train_one(task: Task) -> TrainedPlan | str:
 
 
 def finished(task: Task) -> TrainedPlan | None:
-    """The record of a complete model that was made from this plan and this data; None where there is none."""
+    """Return the record of the complete model of this plan and this data; None if there is none."""
     folder = Path(task.models) / task.plan.folder
     try:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)

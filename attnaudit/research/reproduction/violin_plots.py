@@ -1,4 +1,4 @@
-"""Draw split violins as shapes: one row per bin, one half above and one half below its line."""
+"""Draw split violins as shapes: one row per bin, with one half above and one half below the line of the row."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the research commands share: a cache of results, running tasks in parallel, text tables and report files."""
+"""Code shared by the research commands: a cache of results, parallel tasks, text tables and report files."""

@@ -18,9 +18,17 @@ def not_writable(path: Path, error: OSError) -> ReportError:
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write file name -> text into a folder, which is created if need be.
+    """Write files into a folder, which is created if it does not exist. Each file is replaced atomically.
 
-    Each file is replaced as a whole. Returns the paths in order. Raises ReportError if a file cannot be written.
+    Args:
+        folder: The folder.
+        texts: File name -> content.
+
+    Returns:
+        The paths of the files, in the order of `texts`.
+
+    Raises:
+        ReportError: A file cannot be written.
     """
     for name, text in texts.items():
         try:
@@ -31,16 +39,16 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def record_json(record: msgspec.Struct) -> str:
-    """Return a record as indented JSON, in which changes are easy to review."""
+    """Return a record as indented JSON, so that changes are easy to review."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n"
 
 
 def render_page(package: str, template: str, page: object) -> str:
-    """Render a template of a research package, which may extend `study_page.html.j2`, to one offline HTML page.
+    """Render a template to one HTML page that opens offline. The template may extend `study_page.html.j2`.
 
     Args:
-        package: The package whose folder `templates` holds the template.
+        package: The package with the template in its folder `templates`.
         template: The file name of the template.
-        page: What the template shows; it is called `page` there.
+        page: The data for the template, available there as `page`.
     """
     return environment(package, "attnaudit.research.study").get_template(template).render(page=page)

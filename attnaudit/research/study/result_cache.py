@@ -1,8 +1,8 @@
 """A folder of audit results, one JSON file per model, from which a stopped run resumes.
 
-A stored result is reused only if the model, the data, the seed, the version of attnaudit and the code that decides the
-numbers are the same. A result stores each check with its arguments: a run with additional or changed checks measures
-only these checks.
+A stored result is reused only if the model, the data, the seed, the device, the version of attnaudit and the code that
+computes the numbers are the same. A result stores the arguments of each check, so that a later run measures only checks
+that are new or have changed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ResultCache(Generic[ResultT]):
     """Results of one type in one folder.
 
     Attributes:
-        folder: Where the results are; one file per key.
+        folder: The folder with the results, one file per key.
         result_type: The type that the files are decoded to.
     """
 
@@ -64,14 +64,14 @@ class ResultCache(Generic[ResultT]):
             raise not_writable(self.folder, error) from error
 
     def read(self, key: str) -> ResultT | None:
-        """Return the stored result; None if there is none, or if its file is incomplete."""
+        """Return the stored result; None if there is none, or if its file cannot be read or decoded."""
         try:
             return msgspec.json.decode(self._path(key).read_bytes(), type=self.result_type)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def write(self, key: str, result: ResultT) -> None:
-        """Store a result. The file is replaced atomically, so a killed process leaves the earlier result."""
+        """Store a result. The file is replaced atomically: if the process is killed, the earlier result remains."""
         path = self._path(key)
         try:
             replace_file(path, msgspec.json.encode(result))
@@ -89,7 +89,7 @@ def cache_key(*, model_sha256: str, data_sha256: str, seed: int, device: str = "
 
 
 def outdated_checks(cached: CachedAudit | None, checks: Sequence[Check]) -> list[Check]:
-    """Return the checks that the cached result lacks, or holds with other arguments."""
+    """Return the checks that the cached result does not have, or has with other arguments."""
     fingerprints = {} if cached is None else cached.fingerprints
     return [check for check in checks if fingerprints.get(check.id) != check_fingerprint(check)]
 
@@ -100,7 +100,7 @@ def merge_checks(cached: CachedAudit | None, checks: Sequence[Check], judged: Ju
     Args:
         cached: The earlier result, or None.
         checks: The checks that were measured now; they replace earlier records of the same id.
-        judged: Their records, and the reasons for those that could not be judged.
+        judged: Their records, and the reasons why some could not be judged.
 
     Returns:
         The fields `fingerprints`, `checks` and `skipped` of the new result.

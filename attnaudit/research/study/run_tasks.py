@@ -1,4 +1,4 @@
-"""Run one function on many tasks, in one process or several, and continue with the other tasks if one fails."""
+"""Run one function on many tasks, in one or several processes. If a task fails, the others still run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a task could not be done, in the words of its AuditError."""
+    """A task that raised an AuditError; `reason` is its message."""
 
     reason: str
 
@@ -27,8 +27,8 @@ class TaskOutcomes(Generic[TaskT, ResultT]):
     """The results and failures of all tasks, in the order in which the tasks finished.
 
     Attributes:
-        results: (task, its result).
-        failures: (task, why it has no result).
+        results: Pairs (task, result).
+        failures: Pairs (task, message of the AuditError).
     """
 
     results: list[tuple[TaskT, ResultT]]
@@ -46,11 +46,11 @@ def run_tasks(
     """Run `work` on every task. A task that raises an AuditError is listed as a failure; the others still run.
 
     Args:
-        work: A module-level function; with several jobs it is called in other processes.
-        tasks: The arguments of `work`, which can be pickled.
+        work: A module-level function, because several jobs call it in other processes.
+        tasks: The arguments of `work`; they must be picklable.
         jobs: How many processes share the tasks, with one thread each.
-        label: Task -> the note that `progress` gets when the task is finished.
-        progress: Called after every task.
+        label: Returns the text that is passed to `progress` for a task.
+        progress: Called after every task with (tasks done, all tasks, label).
     """
     outcomes: TaskOutcomes[TaskT, ResultT] = TaskOutcomes([], [])
     for done, (task, result) in enumerate(spread(partial(_attempt, work), tasks, jobs), 1):

@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-#: Reports on the terminal are readable at this width; a narrower terminal wraps the lines.
+#: Reports on the terminal are laid out for at least this many columns; a narrower terminal wraps the lines.
 MINIMUM_WIDTH = 80
-#: What a cell without a value shows.
+#: The text of a cell without a value.
 NO_VALUE = "—"
 
 
 def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
-    """Return a number with a fixed count of decimals and a typographic minus; an em dash for None.
+    """Return a number with a fixed number of decimals and a typographic minus; an em dash for None.
 
     Args:
         value: The number.
-        digits: Decimals.
+        digits: The number of decimals.
         signed: Whether a positive number gets a plus sign.
     """
     if value is None:
@@ -30,7 +30,7 @@ def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Escape what would end a cell of a Markdown table: vertical bars and line breaks."""
+    """Make a text safe for a cell of a Markdown table: escape vertical bars and replace line breaks by spaces."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
@@ -39,7 +39,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numeri
 
     Args:
         head: The names of the columns.
-        rows: The cells, which are escaped here.
+        rows: The cells; this function escapes them.
         numeric: The columns that are aligned to the right.
     """
     rule = "|".join("---:" if name in numeric else "---" for name in head)
@@ -49,7 +49,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numeri
 
 
 def terminal_text(draw: Callable[[Console], None], *, width: int) -> str:
-    """Return what `draw` prints on a console of this width (at least 80), without colours or trailing spaces."""
+    """Return the text that `draw` prints on a console of max(80, width) columns, without colours or trailing spaces."""
     from rich.console import Console
 
     out = StringIO()
@@ -64,7 +64,7 @@ def terminal_table(head: Sequence[str], *, text_columns: int = 1, unbroken_from:
     Args:
         head: The names of the columns.
         text_columns: How many columns are aligned to the left; the others are aligned to the right.
-        unbroken_from: The first column whose cells are never wrapped; None wraps all of them.
+        unbroken_from: Cells are never wrapped from this column index on; None allows wrapping in all columns.
     """
     from rich.table import Table
 

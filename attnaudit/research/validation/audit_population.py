@@ -1,4 +1,4 @@
-"""Audit every model of a population and keep each result, so that a stopped run resumes."""
+"""Audit every model of a population and store each result, so that a stopped run can resume."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from attnaudit.run.judge_models import judge_model
 
 
 class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker process needs to audit one model.
+    """The input of a worker process that audits one model.
 
     Attributes:
         entry: The model, as the population describes it.
         population: The folder of the population.
-        results: The folder of kept results.
-        check_tables: The checks as [[check]] tables.
+        results: The folder of stored results.
+        check_tables: The checks as [[check]] tables of a policy file.
         seed: The seed of the sample, of permutations and of intervals.
-        max_instances: At most this many instances are measured.
+        max_instances: The largest number of instances to measure.
         device: Where torch computes.
     """
 
@@ -62,9 +62,9 @@ def audit_population(
         entries: The models.
         checks: The checks to judge on each of them.
         population: The folder of the population.
-        results: The folder of kept results. A result that is already there is used; a new one is written at once.
+        results: The folder of stored results. Existing results are reused; each new one is written immediately.
         seed: The seed of samples, permutations and intervals.
-        max_instances: At most this many instances are measured per model.
+        max_instances: The largest number of instances to measure per model.
         jobs: How many processes share the work, with one thread each.
         device: Where torch computes.
         progress: Called after each model, with its folder as the note.
@@ -97,7 +97,7 @@ def audit_population(
 
 
 def audit_model(task: AuditTask) -> ModelResult:
-    """Return the result of one model. Only checks without a kept record are measured.
+    """Return the result of one model. Checks whose stored record is still valid are not measured again.
 
     Raises AuditError if the model cannot be loaded, or if no check can be judged on it.
     """
@@ -133,7 +133,7 @@ def audit_model(task: AuditTask) -> ModelResult:
 
 
 def _only(checks: Sequence[Check], result: ModelResult) -> ModelResult:
-    """Leave out what earlier runs measured for other checks."""
+    """Return the result without checks that only earlier runs measured."""
     wanted = {check.id for check in checks}
     return msgspec.structs.replace(
         result,

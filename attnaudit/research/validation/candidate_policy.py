@@ -1,4 +1,4 @@
-"""Read the policy to validate: its checks, and its gates with the question that each of them answers."""
+"""Read the policy to validate: its checks, and its gates with their questions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class CandidatePolicy:
 
 
 def read_policy(path: Path) -> CandidatePolicy:
-    """Read a policy from a TOML file. Raises CheckError if it cannot be read or gates on nothing."""
+    """Read a policy from a TOML file.
+
+    Raises CheckError if it cannot be read, has a relative threshold, or has no gate.
+    """
     policy = load_policy(path)
     questions: dict[str, Question] = {candidate.check.id: candidate.question for candidate in candidates(policy)}
     for declared in policy.record.questions:

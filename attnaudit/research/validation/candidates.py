@@ -1,7 +1,7 @@
-"""The checks to validate, the question that each answers, and the side of a threshold that faithful models are on.
+"""The checks to validate, with the question and the direction of each.
 
-A check that describes the model, such as conicity, answers neither question. It is validated all the same, because only
-planted models can show whether it separates right attention from wrong.
+A check that describes the model, such as conicity, answers neither question. It is validated too, because only planted
+models can show whether it separates right attention from wrong.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class Candidate:
     """A check to validate.
 
     Attributes:
-        check: The check without a threshold, so that its record can be compared with any.
+        check: The check. It has no threshold, so that its record can be compared with any; only a relative threshold of
+            a policy is kept.
         question: The question that the check answers.
-        direction: The side of a threshold that a faithful model is on.
+        direction: "at_least" if faithful models have high values, "at_most" if they have low ones.
         costly: Why --quick leaves the check out; "" if it does not.
-        reported: Whether a policy that does not gate on the check still reports it.
+        reported: Whether the chosen policy reports the check if it does not gate on it.
     """
 
     check: Check
@@ -45,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSpec:
-    """A candidate by the class name and the arguments of its check, as in a [[check]] table."""
+    """A built-in candidate: the class name and arguments of its check, as in a [[check]] table, and its properties."""
 
     name: str
     arguments: dict[str, Parameter]
@@ -107,8 +108,8 @@ CANDIDATE_SPECS = (
 def candidates(policy: Sequence[Check] = ()) -> list[Candidate]:
     """Return every check to validate, sorted by id: the built-in candidates, and the checks of a policy.
 
-    A check of the policy replaces the built-in candidate with the same id, so that its own confidence level counts. It
-    keeps a threshold that is relative to its references: its interval is then that of the difference.
+    A check of the policy replaces the built-in candidate with the same id, so that its own confidence level is used.
+    Its threshold is removed unless it is relative to a reference, because the interval is then that of the difference.
     """
     built_in = from_tables([spec.table for spec in CANDIDATE_SPECS], where="the built-in candidates")
     by_id: dict[str, Candidate] = {}
@@ -133,7 +134,7 @@ def candidates(policy: Sequence[Check] = ()) -> list[Candidate]:
 
 
 def direction_of(check: Check) -> Direction | None:
-    """Return the side that the check's threshold requires, or None if it has no threshold."""
+    """Return "at_least" or "at_most", depending on the threshold of the check; None without a threshold."""
     if check.at_least is not None:
         return "at_least"
     return None if check.at_most is None else "at_most"

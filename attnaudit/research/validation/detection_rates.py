@@ -1,7 +1,7 @@
 """How well checks and policies detect unfaithful models: areas, rates and ROC curves from the records of all models.
 
-The tuning half decides the thresholds and the choice of checks. The figures that are shown first come from the held-out
-half.
+The tuning half decides the thresholds and the choice of checks. Reports show the figures of the held-out half, if there
+are any.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from attnaudit.research.validation.validation_schema import (
     Truth,
 )
 
-#: Kinds of trend models that were trained with an option that may help, and the kind that they are compared with.
+#: Kinds of trend models that were trained with an option that may help; they are compared with the kind PLAIN.
 REMEDIES = ("tying", "residual")
 PLAIN = "plain"
 
@@ -46,9 +46,9 @@ class Detector:
     """A check or a policy as a detector of unfaithful models.
 
     Attributes:
-        score: Model -> its score, higher where attention seems faithful; -inf where undefined.
+        score: Model -> its score, higher if attention seems faithful; -inf if undefined.
         alarm: Model -> whether it raises an alarm; None without a threshold.
-        value: Model -> the number whose median is shown; NaN where undefined.
+        value: Model -> the number whose median is reported per group; NaN or infinite if undefined.
     """
 
     score: Callable[[JudgedModel], float]
@@ -81,8 +81,8 @@ def check_figures(
     Args:
         models: All models of the population.
         candidate: The check.
-        gates: The gates of the policy. A check that is not gated gets the threshold that the tuning half gives.
-        skipped: On how many models the check could not be judged.
+        gates: The gates of the policy. A check without a gate gets the threshold computed from the tuning half, if any.
+        skipped: The number of models on which the check could not be judged.
         seed: The seed of the areas' intervals.
     """
     check, direction = candidate.check.id, candidate.direction
@@ -119,7 +119,7 @@ def check_figures(
 def left_out(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[LeftOut]:
     """Leave out each labelled kind in turn, choose a policy from the tuning half of the others, and try it on the kind.
 
-    A kind is missing in the list if the tuning half is too small to choose a policy without it.
+    A kind is absent from the list if the rule chooses no gate without it.
     """
     labelled = [model for model in models if model.entry.truth != "trend"]
     held_out = half_of(labelled, "held_out")
@@ -146,7 +146,7 @@ def left_out(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, 
 
 
 def remedies(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[Remedy]:
-    """Return the effect of training with tying or residual connections on the gated checks."""
+    """Return the effect of each option in REMEDIES on the gated checks, where both kinds have defined values."""
     effects = []
     for option in REMEDIES:
         for gate in gates:
@@ -234,7 +234,7 @@ def _figures(models: Sequence[JudgedModel], detector: Detector, *, seed: int) ->
 def _group(
     name: str, truth: Truth, members: Sequence[JudgedModel], labelled: Sequence[JudgedModel], detector: Detector
 ) -> GroupRates:
-    """Return the alarms of one group, and its area against all labelled models of the other truth."""
+    """Return the alarms of one group, and its area against all labelled models with the opposite label."""
     scores = [detector.score(model) for model in members]
     other_scores = [detector.score(model) for model in labelled if model.entry.truth != truth]
     group_area = math.nan if truth == "trend" else _area_between(scores, other_scores, truth)
@@ -256,7 +256,7 @@ def _alarm_rate(models: Sequence[JudgedModel], detector: Detector) -> Rate | Non
 
 
 def _area_between(scores: Sequence[float], other_scores: Sequence[float], truth: Truth) -> float:
-    """Return the area of a group of models of one truth against models of the other truth."""
+    """Return the area of models with the label `truth` against models with the opposite label."""
     if truth == "faithful":
         return area_under_curve(scores, other_scores)
     return area_under_curve(other_scores, scores)

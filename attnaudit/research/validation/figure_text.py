@@ -14,18 +14,18 @@ QUESTIONS = {
 #: The goals that a policy is compared with.
 GOAL_AREA = 0.95
 GOAL_FALSE_ALARMS = 0.05
-#: With fewer models or kinds than these on one side, the page asks for caution.
+#: The reports add a caution if there are fewer faithful or fewer unfaithful models, or kinds of them, than this.
 FEW_MODELS = 20
 FEW_KINDS = 5
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number with two decimals, as in "0.97"."""
+    """Return a number with a fixed count of decimals, as in "0.97"; an em dash for None."""
     return fixed(value, digits)
 
 
 def share(rate: Rate | None) -> str:
-    """Return a rate in full, as in "95% [76%, 99%], 19 of 20"."""
+    """Return a rate in full, as in "95% [76%, 99%], 19 of 20"; an em dash for None, "no model" if n is 0."""
     if rate is None:
         return NO_VALUE
     if rate.value is None:
@@ -34,17 +34,17 @@ def share(rate: Rate | None) -> str:
 
 
 def short_share(rate: Rate | None) -> str:
-    """Return a rate in short, as in "19/20"."""
+    """Return a rate in short, as in "19/20"; an em dash for None or if n is 0."""
     return NO_VALUE if rate is None or rate.value is None else f"{rate.hits}/{rate.n}"
 
 
 def area(value: Area | None) -> str:
-    """Return an area with its interval, as in "0.97 [0.90, 1.00]"."""
+    """Return an area with its interval, as in "0.97 [0.90, 1.00]"; an em dash for None."""
     return NO_VALUE if value is None else f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
 
 
 def required(check: CheckFigures) -> str:
-    """Return the threshold with its side, as in "≥ 0.08"."""
+    """Return the threshold with its direction, as in "≥ 0.08"; an em dash if there is none."""
     if check.threshold is None:
         return NO_VALUE
     threshold = check.threshold if isinstance(check.threshold, str) else f"{check.threshold:g}"
@@ -52,7 +52,7 @@ def required(check: CheckFigures) -> str:
 
 
 def published_figures(check: CheckFigures) -> Figures | None:
-    """Return the held-out figures; those of the tuning half if no model is held out."""
+    """Return the held-out figures; those of the tuning half if there are none."""
     return check.held_out or check.tuning
 
 
@@ -68,7 +68,7 @@ def outcome(validation: Validation) -> str:
 
 
 def shortfalls(validation: Validation) -> list[str]:
-    """Return the goals that the held-out figures do not reach, one phrase each."""
+    """Return the shortfalls of the held-out figures, one phrase each: missed goals and missed unfaithful models."""
     figures = validation.policy_held_out
     if figures is None or figures.area is None:
         return []
@@ -86,7 +86,7 @@ def shortfalls(validation: Validation) -> list[str]:
 
 
 def cautions(validation: Validation) -> list[str]:
-    """Return what the figures cannot show, because the population is small; one phrase each."""
+    """Return why the held-out figures are uncertain if the population is small, one phrase each."""
     figures = validation.policy_held_out
     if figures is None or figures.area is None:
         return []

@@ -18,7 +18,7 @@ HEAD = """\
 # wrong. The figures above each threshold come from the held-out half. "area" is the area under the ROC curve; its
 # interval resamples kinds of models. docs/validation.md describes the rule, and how to run it again.
 """
-#: Option of a population's trend models -> what helps, in words.
+#: Training option of a population's trend models -> advice in words.
 OPTIONS = {
     "tying": "tie each state to its embedding, `attnaudit train --tying 1`",
     "residual": "add the embedding to each state, `attnaudit train --residual`",
@@ -47,7 +47,7 @@ def policy_text(
 
     Args:
         gates: The gates of the policy.
-        candidates: The checks that the gates and the evidence are among.
+        candidates: Checks that include those of the gates and of the evidence.
         figures: The figures of the checks.
         policy_figures: The held-out figures of all gates together.
         name: The name of the policy.
@@ -111,7 +111,7 @@ def _table(candidate: Candidate, gate: Gate | None) -> list[str]:
 
 
 def _population_remedies(gates: Sequence[Gate], remedies: Sequence[Remedy]) -> list[str]:
-    """Return the options that move every gate of a question to the required side, with the measured effects."""
+    """Return the options that improve every gate by at least SMALLEST_EFFECT, with the measured effects."""
     texts = []
     for option in dict.fromkeys(remedy.option for remedy in remedies):
         effects = []
@@ -134,7 +134,7 @@ def _array(values: Sequence[str]) -> str:
     return "[\n" + "".join(f"    {_quoted(value)},\n" for value in values) + "]"
 
 
-#: Keys of a [[check]] table that depend on the gate, or that keep their default.
+#: Keys of a [[check]] table that are written from the gate, or left out because they keep their default.
 _GATE_KEYS = ("severity", "confidence", "inconclusive", "at_least", "at_most")
 
 

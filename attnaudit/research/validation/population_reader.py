@@ -11,7 +11,7 @@ from attnaudit.errors import AuditError, nearest
 from attnaudit.research.validation.validation_schema import Entry, Population, Truth
 
 POPULATION_FILE = "population.json"
-#: The rank agreement that bears out a label.
+#: A label is accepted if the rank agreement is at least (faithful) or at most (unfaithful) this.
 FAITHFUL_FROM = 0.9
 UNFAITHFUL_TO = 0.1
 #: Names of data sets in populations of `attnaudit plant` -> their registered names.
@@ -25,12 +25,13 @@ class PopulationError(AuditError):
 def read_population(folder: Path) -> Population:
     """Read population.json and check it entry by entry.
 
-    An unknown key is refused, because a misspelt "half" would put a model into the wrong half. A model whose rank
+    An unknown key is an error, because a misspelt "half" would put a model into the wrong half. A model whose rank
     agreement contradicts its label (faithful needs at least 0.9, unfaithful at most 0.1) becomes a trend, which is not
-    scored, and a note says so.
+    scored; a note reports this.
 
     Raises:
-        PopulationError: The file cannot be read, an entry is malformed, or a checkpoint folder is missing.
+        PopulationError: The file cannot be read, an entry is malformed, a checkpoint folder is missing or listed twice,
+            or a kind has both faithful and unfaithful models.
     """
     path = Path(folder) / POPULATION_FILE
     entries: list[Entry] = []
@@ -55,9 +56,9 @@ def read_population(folder: Path) -> Population:
 
 
 def dataset_of(entry: Entry, folder: Path) -> str:
-    """Return what the data set of an entry is loaded by: a path if such a file exists, else a registered name.
+    """Return the path of the data set of an entry if it is an existing file, else its registered name.
 
-    Raises PopulationError, which names the nearest registered data set, if it is neither.
+    Raises PopulationError if it is neither; the message names the nearest registered data set.
     """
     from attnaudit.registry import datasets
 

@@ -1,8 +1,8 @@
-"""ROC curves, areas and rates over models, with intervals that resample kinds of models.
+"""ROC curves, their areas and alarm rates over models.
 
-Models of one kind are built alike and err alike, so a further model of a known kind says little about a new kind.
-Intervals of an area therefore resample kinds, and models within each drawn kind. They say nothing about kinds that the
-population lacks.
+Models of the same kind are built alike and make similar errors, so one more model of a known kind says little about a
+new kind. The interval of an area therefore comes from resampling kinds, and models within each drawn kind. It says
+nothing about kinds that are absent from the population. The interval of a rate treats models as independent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def area_under_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> 
 def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str], *, seed: int) -> Area | None:
     """Return the area with a percentile interval from a two-stage bootstrap (Davison & Hinkley 1997, section 3.8).
 
-    Kinds are resampled, and models within each drawn kind; faithful and unfaithful kinds separately.
+    The bootstrap draws kinds, and then models within each drawn kind, separately for faithful and unfaithful models.
 
     Args:
         scores: One score per model, higher where attention seems faithful.
@@ -72,7 +72,7 @@ def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str]
 
 
 def roc_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> list[RocPoint]:
-    """Return the points of the ROC curve, from (0, 0) to (1, 1); empty if either list is.
+    """Return the points of the ROC curve, from (0, 0) to (1, 1); an empty list if either argument is empty.
 
     A model raises an alarm if its score is at most the cut-off.
     """
@@ -91,7 +91,7 @@ def roc_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> list[Ro
 
 
 def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
-    """Return the share hits / n with Wilson's score interval (Wilson 1927). n = 0 gives [0, 1]."""
+    """Return the share hits / n with Wilson's score interval (Wilson 1927); None with [0, 1] for n = 0."""
     from scipy.stats import binomtest
 
     if not n:
@@ -101,7 +101,7 @@ def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
 
 
 def _bootstrap_weights(kinds: NDArray[np.object_], generator: np.random.Generator) -> tuple[Floats, int]:
-    """Return how often each model is drawn in each resample, (RESAMPLES, models), and how many kinds there are."""
+    """Return how often each resample draws each model, as (RESAMPLES, models), and the number of kinds."""
     names = sorted(set(kinds))
     draws = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
     weights = np.zeros((RESAMPLES, len(kinds)))
@@ -113,6 +113,6 @@ def _bootstrap_weights(kinds: NDArray[np.object_], generator: np.random.Generato
 
 
 def _wins(good: Floats, bad: Floats) -> Floats:
-    """Return (len(good), len(bad)): 1 where the faithful model scores higher, 1/2 where they tie, else 0."""
+    """Compare all pairs, as (len(good), len(bad)): 1 if the faithful model scores higher, 1/2 for a tie, else 0."""
     wins: Floats = (good[:, None] > bad[None, :]) + 0.5 * (good[:, None] == bad[None, :])
     return wins

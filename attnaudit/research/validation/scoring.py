@@ -10,7 +10,7 @@ from attnaudit.records import CheckRecord, Direction, Requirement, VerdictName
 from attnaudit.research.validation.validation_schema import Entry, Margin, ModelResult, ModelScore, Question
 from attnaudit.statistics import verdict as verdicts
 
-#: Standard errors below this count as this, so that margins stay finite.
+#: Smaller standard errors are replaced by this one, so that margins stay finite.
 SMALLEST_ERROR = 1e-6
 
 
@@ -22,8 +22,8 @@ class Gate:
         check: The check id.
         question: The question that the check answers.
         direction: The side of the threshold that is required.
-        threshold: A number, or an expression over the references of a case such as "floor + 0.2". The record of a case
-            holds the number that an expression gives there.
+        threshold: A number, or an expression over the references of the check, such as "floor + 0.2". The check record
+            of each model stores the number that the expression evaluates to.
     """
 
     check: str
@@ -33,12 +33,12 @@ class Gate:
 
     @property
     def text(self) -> str:
-        """The gate in short, such as "decision_flip ≥ 0.15"."""
+        """Return the gate in short, such as "decision_flip ≥ 0.15"."""
         threshold = self.threshold if isinstance(self.threshold, str) else f"{self.threshold:g}"
         return f"{self.check} {'≥' if self.direction == 'at_least' else '≤'} {threshold}"
 
     def threshold_for(self, record: CheckRecord) -> float | None:
-        """Return the threshold as a number; None if a reference in its expression is undefined."""
+        """Return the threshold as a number; for an expression, that of the record, or None if it is undefined."""
         if not isinstance(self.threshold, str):
             return self.threshold
         return None if record.requirement is None else record.requirement.value
@@ -66,9 +66,9 @@ class JudgedModel:
 
 
 def oriented(record: CheckRecord | None, direction: Direction) -> float:
-    """Return the value of a check, with its sign chosen so that a higher number means more faithful.
+    """Return the value of a check, negated for "at_most", so that a higher number means more faithful.
 
-    An undefined check gives -inf: it raises an alarm, as a value far on the wrong side does.
+    An undefined check gives -inf, because it raises an alarm like a value that misses the threshold by far.
     """
     if record is None or record.value is None or _undefined(record):
         return -math.inf
@@ -76,7 +76,7 @@ def oriented(record: CheckRecord | None, direction: Direction) -> float:
 
 
 def bound(record: CheckRecord | None, direction: Direction) -> float:
-    """Return the limit of the interval that must clear the threshold for a pass, oriented as the value is.
+    """Return the interval limit that must clear the threshold for a pass, negated for "at_most".
 
     It is -inf if the check is undefined, has no interval, or is defined on too few instances to pass.
     """
@@ -91,8 +91,9 @@ def margin(record: CheckRecord | None, gate: Gate) -> Margin:
     """Return the signed distance from the threshold in standard errors, and the verdict.
 
     The standard error is the distance from the value to the limit of its interval on the side of the threshold, divided
-    by the normal quantile of the confidence level. A margin of at least that quantile (1.96 at 95%) is therefore
-    exactly a pass. The margin of an undefined check is -inf.
+    by the normal quantile of the confidence level. A check that is defined on
+    enough instances therefore passes if its margin is at least that quantile (1.96 at 95%). The margin is -inf if the
+    value or the threshold is undefined, or if there is no interval.
     """
     from scipy.special import ndtri
 
@@ -120,8 +121,8 @@ def margin(record: CheckRecord | None, gate: Gate) -> Margin:
 def score(model: JudgedModel, gates: Sequence[Gate]) -> ModelScore:
     """Return the outcome of a policy on one model.
 
-    A gate that does not pass raises the alarm. Each check is judged at its own confidence level, without a correction
-    for the number of gates.
+    A gate with any verdict other than "pass" raises an alarm. Each check is judged at its own confidence level, without
+    a correction for the number of gates.
     """
     entry = model.entry
     margins = {gate.check: margin(model.records.get(gate.check), gate) for gate in gates}

@@ -1,19 +1,20 @@
 """The rule that chooses the default policy from the tuning half of a population.
 
 1. A check that answers a question ("used" or "points") may become a gate if it discriminates: its area is at least 0.7,
-   and the lower limit of the area's interval is above 0.5. Only the unfaithful models that fail this question by
-   construction are counted.
-2. Every such check gets a threshold, halfway between the faithful models and the unfaithful models below them. Each
-   model is represented by the limit of its interval that must clear the threshold. One eightieth of the faithful models
-   may lie below, so that at most four gates together have a false-alarm rate of 5%. The highest tenth of the unfaithful
-   models below is ignored, so that a single outlier does not raise the threshold. The threshold is rounded. A
-   check has no threshold if no unfaithful model lies below the faithful ones, or if the threshold would be 0 or less,
-   because attention that has no effect reaches 0.
+   and the lower limit of the area's interval is above 0.5. Unfaithful models count only if they fail this question
+   by construction.
+2. Each of these checks gets a threshold: the rounded middle between the lowest faithful models and the unfaithful
+   models below them. A model counts with the interval limit that must clear the threshold for a pass. One eightieth of
+   the faithful models may lie below the threshold, so that the false-alarm rate of up to four gates together is about
+   5%. The highest tenth of the unfaithful models below the faithful ones is ignored, so that a single outlier does not
+   raise the threshold. A check has no threshold if no unfaithful model lies below the faithful ones, or if an
+   "at_least" threshold would be 0 or less, because attention without effect gives the value 0.
 3. One check per question becomes a gate: the pair whose policy score has the area with the highest lower limit. Ties go
    to the pair with fewer errors, then to the pair with the wider gap, in standard errors, between the threshold and the
-   nearest model. No question rests on agreement alone, because importance methods disagree among themselves.
-4. Further checks are added one at a time, to at most two per question: the check that leaves the fewest unfaithful
-   models without an alarm, if it raises no further alarm on a faithful model.
+   nearest model. This step does not choose agreement checks, because importance methods disagree with each other.
+4. Further checks, agreement included, are added one at a time, up to two gates per question. Each time, the check that
+   leaves the fewest unfaithful models without an alarm is added. It must detect more unfaithful models than before,
+   without more false alarms.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from attnaudit.research.validation.scoring import Gate, JudgedModel, bound, orie
 from attnaudit.research.validation.validation_schema import Area, Question
 
 QUESTIONS: tuple[Question, ...] = ("used", "points")
-#: A check discriminates if its area is at least this,
+#: A check discriminates if its area is at least MINIMUM_AREA, and the lower limit of the area's interval is above
+#: CHANCE_AREA.
 MINIMUM_AREA = 0.7
-#: and the lower limit of the area's interval is above this.
 CHANCE_AREA = 0.5
 #: The share of faithful models that may raise an alarm.
 ALLOWED_FALSE_ALARMS = 0.05
 MAXIMUM_GATES_PER_QUESTION = 2
-#: The quantile of the unfaithful models below the faithful ones that the threshold keeps away from.
+#: The threshold is computed from this quantile of the unfaithful models that lie below the faithful ones.
 UNFAITHFUL_QUANTILE = 0.9
-#: Families of checks that are gated only in addition to another check of the question.
+#: Families of checks that become gates only in addition to a gate of another family (step 4 of the rule).
 NEVER_ALONE = ("agreement",)
-#: The value of every check that answers a question on attention without effect: no drop, no gain, no correlation.
+#: The value that a check of a question has if attention has no effect: no drop, no gain, no correlation.
 NO_EFFECT = 0.0
 
 
@@ -49,7 +50,7 @@ def tuning(models: Sequence[JudgedModel]) -> list[JudgedModel]:
 
 
 def in_question(models: Sequence[JudgedModel], question: Question) -> list[JudgedModel]:
-    """Leave out the unfaithful models that do not fail this question. For "evidence", return all models."""
+    """Return the models without the unfaithful ones that do not fail this question; for "evidence", all models."""
     return [
         model
         for model in models
@@ -58,7 +59,10 @@ def in_question(models: Sequence[JudgedModel], question: Question) -> list[Judge
 
 
 def check_area(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int) -> Area | None:
-    """Return the area of a check on the labelled models that its question is about and that it was judged on."""
+    """Return the area of a check on the labelled models that have a record of it.
+
+    Unfaithful models count only if they fail the question of the check.
+    """
     check = candidate.check.id
     judged = [
         model
@@ -78,13 +82,13 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
     """Choose the gates of a policy by the rule above.
 
     Args:
-        models: The models; those of the held-out half are ignored.
+        models: The models; held-out models and trends are ignored.
         candidates: The checks to choose from.
         seed: The seed of the areas' intervals.
 
     Returns:
-        The gates by question. A question for which no check discriminates has none. The list is empty if no check
-        discriminates at all, or if the tuning half lacks faithful or unfaithful models.
+        The gates, sorted by question. The list is empty if no check outside NEVER_ALONE both discriminates and has a
+        threshold, for example because the tuning half lacks faithful or unfaithful models.
     """
     half = tuning(models)
     not_alone = {candidate.check.id for candidate in candidates if candidate.check.family in NEVER_ALONE}
@@ -117,7 +121,7 @@ def policy_area(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed: i
 
 
 def policy_score(model: JudgedModel, gates: Sequence[Gate]) -> float:
-    """Return the smallest margin over the gates in standard errors; -inf if one of them is undefined."""
+    """Return the smallest margin over the gates, in standard errors; -inf if a margin is -inf or there are no gates."""
     smallest = score(model, gates).score
     return -math.inf if smallest is None else smallest
 
@@ -125,8 +129,9 @@ def policy_score(model: JudgedModel, gates: Sequence[Gate]) -> float:
 def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | None:
     """Return the threshold of a check by step 2 of the rule.
 
-    It is None if there are no faithful or no unfaithful models, if the check is undefined on more faithful models than
-    may raise an alarm, if no unfaithful model lies below the faithful ones, or if the threshold would require nothing.
+    It is None if there are no faithful or no unfaithful models, if more faithful models than may raise an alarm cannot
+    pass (the check is undefined on them, for example), if no unfaithful model lies below the faithful ones, or if the
+    threshold would require nothing: it is outside the range of the check, or attention without effect would reach it.
     """
     check, direction = candidate.check.id, candidate.direction
     judged = [
@@ -154,7 +159,10 @@ def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | No
 
 
 def rounded(middle: float, *, low: float, high: float) -> float:
-    """Round `middle` to as few decimals (two to six) as keep it near the middle of (low, high]."""
+    """Round `middle` to the fewest decimals, two to six, that keep it within (low, high] and close to its value.
+
+    Close means within a quarter of high - low. If six decimals are not enough, `middle` is returned as it is.
+    """
     for digits in range(2, 7):
         candidate = round(middle, digits)
         if low < candidate <= high and abs(candidate - middle) <= (high - low) / 4:
@@ -165,7 +173,7 @@ def rounded(middle: float, *, low: float, high: float) -> float:
 def _ranked_gates(
     half: Sequence[JudgedModel], candidates: Sequence[Candidate], question: Question, *, seed: int
 ) -> list[Gate]:
-    """Return the checks that discriminate as gates, the highest lower limit of the area first."""
+    """Return a gate for each check that discriminates and has a threshold, by descending lower limit of the area."""
     rows = []
     for candidate in candidates:
         if candidate.question != question:
@@ -189,7 +197,7 @@ def _pair_key(
 
 
 def _gap(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> float:
-    """Return the smallest distance of a model from a wrong outcome, in standard errors; negative if one is wrong."""
+    """Return the smallest policy score, in standard errors, with the sign of unfaithful models reversed."""
     return min(policy_score(model, gates) * (1 if model.faithful else -1) for model in models)
 
 

@@ -42,8 +42,8 @@ class ValidationOptions:
 
     Attributes:
         population: The folder with population.json.
-        out: Where results are kept.
-        policy: A TOML file; None for the policy that the rule chooses from the tuning half of the population.
+        out: The folder for results.
+        policy: A TOML file; None to validate the policy that the rule chooses from the tuning half of the population.
         seed: The seed of samples, permutations and intervals.
         quick: Whether to measure fewer instances and leave costly checks out.
         jobs: How many processes share the work, with one thread each.
@@ -67,7 +67,7 @@ class ValidationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Audits:
-    """The audits of a population: all candidate checks, the checks that were judged, and the result of each model."""
+    """The audits of a population: all candidate checks, the judged candidates, and the result of each model."""
 
     population: Population
     all_candidates: Sequence[Candidate]
@@ -89,11 +89,12 @@ def validate(options: ValidationOptions, *, progress: ProgressCallback | None = 
     """Audit the population, and score every check and the policy on it.
 
     Returns:
-        The figures, and the text of the policy that the rule chooses from the tuning half; "" if the tuning half is too
-        small to choose from.
+        The figures, and the TOML text of the policy that the rule chooses from the tuning half; "" if the rule chooses
+        no gate.
 
     Raises:
-        AuditError: The population, the policy or a report of remedies cannot be read, or nothing can be written.
+        AuditError: The population, the policy or a file of remedies cannot be read, or the results folder cannot be
+            written.
     """
     started, created = time.perf_counter(), datetime.now(UTC)
     reproduced = _reproduced(options.remedies)
@@ -144,7 +145,7 @@ def validate(options: ValidationOptions, *, progress: ProgressCallback | None = 
 
 
 def families(models: Sequence[JudgedModel]) -> list[str]:
-    """Return the families of models, as checkpoints name them, that have both faithful and unfaithful members."""
+    """Return the names of encoder families that have both faithful and unfaithful models, as checkpoints write them."""
     truths: dict[str, set[str]] = {}
     for model in models:
         if model.entry.encoder:
@@ -191,9 +192,9 @@ def _is_gated(candidate: Candidate, given: CandidatePolicy | None) -> bool:
 
 
 def _reproduced(files: Sequence[Path]) -> list[Remedy]:
-    """Return the remedies of these files; of several for the same option, the first.
+    """Return the remedies of these files; if several are for the same question and option, only the first.
 
-    Raises ReportError for a file that is missing or holds something else.
+    Raises ReportError if a file is missing or is not a list of remedies.
     """
     return first_of_each_option([remedy for path in files for remedy in read_remedies(path)])
 

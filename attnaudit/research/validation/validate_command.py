@@ -12,7 +12,7 @@ from attnaudit.errors import AuditError, require_seed
 from attnaudit.processes import processors
 from attnaudit.progress import progress_bar
 
-#: The value of --policy that stands for the policy chosen by the rule.
+#: The value of --policy that selects the policy chosen by the rule.
 RULE = "rule"
 
 
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the validation, write its files and print a summary.
 
-    Returns 0 also if the policy does not reach the goals: the figures are the result.
+    Returns 0 even if the policy does not reach the goals.
     """
     from attnaudit.research.study.report_files import write_files
     from attnaudit.research.validation import validation_report
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plant(options: argparse.Namespace, jobs: int) -> Path:
-    """Plant a population below --out; models that are there already are kept."""
+    """Plant a population below --out and return its folder; existing models are kept."""
     from attnaudit.research.planted import planted_population
     from attnaudit.research.planted.plant_command import QUICK_SEEDS, SEEDS
 

@@ -17,7 +17,7 @@ from attnaudit.research.study.text_tables import markdown_table
 from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.validation_schema import CheckFigures, Figures, GroupRates, Validation
 
-#: At most this many curves share a chart.
+#: The largest number of series in a chart.
 MAXIMUM_CURVES = 6
 
 
@@ -27,9 +27,9 @@ class ValidationPage:
 
     Attributes:
         validation: The figures.
-        gated_roc: ROC curves of the policy and of its gated checks.
-        ungated_roc: ROC curves of the other checks, or of a sample of them.
-        checks: The checks in the order of the page.
+        gated_roc: ROC curves of the policy and of its gated checks; None without a curve.
+        ungated_roc: ROC curves of the other checks, or of some of them if there are too many; None without a curve.
+        checks: The checks in the order in which the page lists them.
         figure_text: The module that formats the figures.
     """
 
@@ -42,7 +42,7 @@ class ValidationPage:
 
 
 def write(validation: Validation, out: Path) -> list[Path]:
-    """Write the three files into a folder. Raises ReportError if that is impossible."""
+    """Write the three files into a folder and return their paths. Raises ReportError if one cannot be written."""
     return write_files(
         out,
         {
@@ -54,7 +54,7 @@ def write(validation: Validation, out: Path) -> list[Path]:
 
 
 def read(path: Path) -> Validation:
-    """Read a validation.json. Raises ReportError if it is not one."""
+    """Read a validation.json. Raises ReportError if it cannot be read or decoded."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Validation)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def markdown(validation: Validation) -> str:
 
 
 def ordered(checks: Sequence[CheckFigures]) -> list[CheckFigures]:
-    """Return the gated checks first, then the others by descending area."""
+    """Return the gated checks and then the others, both by descending area."""
 
     def key(check: CheckFigures) -> tuple[bool, float, str]:
         figures = figure_text.published_figures(check)
@@ -222,7 +222,7 @@ def _gated_roc(validation: Validation) -> Drawing | None:
 
 
 def _ungated_roc(validation: Validation) -> Drawing | None:
-    """Draw the checks that are not gated; if they are too many, every n-th of them, from the best to the worst."""
+    """Draw the checks that are not gated, best first; if there are too many, only every n-th check."""
     curves = _curves([check for check in ordered(validation.checks) if not check.gated])
     most = MAXIMUM_CURVES - 1
     step = max(1, (len(curves) - 1) // (most - 1))

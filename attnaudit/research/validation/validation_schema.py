@@ -1,4 +1,4 @@
-"""The records of a validation: population.json, the kept result of each model, and validation.json."""
+"""The records of a validation: population.json, the stored result of each model, and validation.json."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attnaudit.research.study.result_cache import CachedAudit
 
 SCHEMA_VERSION = 1
 
-#: What is known of a model's attention. "trend": nothing is known, so the model is shown and never scored.
+#: What is known about a model's attention. "trend": nothing is known, so the model is reported but not scored.
 Truth = Literal["faithful", "unfaithful", "trend"]
 #: "tuning" models decide thresholds; "held_out" models give the published figures.
 Half = Literal["tuning", "held_out"]
@@ -24,17 +24,18 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         folder: The checkpoint folder, relative to the population, as `--model` takes it.
         kind: How the model was made. Models of one kind are alike, so intervals resample kinds.
         truth: "faithful" and "unfaithful" models are scored; a "trend" is only shown.
-        data: A registered data set, or a file relative to the population.
+        data: A registered data set, or a file relative to the population or to the checkpoint folder.
         encoder: The encoder of the model, such as "bilstm".
         alignment: The alignment function of its attention, such as "additive".
         projection: What turns scores into weights, such as "sparsemax".
         seed: The seed it was trained with.
-        level: Where the contributions are known, such as "tokens".
+        level: The level at which the contributions are known, such as "tokens".
         rank_agreement: Kendall's τ-b of attention with the contributions that are known by construction.
-        verified_by: An intervention that no check uses, and what it gave.
+        verified_by: An intervention that no check uses, and its outcome.
         accuracy: Share of test instances whose predicted class is their label.
         bypass_share: Share of the logit's variance that does not pass through attention weights.
-        half: The half the model belongs to. A model without one is held out, so that nothing is tuned on it by mistake.
+        half: The half that the model belongs to. The default is held out, so that no model is used for tuning by
+            mistake.
         fails: The questions that an unfaithful model fails by construction.
     """
 
@@ -60,7 +61,7 @@ class Population(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         entries: The models.
-        notes: The models whose label is contradicted by their own rank agreement, and which are therefore not scored.
+        notes: One sentence for each model that is not scored because its rank agreement contradicts its label.
     """
 
     entries: list[Entry]
@@ -90,8 +91,8 @@ class Area(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         high: Upper limit of the interval.
         faithful: How many faithful models there are.
         unfaithful: How many unfaithful models there are.
-        faithful_kinds: Of how many kinds the faithful models are.
-        unfaithful_kinds: Of how many kinds the unfaithful models are.
+        faithful_kinds: The number of kinds of faithful models.
+        unfaithful_kinds: The number of kinds of unfaithful models.
     """
 
     value: float
@@ -107,8 +108,8 @@ class Rate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A share of models with Wilson's interval.
 
     Attributes:
-        hits: How many models it holds for.
-        n: How many models there are.
+        hits: The number of models that are counted.
+        n: The number of all models.
         value: hits / n; None if there are no models.
         low: Lower limit of the interval.
         high: Upper limit of the interval.
@@ -129,15 +130,15 @@ class RocPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class GroupRates(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The models of one truth in one group.
+    """The models with the same label in one group.
 
     Attributes:
         name: The kind or the encoder that the group shares.
-        truth: What is known of the attention of these models.
+        truth: What is known about the attention of these models.
         models: How many models there are.
         alarms: How many of them raise an alarm; None without a threshold.
-        area: The area against all models of the other truth; None for trends.
-        median_value: The median over the models.
+        area: The area against all models with the opposite label; None for trends, or if there are no such models.
+        median_value: The median of the check value, or of the policy score, over the models; None if all are undefined.
     """
 
     name: str
@@ -152,12 +153,12 @@ class Figures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How well a check or a policy separates faithful from unfaithful models.
 
     Attributes:
-        area: The area under the ROC curve; None if either truth is absent.
+        area: The area under the ROC curve; None without faithful or without unfaithful models.
         sensitivity: Alarms among the unfaithful models; None for a check without a threshold.
         false_alarms: Alarms among the faithful models; None for a check without a threshold.
         roc: The points of the ROC curve.
-        by_encoder: The same by encoder.
-        by_kind: The same by kind.
+        by_encoder: Alarms and area of each group of models with the same encoder and label.
+        by_kind: Alarms and area of each group of models with the same kind and label.
     """
 
     area: Area | None
@@ -177,14 +178,16 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         question: The question that the check answers.
         direction: The side of the threshold that is required.
         gated: Whether the policy gates on the check.
-        threshold: The threshold of the policy; for other checks the one that the tuning half gives, if any.
-        threshold_from: Where the threshold comes from.
+        threshold: The threshold of the policy; for other checks the one computed from the tuning half; None without
+            one.
+        threshold_from: "policy" or "tuning half"; "" without a threshold.
         discriminates: Whether the area is high enough to gate on (`threshold_rule.discriminates`).
-        why: The area in words.
-        tuning: Figures on the tuning half, against the unfaithful models that fail the question of the check.
+        why: The area that decides `discriminates`, in words.
+        tuning: Figures on the tuning half; unfaithful models count only if they fail the question of the check. None
+            without labelled models.
         held_out: The same on the held-out half.
-        against_all: The held-out area against every unfaithful model.
-        skipped: On how many models the check could not be judged.
+        against_all: The held-out area with all unfaithful models; None without faithful or without unfaithful models.
+        skipped: The number of models on which the check could not be judged.
     """
 
     check: str
@@ -207,9 +210,9 @@ class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         kind: The kind that is left out.
-        truth: What is known of its models.
+        truth: The label of its models.
         alarms: Alarms among the models of the kind.
-        area: The area of its models against the held-out models of the other truth.
+        area: The area of its models against the held-out models with the opposite label; None if there are none.
         checks: The gates of the policy that is chosen from the tuning half of the other kinds.
     """
 
@@ -225,11 +228,11 @@ class ModelScore(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         folder: The model, as in its entry; kind, truth, half and encoder are copied from there.
-        score: The smallest signed margin over the gates, in standard errors; None if one of them is undefined.
+        score: The smallest margin over the gates, in standard errors; None if a margin is -inf or there are no gates.
         alarm: Whether a gate did not pass.
         failed: The gates that did not pass, with their verdicts.
         questions: The questions that those gates answer.
-        values: Check id -> the value of every check.
+        values: Check id -> value, None if undefined, for every check with a record.
     """
 
     folder: str
@@ -252,8 +255,8 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check: The check id.
         plain: Median value over the plain models.
         treated: Median value over the models trained with the option.
-        plain_models: How many plain models there are.
-        treated_models: How many models were trained with the option.
+        plain_models: The number of plain models with a defined value.
+        treated_models: The number of models trained with the option that have a defined value.
     """
 
     option: str
@@ -276,20 +279,20 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         policy_sha256: Hash of the policy file; "" without a file.
         seed: The seed of samples, permutations and intervals.
         quick: Whether costly checks were left out and fewer instances measured.
-        max_instances: At most this many instances were measured per model.
+        max_instances: The largest number of instances measured per model.
         seconds: Wall-clock time of this run.
-        measuring_seconds: Time of measuring and judging all models, kept results included, summed over processes.
+        measuring_seconds: Time of measuring and judging all models, summed over processes and including stored results.
         models: How many models were audited.
-        counts: How many models there are of each truth and half.
+        counts: Label and half, such as "faithful held out" -> number of models.
         policy_held_out: The figures of the policy on the held-out half.
         policy_tuning: The figures of the policy on the tuning half.
         checks: The figures of every check.
-        left_out: The policy chosen without each kind in turn.
+        left_out: For each kind, the outcome of a policy that was chosen without it.
         trends: Alarms among the kinds without a known truth, of both halves.
         remedies: The effect of training options on the gates.
         scores: The outcome of the policy on each model.
         failed: Model folder -> why it could not be audited.
-        notes: What a reader of the figures must know.
+        notes: Limitations of the figures, such as checks that were left out.
     """
 
     schema_version: int

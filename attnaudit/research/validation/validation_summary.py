@@ -1,4 +1,4 @@
-"""The result of a validation on the terminal."""
+"""Format the result of a validation for the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def summary(validation: Validation, *, width: int) -> str:
-    """Return the outcome, the kinds of models and the checks, readable at 80 columns."""
+    """Return the outcome, the kinds of models and the checks as text of max(80, width) columns."""
     return terminal_text(lambda console: _print(validation, console), width=width)
 
 
