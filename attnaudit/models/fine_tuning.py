@@ -36,7 +36,7 @@ class FineTuningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         batch_size: Instances per step.
         learning_rate: The highest learning rate of the schedule.
         weight_decay: Weight decay.
-        warm_up: Share of the steps in which the learning rate rises from 0; in the other steps it falls to 0.
+        warm_up: Share of the steps in which the learning rate rises to its highest value; it then falls to 0.
         max_tokens: Longer texts are truncated to this number of tokens, special tokens included.
     """
 

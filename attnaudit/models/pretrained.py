@@ -135,8 +135,8 @@ def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tu
         Names of the parameters that were not copied and stay random.
 
     Raises:
-        ModelError: The weight file lacks tensors other than those of the pooler, or the model has other parameters
-            than the encoder.
+        ModelError: The weight file lacks tensors other than those of the pooler, or the parameters of the encoder and
+            of the model with a head do not match.
     """
     lacking = sorted(name for name in missing if "pooler" not in name)
     if lacking:

@@ -91,7 +91,7 @@ def remove_biases(model: PooledClassifier) -> None:
 
 
 def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, Tensor]:
-    """Return two terms (B, T) of each token in the logit: its own evidence, and its part in the evidence of the text."""
+    """Return two terms (B, T) of each token in the logit: its own evidence, and its part in the text's evidence."""
     encoder, weight = encoder_of(model), model.decoder.weight[0]
     own = traced.weights * traced.hidden[..., OWN] * weight[OWN]
     carried = (traced.weights * encoder.carriers(traced.mask)).sum(dim=1, keepdim=True)
