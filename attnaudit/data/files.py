@@ -1,4 +1,4 @@
-"""Reading JSON Lines, CSV and Parquet files into rows. Every error names the file and the line or row."""
+"""Reading JSON Lines, CSV and Parquet files into rows. Errors name the file and, if they concern a row, its number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Table:
 
     Attributes:
         columns: Names of the columns.
-        rows: Each row with its number, from 1: the line it starts on, or in Parquet the row.
+        rows: (number, cells) of each row. The number, from 1, is that of the row's first line; in Parquet, of the row.
         all_text: Whether every cell is text, as in CSV.
     """
 
@@ -35,13 +35,13 @@ class Table:
 
 
 def read(path: Path) -> Table:
-    """Read a file.
+    """Read a data file into a table.
 
     Args:
         path: A .jsonl, .csv or .parquet file.
 
     Raises:
-        DataError: The file cannot be read; the message names the file, the row and the fix.
+        DataError: The file cannot be read; the message names the file, the fix and, if it concerns one row, the row.
     """
     if not path.exists():
         raise DataError(f"{path}: there is no such file. {_near_files(path)}")
@@ -70,7 +70,7 @@ def read(path: Path) -> Table:
 
 
 def _near_files(path: Path) -> str:
-    """Return a sentence that helps to correct the path: files with a similar name, or what the folder lacks."""
+    """Return a hint for a path that does not exist: similar file names, or that the folder has no data file."""
     if not path.parent.is_dir():
         return f"The folder {path.parent} does not exist either. Correct the path."
     names = [file.name for file in path.parent.iterdir() if file.suffix.lower() in SUFFIXES]
@@ -104,7 +104,7 @@ class _DuplicateKeyError(Exception):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, and refuse duplicate keys, of which `json` would silently keep the last."""
+    """Build a dict. Raise _DuplicateKeyError for a duplicate key; `json` would silently keep the last value."""
     content = dict(pairs)
     if len(content) < len(pairs):
         raise _DuplicateKeyError([key for key, _ in pairs])
@@ -197,7 +197,7 @@ def _check_header(columns: list[str], where: str) -> None:
 
 
 def _cell(column: str, value: str) -> str | None:
-    """Return None for an empty cell, except in the column `text`, where it is reported as a blank text."""
+    """Return the cell, or None if it is empty. In the column `text`, "" is kept and later reported as a blank text."""
     return value if value or column == Column.TEXT else None
 
 

@@ -23,7 +23,7 @@ def label_indices(dataset: Dataset, classes: Sequence[str]) -> list[int]:
         classes: Class names of the model, in the order of its logits.
 
     Raises:
-        DataError: A label is neither; the message names the row and the nearest class.
+        DataError: A label is neither a class name nor an accepted index; the message names the row and the classes.
     """
     index = {name: position for position, name in enumerate(classes)}
     if not any(_INTEGER.fullmatch(name) for name in classes):
@@ -53,13 +53,13 @@ def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
 
 
 def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
-    """Raise DataError if all labels are of one class.
+    """Raise DataError if the labels and the declared classes together name only one class.
 
-    A data set without any label is accepted: checks that need labels are then undefined.
+    A data set without labels and declared classes is accepted; checks that need labels are then undefined.
 
     Args:
         dataset: The instances.
-        labelled: Also require a label in every row, as training does.
+        labelled: Also raise DataError if a row has no label, since training needs one in every row.
     """
     if labelled:
         for instance in dataset.instances:

@@ -1,9 +1,10 @@
-"""Synthetic sentences in which it is known by construction which words decide the label.
+"""Synthetic sentences whose label is decided by known words.
 
-A sentence contains one to three *cue* words, most of them of one class. That class is the label, except in `NOISE` of
-the sentences, where the label is flipped. Up to two *hint* words belong to the label's class only seven times in ten:
-they look like evidence, but a good model does not need them. The other words are *filler*, from the same Zipf
-distribution for both classes. Each part (train, dev, test) has its own seed.
+A sentence contains one to three *cue* words, most of them of one class. That class is the label, except in a share
+`NOISE` of the sentences, where the label is flipped. A sentence also contains up to two *hint* words. Each belongs to
+the majority class of the cue words with a probability of only 0.7: hints look like evidence, but a good model does not
+need them. The other words are *filler*, drawn from the same Zipf-like distribution for both classes. Each part (train,
+dev, test) has its own seed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from attnaudit.instances import Dataset, Instance
 CLASSES = ("negative", "positive")
 #: Share of the sentences whose label is flipped.
 NOISE = 0.02
-#: Probability that a hint word belongs to the label's class.
+#: Probability that a hint word belongs to the majority class of the cue words.
 _HINTED = 0.7
 #: part -> (number of sentences, seed)
 _SIZES = {"train": (4000, 11), "dev": (800, 12), "test": (1200, 13)}
@@ -28,7 +29,10 @@ _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
 @cache
 def words() -> dict[str, tuple[str, ...]]:
-    """Return the synthetic words by role: 300 of "filler", and 15 of "cue.negative", "hint.positive" and so on."""
+    """Return the synthetic words by role.
+
+    The roles are "filler" (300 words), "cue.negative", "cue.positive", "hint.negative" and "hint.positive" (15 each).
+    """
     draw = random.Random(7)
     distinct: dict[str, None] = {}
     while len(distinct) < 360:
@@ -54,7 +58,7 @@ def hints() -> frozenset[str]:
 
 
 def _sentence(draw: random.Random, label: str) -> str:
-    """Generate a sentence whose cue words decide for this label."""
+    """Generate a sentence in which most cue words belong to this class."""
     other = CLASSES[1 - CLASSES.index(label)]
     count = draw.choice((1, 2, 3))
     chosen = [draw.choice(words()[f"cue.{label}"]) for _ in range(max(1, count - count // 3))]
@@ -76,7 +80,7 @@ def split(name: str) -> Dataset:
         name: "train" (4,000 sentences), "dev" (800) or "test" (1,200).
 
     Raises:
-        DataError: The name is another one.
+        DataError: There is no part of this name.
     """
     if name not in NAMES:
         raise DataError(f"planted-cue has no part '{name}'. {nearest(name, NAMES)}")

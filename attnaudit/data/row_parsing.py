@@ -36,7 +36,7 @@ _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Raise DataError if the column `text` is missing, or a column's name is nearly `label` or `query`.
+    """Raise DataError if `text` is missing, or if `label` or `query` is missing and a column has a similar name.
 
     Args:
         columns: Names of the columns.
@@ -69,18 +69,19 @@ def shorten(text: str, limit: int = 40) -> str:
 def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> tuple[Instance, ...]:
     """Turn rows into instances.
 
-    Rows without an `id` get one that is derived from their content, and so does not depend on the order of the rows.
+    If no row has an `id`, ids are derived from the content of the rows, so that they do not depend on their order.
 
     Args:
         rows: The rows; their columns have been checked.
         name: Name of the file or data set, for messages.
-        all_text: Whether every cell is text, as in CSV. A label such as "0.5" is then a number.
+        all_text: Whether every cell is text, as in CSV. A label such as "0.5" is then refused, as the number 0.5 is.
 
     Raises:
-        DataError: There is no row, or a row is invalid; the message names the first one.
+        DataError: There is no row, a row is invalid, only some rows have an id, or two rows have the same id. The
+            message names the first such row.
     """
     instances: list[Instance] = []
-    first_row: tuple[str, bool] | None = None  # where it is, and whether it has an id
+    first_row: tuple[str, bool] | None = None  # place of the previous row, and whether it has an id
     for number, row in rows:
         where = f"{name}:{number}"
         identifier = _identifier(row.get(Column.ID), where) if Column.ID in row else None
@@ -106,7 +107,7 @@ def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> t
 
 
 def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
-    """Check instances, fill in `where`, and turn integer labels into text.
+    """Return the instances with `where` filled in, blank labels, queries and sources as None, and integers as text.
 
     Args:
         instances: The instances.
@@ -141,7 +142,7 @@ def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instanc
 
 
 def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
-    """Return the labels that occur, sorted (as numbers if all are integers)."""
+    """Return the labels that occur, sorted (numerically if all of them are integers)."""
     labels = {instance.label for instance in instances if instance.label is not None}
     if all(_INTEGER.fullmatch(label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (Decimal(label), label)))
@@ -149,7 +150,7 @@ def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
 
 
 def derived_id(text: str, query: str | None, label: str | None, source: str | None = None) -> str:
-    """Return a readable id that depends on the content only: the first words, and 12 hexadecimal digits of a hash."""
+    """Return an id made from the content only: up to three words of the text, and 12 hexadecimal digits of a hash."""
     parts = ("" if part is None else f"={part}" for part in (text, query, label, source))
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:12]
     words = "-".join(re.findall(r"\w+", text.lower())[:3])[:24].strip("-")
@@ -157,7 +158,7 @@ def derived_id(text: str, query: str | None, label: str | None, source: str | No
 
 
 def _with_derived_ids(instances: Sequence[Instance]) -> list[Instance]:
-    """Give each instance an id. Equal rows are numbered; they are interchangeable, so their order does not matter."""
+    """Return the instances with derived ids. If a row is repeated, its id gets the suffix "#2", then "#3" and so on."""
     occurrences: Counter[str] = Counter()
     identified: list[Instance] = []
     for instance in instances:
@@ -173,7 +174,7 @@ def _invalid(where: str, column: str, found: str, expected: str, fix: str) -> Da
 
 
 def _is_fraction(text: str) -> bool:
-    """Return whether a cell is a number that cannot be a class: a fraction such as 1.0, NaN or infinity."""
+    """Return whether a cell is a number that cannot be a class: a decimal such as 1.0 or 1e3, NaN or infinity."""
     return _FRACTION.fullmatch(text) is not None or text.casefold() in ("nan", "inf", "-inf")
 
 

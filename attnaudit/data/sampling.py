@@ -10,15 +10,16 @@ from attnaudit.instances import Dataset, Instance
 
 
 def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
-    """Return a sample of a data set: the instances whose ids have the smallest hashes under the seed, in that order.
+    """Return a sample of a data set: the instances with the smallest hashes of seed and id, sorted by hash.
 
     The sample does not depend on the order of the rows, and a smaller sample is part of a larger one with the same
     seed. `rows` and `classes` of the result are those of the full data set, and `sample_seed` is the seed.
 
     Args:
-        dataset: The data set to sample from. One that has no more than `max_instances` is returned unchanged.
+        dataset: The data set to sample from. If it has at most `max_instances` instances, it is returned unchanged,
+            and `sample_seed` is not set.
         max_instances: Number of instances in the sample.
-        seed: Seed of the hashes.
+        seed: Seed, an input of the hashes.
 
     Raises:
         DataError: `max_instances` is below 1.

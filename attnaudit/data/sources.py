@@ -21,9 +21,9 @@ def load(name_or_path: str | Path) -> Dataset:
     """Load a data set.
 
     Args:
-        name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file. A registered
-            name is a Dataset, or a function without arguments that returns a Dataset or an iterable of Instance or of
-            dict rows. Files and dict rows have a column `text` and optional columns `label`, `query`, `id` and
+        name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file. What is
+            registered is a Dataset, or a function without arguments that returns a Dataset or an iterable of Instance
+            or of dict rows. Files and dict rows have a column `text` and optional columns `label`, `query`, `id` and
             `source`.
 
     Raises:
@@ -44,10 +44,10 @@ def load(name_or_path: str | Path) -> Dataset:
 
 
 def load_file(path: Path) -> Dataset:
-    """Load the rows of one file; the data set's name is the file's name without its suffix.
+    """Load one file. The name of the data set is the file's name without its suffix.
 
     Raises:
-        DataError: As `load`.
+        DataError: The file cannot be read, or a row is invalid.
     """
     table = read(path)
     instances = to_instances(table.rows, str(path), all_text=table.all_text)
@@ -105,7 +105,7 @@ def _load_registered(name: str) -> Dataset:
 
 
 def _require_types(dataset: Dataset, name: str) -> None:
-    """Raise DataError for a field of the wrong type, which would otherwise fail only when a run is written."""
+    """Raise DataError if a field has the wrong type. Otherwise the error would appear only when results are written."""
     for field, value, expected_types, expected in (
         ("source", dataset.source, (str, Path), "text or a path"),
         ("description", dataset.description, (str,), "text"),
@@ -129,7 +129,7 @@ def _origin(registered: object) -> str:
 
 
 def _from_items(produced: object, name: str, registered: object) -> tuple[Instance, ...]:
-    """Return the instances of a list of Instance or of dict rows."""
+    """Convert a list of Instance, or of dict rows, to checked instances."""
     expected = "Expected a Dataset, or an iterable of Instance or of dict rows with the key 'text'."
     if not isinstance(produced, list | tuple):
         raise DataError(f"data set '{name}': {_origin(registered)} returned {type(produced).__name__}. {expected}")

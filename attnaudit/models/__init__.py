@@ -1,1 +1,1 @@
-"""Reference models and their trainer. Importing this package imports no torch; its modules do."""
+"""Reference models and their trainer. The package imports no torch; most of its modules do."""

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 
 class Additive(nn.Module):
-    """vᵀ tanh(W₁ h + b), or vᵀ tanh(W₁ h + W₂ q + b) with a query (Bahdanau et al. 2015).
+    """Additive alignment: the score vᵀ tanh(W₁ h + b), or vᵀ tanh(W₁ h + W₂ q + b) with a query.
+
+    Here h is a hidden state and q the query's state (Bahdanau et al. 2015).
 
     Args:
         width: Features of one hidden state (m).
@@ -34,11 +36,11 @@ class Additive(nn.Module):
 
 
 class ScaledDot(nn.Module):
-    """hᵀq / √m.
+    """Scaled dot-product alignment: the score hᵀq / √m.
 
-    In a model that reads no query, q is a learned parameter that starts from N(0, 1): with a smaller start, training
-    collapses to uniform attention (Tutek & Šnajder 2020, appendix C). The state of a query whose width is not m is
-    first mapped to m features by a linear layer without bias.
+    In a model that reads no query, q is a learned parameter that is initialised from N(0, 1). With smaller initial
+    values, training collapses to uniform attention (Tutek & Šnajder 2020, appendix C). In a model that reads a query,
+    q is the query's state; if it does not have m features, a linear layer without bias maps it to m features.
 
     Args:
         width: Features of one hidden state (m).
@@ -61,9 +63,9 @@ class ScaledDot(nn.Module):
 
 
 class Deep(nn.Module):
-    """D(W_h h), or D(W_h h + W_q q) with a query, where D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)).
+    """Deep alignment: the score D(W_h h), or D(W_h h + W_q q) with a query, where D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)).
 
-    This is Wen et al. 2022, eq. 3 and 4. The paper does not give the number of stacked layers; here there are two.
+    These are eq. 3 and 4 of Wen et al. 2022. The paper does not give the number of layers in D; here there are two.
 
     Args:
         width: Features of one hidden state (m).
@@ -83,7 +85,7 @@ class Deep(nn.Module):
 
 
 class Uniform(nn.Module):
-    """The score 0 for every token, so that attention carries no information. It has no parameters."""
+    """Uniform alignment: the score 0 for every token, so that all weights are equal. It has no parameters."""
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
         super().__init__()

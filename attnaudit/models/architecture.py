@@ -22,13 +22,15 @@ LARGEST_SIZE = 65_536
 
 
 class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Hidden states whose content is known by construction (see `attnaudit.models.planted_states`).
+    """How the hidden states of a planted model are computed (see `attnaudit.models.planted_states`).
+
+    Evidence is a number in a hidden state that the decoder adds to the logit, weighted by attention.
 
     Attributes:
-        evidence: How a token's own evidence is made: "free" (any number), "unit" (always of the same magnitude) or
-            "scored" (unit evidence times an increasing function of the attention score).
-        label: Which hidden states carry the evidence of the whole text: "nowhere", "everywhere", or only the "first"
-            or "last" real token, which then receives most of the attention.
+        evidence: How a token's own evidence is computed: "free" (any number), "unit" (magnitude close to 1) or
+            "scored" (unit evidence times the sigmoid of the attention score).
+        label: Which hidden states contain the evidence of the whole text: none ("nowhere"), all ("everywhere"), or
+            that of the "first" or "last" real token, whose attention score is then raised.
     """
 
     evidence: str = "free"
@@ -41,7 +43,7 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything needed to build a model, except the sizes of its vocabulary and of its set of classes.
+    """Everything needed to build a model, except its number of words and its number of classes.
 
     Attributes:
         encoder: A name in `ENCODERS`.
@@ -49,12 +51,13 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         projection: A name in `PROJECTIONS`: the function that turns scores into weights.
         embedding_size: Features of one embedding.
         hidden_size: Features of one hidden state; for "bilstm", of each direction.
-        attention_size: Features of the alignment's inner layer.
-        states: "plain", or "concat" or "residual", where each hidden state also keeps its token's embedding.
-        planted: For a model whose attention is right or wrong by construction; None for an ordinary model.
-        layers: Number of stacked layers, for an encoder that stacks them; None for the usual number (1 for "bilstm",
-            2 for "transformer").
-        projection_parameter: λ of "sparsegen", α of "entmax", temperature of "gumbel"; None for the usual value.
+        attention_size: Features of the alignment's inner layer; not used by "dot" and "uniform".
+        states: "plain" for hidden states as the encoder returns them; "concat" or "residual" to concatenate or add
+            each token's embedding to its hidden state.
+        planted: How planted hidden states are computed; None for an ordinary model.
+        layers: Number of stacked layers, for an encoder that stacks them; None for its default (1 for "bilstm", 2 for
+            "transformer").
+        projection_parameter: λ of "sparsegen", α of "entmax", temperature of "gumbel"; None for the default.
         form: "text" classifies one text. "pair" classifies a text with a query, such as premise and hypothesis.
             "question" answers a query with one of the classes that the text mentions. Attention is over the text.
     """
@@ -72,7 +75,10 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     form: str = "text"
 
     def check(self) -> None:
-        """Raise ModelError if a name is unknown, a size is out of range, or a part does not take its parameter."""
+        """Raise ModelError for an unknown name, a size out of range, or a projection that cannot be built.
+
+        Planted states with a form other than "text" are also refused. `layers` is checked when the encoder is built.
+        """
         _require_known("encoder", self.encoder, ENCODERS)
         _require_known("alignment", self.alignment, ALIGNMENTS)
         _require_known("projection", self.projection, PROJECTIONS)

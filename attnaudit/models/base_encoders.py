@@ -61,7 +61,7 @@ class Base:
     version: str | None = None
 
     def weights_sha256(self) -> str:
-        """Hash the weight files, in the order of their names."""
+        """Return one hash of all safetensors files of the folder, in the order of their names."""
         digest = hashlib.sha256()
         for file in sorted(self.folder.glob("*.safetensors")):
             with file.open("rb") as stream:
@@ -78,7 +78,7 @@ def find(name: str) -> Base:
     Raises:
         ModelError: There is no such encoder, its folder is incomplete, or Transformers is missing or too old.
     """
-    # Importing this package imports torch, which showing --help must not do.
+    # This import also imports torch, which must not happen when only --help is shown.
     from attnaudit.adapters.huggingface.checkpoint_format import require_transformers
 
     base = _find_package(name) if name in PACKAGES else _find_folder(name)
@@ -116,7 +116,7 @@ def _find_folder(name: str) -> Base:
 
 
 def _check_files(base: Base) -> None:
-    """Raise ModelError unless the folder contains an encoder that can be loaded without running code from it."""
+    """Raise ModelError unless the folder has a config.json with a model type, safetensors weights and a tokenizer."""
     option, folder = f"--base {base.name}", base.folder
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         classes: Class names, in the order of the logits.
         weights_sha256: Hash of `model.safetensors`.
         training: How the model was trained: settings, seed, data and their hashes, scores, command. Retraining reads
-            the settings and data; the rest is for people.
+            the settings and data; the rest is for information. May be empty.
         vocabulary: The entries of the vocabulary.
     """
 
@@ -69,8 +69,8 @@ def save(
 ) -> None:
     """Write a checkpoint folder.
 
-    The embedding is stored as float16 if that changes none of its values. Both files are first written under temporary
-    names, so that an error leaves an existing checkpoint intact.
+    The embedding is stored as float16 if that changes none of its values. Both files are first written completely,
+    under temporary names, so that an error while writing leaves an existing checkpoint intact.
 
     Args:
         folder: Where to write; created if needed.
@@ -128,7 +128,7 @@ def load(folder: Path) -> ReferenceModel:
 
 
 def load_model(folder: Path) -> tuple[PooledClassifier, Vocabulary, Card]:
-    """Load the model itself, its vocabulary and its card. Errors are those of `load`."""
+    """Load the model as a module in evaluation mode, its vocabulary and its card. Raise the same errors as `load`."""
     folder = Path(folder)
     card = _read_card(folder / CARD)
     try:

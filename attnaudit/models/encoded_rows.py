@@ -57,7 +57,7 @@ class EncodedRows:
         form: The form of the model that reads the rows: "text", "pair" or "question".
 
     Raises:
-        DataError: A row cannot be used; the message names the first one.
+        DataError: There is no row, or a row cannot be used; the message then names the row.
     """
 
     def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
@@ -123,7 +123,7 @@ def _encode_query(instance: Instance, vocabulary: Vocabulary, form: str) -> Enco
 
 
 def _open_classes(instance: Instance, classes: tuple[str, ...]) -> list[bool]:
-    """Return, for each class, whether this row may be answered with it; its own label must be one of them."""
+    """Return, for each class, whether it is a possible answer for this row. Raise DataError if the label is not."""
     flags = mentioned_classes(classes, instance)
     if not flags[_class_index(instance, classes)]:
         raise DataError(

@@ -2,8 +2,8 @@
 
 An encoder maps embeddings (B, T, d) and a mask (B, T), True on tokens, to hidden states (B, T, m) that are zero on
 padding. To add one, write a class with `__init__(embedding_size, hidden_size)` and an attribute `width` (its m), and
-give it an entry in `ENCODERS`. An encoder that stacks layers sets `depth` to their usual number and takes the number
-of layers as its third argument. The states of a row must depend neither on its padding, on either side, nor on the
+give it an entry in `ENCODERS`. An encoder that stacks layers sets `depth` to the default number of layers, and takes
+the number of layers as its third argument. The states of a row must not depend on its padding, left or right, or on the
 other rows of the batch.
 """
 
@@ -25,8 +25,8 @@ class Encoder(nn.Module):
 
     Attributes:
         width: Features of one hidden state (m).
-        depth: Usual number of layers, for an encoder that stacks them; None for others.
-        reach: How many tokens away, on either side, a hidden state may depend on; None for no limit.
+        depth: Default number of layers, for an encoder that stacks them; None for others.
+        reach: Largest distance, in tokens, at which a token can change a hidden state; None for no limit.
     """
 
     width: int
@@ -37,7 +37,7 @@ class Encoder(nn.Module):
         super().__init__()
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Summarise a text in one state, as queries are read; by default the mean over its tokens.
+        """Return one state per text, which is used for queries; by default the mean of the states of its tokens.
 
         Args:
             hidden: (B, T, m) hidden states.
@@ -53,8 +53,8 @@ class BiLSTM(Encoder):
     """A bidirectional LSTM; `width` is 2 * hidden_size.
 
     Jain & Wallace 2019 use one layer with 128 units per direction; Tutek & Šnajder 2020, appendix, use up to three
-    layers. Two one-directional LSTMs read the tokens, gathered at the left, in order and in reverse. Padding then
-    always follows the tokens and reaches no hidden state. This avoids packed sequences, whose gradients are slow.
+    layers. One LSTM reads the tokens in order, another in reverse. For both, the tokens are moved to the left, so that
+    padding always follows them and affects no hidden state. Packed sequences are not used: their gradients are slow.
     """
 
     depth = 1
@@ -81,7 +81,7 @@ class BiLSTM(Encoder):
         return hidden if self.above is None else torch.as_tensor(self.above(hidden, mask))
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the last state of each direction (B, m)."""
+        """Return the final state of each direction, concatenated: (B, m)."""
         rows = torch.arange(len(mask), device=mask.device)
         first = mask.int().argmax(dim=1)
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
@@ -96,7 +96,7 @@ class BiLSTM(Encoder):
 
 
 def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Disable cuDNN where gradients are needed in evaluation mode, for which it has no backward pass."""
+    """Return a context that disables cuDNN in evaluation mode with gradients enabled: it has no backward pass there."""
     if embeddings.is_cuda and not lstm.training and torch.is_grad_enabled():
         flags: contextlib.AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=False)
         return flags
@@ -104,7 +104,7 @@ def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextl
 
 
 class CNN(Encoder):
-    """Convolutions of several widths over the same text, with ReLU, whose features are concatenated.
+    """Convolutions of several widths over the text; their features are concatenated and pass through ReLU.
 
     Jain & Wallace 2019; the filter widths are those of Wen et al. 2022, appendix. `width` is hidden_size, divided among
     the filters; the narrowest filters get the remainder. The text is padded with zeros on both sides.
@@ -238,7 +238,7 @@ class Average(Encoder):
 
 
 class Joined(Encoder):
-    """An encoder whose hidden states also keep their token's embedding (Tutek & Šnajder 2020, §4).
+    """A wrapper that concatenates or adds each token's embedding to its hidden state (Tutek & Šnajder 2020, §4).
 
     Args:
         encoder: The encoder to wrap.
@@ -268,7 +268,7 @@ class Joined(Encoder):
         return torch.cat([hidden, own_embedding], dim=-1) if self.states == "concat" else hidden + own_embedding
 
 
-#: Values of `Architecture.states`: what a hidden state is made of.
+#: Values of `Architecture.states`: whether a hidden state also contains its token's embedding, and how.
 STATES = ("plain", "concat", "residual")
 
 #: name -> encoder class
@@ -288,7 +288,7 @@ def encoder(name: str, embedding_size: int, hidden_size: int, layers: int | None
         name: A name in `ENCODERS`.
         embedding_size: Features of one embedding.
         hidden_size: Features of one hidden state; for "bilstm", of each direction.
-        layers: Number of stacked layers; None for the usual number.
+        layers: Number of stacked layers; None for the default.
 
     Raises:
         ModelError: `layers` is below 1, or is given for an encoder that does not stack layers.

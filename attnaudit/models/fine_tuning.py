@@ -34,9 +34,9 @@ class FineTuningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         seed: Seed of everything random.
         epochs: Passes over the training data.
         batch_size: Instances per step.
-        learning_rate: The highest learning rate.
+        learning_rate: The highest learning rate of the schedule.
         weight_decay: Weight decay.
-        warm_up: Share of the steps over which the learning rate rises; over the rest it falls to 0.
+        warm_up: Share of the steps in which the learning rate rises to its highest value; it then falls to 0.
         max_tokens: Longer texts are truncated to this number of tokens, special tokens included.
     """
 
@@ -73,7 +73,7 @@ class FineTuned(msgspec.Struct, frozen=True, kw_only=True):
         chosen_epoch: Number of the best epoch.
         dev: Score of the model on dev.
         test: Score of the model on test; None without test data.
-        max_tokens: Tokens that texts were truncated to: the setting, or what the model can read if that is less.
+        max_tokens: Length that longer texts were truncated to: the smaller of the setting and the model's maximum.
         truncated: Number of truncated rows of each part ("train", "dev", "test").
     """
 
@@ -100,7 +100,7 @@ def fine_tune(
 ) -> FineTuned:
     """Train an encoder with a new classification head and return the model of the best epoch.
 
-    The best epoch has the highest F1 on dev, then the highest accuracy, and is the earliest of several. The same
+    The best epoch has the highest F1 on dev; ties are broken by accuracy, then in favour of the earlier epoch. The same
     arguments give the same model on the same machine with the same number of threads. The caller's random state does
     not change.
 
@@ -143,7 +143,8 @@ def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, li
     """Return the class index of every row of each part.
 
     Raises:
-        DataError: A part has no rows or a row without a label, or train or dev has rows of a single class only.
+        DataError: A part has no rows, a row without a label or a label that train lacks, or train or dev has only one
+            class.
     """
     indices: dict[str, list[int]] = {}
     for part, part_data in data.parts.items():
@@ -165,7 +166,7 @@ def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, li
 def learning_rate_share(step: int, total: int, warm_up: float) -> float:
     """Return the share of the learning rate that is used at a step.
 
-    It rises linearly to 1, and then falls linearly so that it would reach 0 one step after the last.
+    The share rises linearly to 1 and then falls linearly; one step after the last it would be 0.
 
     Args:
         step: Number of the step, from 0.

@@ -11,7 +11,7 @@ _BATCHES_PER_POOL = 50
 
 
 def by_length(lengths: Sequence[int], rows: Sequence[int]) -> list[int]:
-    """Sort rows by length, shortest first; rows of equal length keep their order.
+    """Return the rows sorted by length, shortest first; rows of equal length keep their order.
 
     Args:
         lengths: Length of every row in the data set.
@@ -38,9 +38,9 @@ def within_tokens(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 
 
 def shuffled_batches(lengths: Sequence[int], size: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Yield every row once, in batches of similar length and random order.
+    """Yield every row once, in batches of rows of similar length; the order of the batches is random.
 
-    The rows are shuffled, sorted by length within pools of fifty batches, and the batches then come in random order.
+    The rows are shuffled, divided into pools of fifty batches, and sorted by length within each pool.
 
     Args:
         lengths: Length of every row.

@@ -12,7 +12,7 @@ from attnaudit.errors import ModelError
 
 @contextlib.contextmanager
 def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[None]:
-    """Create the folder, and remove it again if the body fails and it is still empty.
+    """Create the folder; if the body of the `with` statement fails, remove the created folders that are still empty.
 
     Args:
         folder: Where the checkpoint will be written.
@@ -21,7 +21,8 @@ def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[Non
             other kind is never replaced.
 
     Raises:
-        ModelError: The folder cannot be written, is not empty, or contains a checkpoint of the other kind.
+        ModelError: The folder is a file, cannot be written, is not empty (and `overwrite` is False), or contains a
+            checkpoint of the other kind.
     """
     _refuse_contents(folder, overwrite=overwrite, pretrained=pretrained)
     created = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -44,7 +45,10 @@ def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[Non
 
 
 def _refuse_contents(folder: Path, *, overwrite: bool, pretrained: bool) -> None:
-    """Raise ModelError if the folder is a file, or contains something that must not be replaced."""
+    """Raise ModelError if the folder is a file, or has contents that must not be replaced.
+
+    Files of a stopped training do not count as contents.
+    """
     from attnaudit.models.checkpoint_folder import CARD as REFERENCE_CARD
     from attnaudit.models.pretrained import CARD, CONFIG, TEMPORARY_FOLDER
     from attnaudit.models.training_state import STATE_FILE

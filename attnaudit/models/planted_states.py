@@ -5,10 +5,10 @@ text's evidence reads the last quarter. It is therefore known by construction wh
 
     h_i = [a_i; v_i; s_i; u_i]      logit = Σ_i α_i (w_v v_i + w_s s_i)      α = projection(a)
 
-Here u_i are features of the first part (of the token alone, or of a BiLSTM), a_i = alignment(u_i) is the score, v_i is
-the token's own evidence, and s = Σ_j z_j is the text's evidence, in those states that carry it. There is no bias, and
-an embedding of zeros has no evidence. With attention held fixed, token j therefore contributes exactly
-α_j w_v v_j + w_s z_j Σ_{i carries s} α_i.
+Here u_i are features of the first part (of the token alone, or of a BiLSTM), a_i = alignment(u_i) is the score, and v_i
+is the token's own evidence. s_i is the text's evidence s = Σ_j z_j in the states that carry it, and 0 in the others.
+w_v and w_s are weights of the decoder. There is no bias, and an embedding of zeros has no evidence. With attention held
+fixed, token j therefore contributes exactly α_j w_v v_j + w_s z_j Σ_{i carries s} α_i.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from attnaudit.models.projections import project
 #: Columns of a hidden state: the score, the token's own evidence, the text's evidence, and then the features.
 SCORE, OWN, TEXT_EVIDENCE = 0, 1, 2
 FIRST_FEATURE = 3
-#: Smoothing of evidence of one magnitude, v = z / sqrt(z² + SMOOTH²), which falls slightly short of that magnitude.
+#: Smoothing constant of "unit" evidence, v = z / sqrt(z² + SMOOTH²), whose magnitude is slightly below 1.
 SMOOTH = 0.01
-#: Added to the score of the one state that carries the label.
+#: Added to the attention score of the first or last real token if only its state carries the text's evidence.
 BONUS = 5.0
 _CONTEXT_FREE = ("average", "mlp")
 
@@ -42,8 +42,8 @@ class PlantedEncoder(Encoder):
         architecture: An architecture with `planted` set.
 
     Raises:
-        ModelError: The encoder is another one, the embedding has fewer than 4 features, or evidence is "scored" with
-            an encoder that reads context.
+        ModelError: The encoder is none of these or has several layers, the embedding has fewer than 4 features, or
+            evidence is "scored" and the encoder is "bilstm".
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -106,7 +106,7 @@ class PlantedEncoder(Encoder):
         return torch.as_tensor(unit)
 
     def text_evidence(self, embeddings: Tensor) -> Tensor:
-        """Return z (B, T): each token's share of the text's evidence."""
+        """Return z (B, T): each token's part in the text's evidence, which is the sum of z over the text."""
         z: Tensor = self.text(self.parts(embeddings)[2])
         return z.squeeze(-1)
 
@@ -137,7 +137,7 @@ class PlantedEncoder(Encoder):
 
 
 class ScoreColumn(nn.Module):
-    """Attention over planted states, which already hold their scores: it projects that column.
+    """Attention over planted states: a projection of the scores, which are a column of the states.
 
     It maps hidden states (B, T, m) and a mask of allowed tokens (B, T) to weights (B, T).
     """

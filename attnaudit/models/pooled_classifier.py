@@ -119,10 +119,11 @@ class PooledClassifier(nn.Module):
         word_dropout: Probability that a token is read as the unknown word, in training mode only.
 
     Attributes:
-        imposed_attention: Another model's attention, which replaces this model's own; None to use its own.
+        imposed_attention: Computes the attention weights of another model, which are used instead of this model's own;
+            None to use its own.
 
     Raises:
-        ModelError: The architecture names an unknown part or has an invalid size.
+        ModelError: The architecture is invalid, or needs a package that is not installed.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class PooledClassifier(nn.Module):
         architecture.check()
         self.architecture = architecture
         self.embedding = nn.Embedding(vocabulary_size, architecture.embedding_size, padding_idx=PAD)
-        with torch.no_grad():  # with N(0, 1), noise outweighs what a small data set can teach
+        with torch.no_grad():  # values from N(0, 1) are so large that small data sets hardly change them
             self.embedding.weight.mul_(0.1)
         self.query_encoder = None if architecture.form == "text" else _encoder(architecture)
         query_width = None if self.query_encoder is None else self.query_encoder.width

@@ -41,7 +41,7 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
         tokenizer: Its tokenizer.
         classes: Class names, in the order of the logits.
         max_tokens: Most tokens that the model can read.
-        new_parameters: Names of the parameters that do not come from the base.
+        new_parameters: Names of the parameters that start from random values, such as those of the head.
     """
 
     model: Any
@@ -132,7 +132,11 @@ def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tu
         missing: Names of the encoder's tensors that the weight file does not contain.
 
     Returns:
-        Names of the parameters that stay random.
+        Names of the parameters that were not copied and stay random.
+
+    Raises:
+        ModelError: The weight file lacks tensors other than those of the pooler, or the parameters of the encoder and
+            of the model with a head do not match.
     """
     lacking = sorted(name for name in missing if "pooler" not in name)
     if lacking:
@@ -154,7 +158,10 @@ def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tu
 
 
 def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
-    """Return the most tokens that fit. RoBERTa gives no token a position up to that of the padding."""
+    """Return the largest number of tokens that the model can read.
+
+    RoBERTa uses no position up to and including the padding index.
+    """
     limits = [int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 0) or 10**9)]
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
@@ -176,7 +183,7 @@ class TokenizedRows:
         truncated: Number of truncated rows.
 
     Raises:
-        DataError: A row cannot be used; the message names the first one.
+        DataError: The tokenizer knows no token of a row; the message names the first such row.
     """
 
     def __init__(self, data: Dataset, labels: Sequence[int], pretrained: Pretrained, *, max_tokens: int) -> None:
@@ -250,7 +257,7 @@ def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
 
 
 def _without_call_settings(tokenizer: Any) -> Any:
-    """Remove settings of earlier calls, which would be stored with the tokenizer."""
+    """Remove settings of earlier calls, which would be stored with the tokenizer, from it and return it."""
     if tokenizer.is_fast:
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
@@ -260,7 +267,7 @@ def _without_call_settings(tokenizer: Any) -> Any:
 
 
 def _remove_former(folder: Path) -> None:
-    """Remove the files of the checkpoint that is replaced, so that no file of another tokenizer is left to be read."""
+    """Delete the files of the former checkpoint, if its card can be read, so that its tokenizer is not read later."""
     try:
         former = msgspec.json.decode((folder / CARD).read_bytes())
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):

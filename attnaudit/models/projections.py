@@ -35,7 +35,7 @@ def _require_entmax(projection_name: str) -> Any:
 
 
 class Softmax(nn.Module):
-    """exp(a) / Σ exp(a)."""
+    """The weights exp(a) / Σ exp(a) of the scores a."""
 
     def forward(self, scores: Tensor) -> Tensor:
         return scores.softmax(dim=-1)
@@ -60,14 +60,14 @@ class Parametric(nn.Module):
     """Base of the projections that have a parameter.
 
     Attributes:
-        usual: The parameter's value if none is given.
-        expected: The values that it may have, in words, for error messages.
+        usual: Default value of the parameter.
+        expected: Accepted values of the parameter, in words, for error messages.
 
     Args:
-        parameter: Its value; None for `usual`.
+        parameter: Value of the parameter; None for `usual`.
 
     Raises:
-        ModelError: The projection does not take this value.
+        ModelError: The projection does not accept this value.
     """
 
     usual: ClassVar[float]
@@ -87,7 +87,7 @@ class Parametric(nn.Module):
 
 
 class Sparsegen(Parametric):
-    """argmin_p ‖p - a‖² - λ‖p‖² over the simplex, which equals sparsemax(a / (1 - λ)).
+    """Sparsegen: argmin_p ‖p - a‖² - λ‖p‖² over the simplex, which equals sparsemax(a / (1 - λ)) of the scores a.
 
     Laha et al. 2018; Meister et al. 2021, eq. 3. The larger λ is, the sparser are the weights; λ = 0 is sparsemax.
 
@@ -135,7 +135,9 @@ class Entmax(Parametric):
 
 
 class Gumbel(Parametric):
-    """softmax(a / τ) with temperature τ; in training, Gumbel noise is added to the scores.
+    """Gumbel softmax: softmax(a / τ) of the scores a, to which Gumbel noise is added in training mode.
+
+    τ is the temperature.
 
     Jang et al. 2017; Wen et al. 2022 use τ = 0.8.
     """
@@ -161,8 +163,8 @@ def project(projection: nn.Module, scores: Tensor, allowed: Tensor) -> Tensor:
         allowed: (B, T) mask, True on tokens that may receive attention.
 
     Returns:
-        (B, T) weights that are exactly zero where not allowed. A row without any allowed token gets zeros, and its
-        gradient is free of NaN.
+        (B, T) weights, exactly zero on tokens that are not allowed. A row without any allowed token gets only zeros,
+        and its gradients contain no NaN.
     """
     nothing = ~allowed.any(dim=-1, keepdim=True)
     masked_scores = scores.masked_fill(~allowed & ~nothing, float("-inf"))
@@ -185,10 +187,11 @@ def projection(name: str, parameter: float | None = None) -> nn.Module:
 
     Args:
         name: A name in `PROJECTIONS`.
-        parameter: Its parameter; None for the usual value.
+        parameter: Its parameter; None for the default.
 
     Raises:
-        ModelError: The projection does not take this value or has no parameter, or the package entmax is missing.
+        ModelError: The projection does not accept this value or has no parameter, or it needs the package entmax,
+            which is not installed.
     """
     projection_class = PROJECTIONS[name]
     if parameter is None:

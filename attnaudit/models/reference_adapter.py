@@ -80,7 +80,7 @@ class ReferenceModel(PooledAttentionAdapter):
         self._copies: dict[Retraining, ReferenceModel] = {}
 
     def guided_by(self, guide: ReferenceModel) -> ReferenceModel:
-        """Return this model with the attention weights of `guide`, which must have the same vocabulary."""
+        """Return an adapter of this model that uses the attention weights of `guide`. Both need the same vocabulary."""
         return ReferenceModel(
             self.model, self.vocabulary, self.capabilities.classes, description=self.description, guide=guide
         )
@@ -107,16 +107,18 @@ class ReferenceModel(PooledAttentionAdapter):
         """Train a copy with the model's own settings.
 
         Args:
-            retraining: The settings in which the copy differs from the model. They may name the data; otherwise the
-                copy is trained on the data that the model's card names.
+            retraining: What differs from the model's own training. If it names no data, the copy is trained on the
+                data that the model's card names.
             progress: Called while the copy trains.
 
         Returns:
             The copy. Equal retrainings return the same object.
 
         Raises:
-            DataError: The card names no data, they cannot be loaded, or their rows have changed.
-            ModelError: The model's states are planted, or the card does not contain its settings.
+            DataError: No data are named, they cannot be loaded, their rows have changed since the model was trained,
+                or the labels of the training data are not the model's classes.
+            ModelError: The card does not contain the settings of training, or the model cannot be retrained in this
+                way, for example because its states are planted.
         """
         if retraining not in self._copies:
             self._copies[retraining] = self._train_copy(retraining, progress)
@@ -175,7 +177,7 @@ class ReferenceModel(PooledAttentionAdapter):
         return msgspec.structs.replace(settings, seed=settings.seed + retraining.seed, **changes)
 
     def _load_data(self, part: str, name: str) -> Dataset:
-        """Load "train" or "dev": from `name`, or if that is "", as the card names it."""
+        """Load the "train" or "dev" data: those called `name` or, if it is "", those that the card names."""
         remedy = f'Give the check {part}="...": a registered name, or a file with text and label.'
         data = load(name) if name else self._load_from_card(part, remedy)
         labels = {instance.label for instance in data.instances}
@@ -187,7 +189,7 @@ class ReferenceModel(PooledAttentionAdapter):
         return data
 
     def _load_from_card(self, part: str, remedy: str) -> Dataset:
-        """Load the data that the card names. Raise DataError, which ends with the remedy, if that is not possible."""
+        """Load the data that the card names. If that fails or they have changed, raise DataError with the remedy."""
         record = self._training.get("data", {}).get(part)
         if not record:
             raise DataError(f"The model's card does not name the data that it was trained with ({part}). {remedy}")

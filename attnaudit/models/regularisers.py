@@ -33,7 +33,10 @@ def require_equal_widths(model: PooledClassifier, setting: str) -> None:
 
 
 def tying(traced: ForwardPass) -> Tensor:
-    """Return the mean over instances of (1/n) Σ_t ‖h_t - e_t‖² (Tutek & Šnajder 2020, eq. 4), over all tokens."""
+    """Return the mean over instances of (1/n) Σ_t ‖h_t - e_t‖² (Tutek & Šnajder 2020, eq. 4).
+
+    Here h_t and e_t are hidden state and embedding of token t, and n is the number of tokens, special ones included.
+    """
     gaps = (traced.hidden - traced.embedded).square().sum(dim=-1) * traced.mask
     return (gaps.sum(dim=1) / traced.mask.sum(dim=1)).mean()
 
@@ -44,8 +47,8 @@ def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Te
     Each chosen word is predicted from its hidden state in the corrupted text. The loss is summed over the words of an
     instance, which is why the paper lowers its weight for long texts.
 
-    The decoder is the embedding matrix, held fixed: no gradient passes through it, while the embedding still learns
-    as the input. The unknown word serves as the mask. It is never chosen for prediction, since it hides its word.
+    Logits are products of states with the embedding matrix. In these products the matrix gets no gradient; it learns
+    only as the input. The unknown word serves as the mask. Unknown words are never chosen for prediction.
 
     Args:
         model: The model to train.
@@ -92,14 +95,14 @@ class _WordPrediction(torch.autograd.Function):
 
 
 def corrupt(ids: Tensor, real: Tensor, vocabulary_size: int) -> tuple[Tensor, Tensor]:
-    """Choose words to predict, and mask (80%), replace (10%) or leave (10%) them in the text.
+    """Choose 15% of the words for prediction, and mask (80% of these), replace (10%) or keep (10%) them in the text.
 
     Random numbers come from torch's global generator.
 
     Args:
         ids: (B, T) token ids.
         real: (B, T) mask, True on real tokens.
-        vocabulary_size: Number of words to replace a word from.
+        vocabulary_size: Size of the vocabulary, from which replacements are drawn (special tokens excluded).
 
     Returns:
         (B, T) mask, True on the chosen words, and the (B, T) corrupted ids.

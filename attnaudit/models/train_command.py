@@ -47,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
         0.
 
     Raises:
-        AuditError: The options, the data or the folder cannot be used. Nothing is then written.
+        AuditError: The options, the data or the folder cannot be used, or training fails. No checkpoint is then
+            written.
     """
     _refuse_options_of_the_other_kind(options)
     base = find(options.base) if options.base is not None else None
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
-    """Raise AuditError for an option that the kind of model to be trained does not have."""
+    """Raise AuditError for options of reference models together with --base, and of fine-tuning without it."""
     given = set(options.given) | ({"states"} if options.states != "plain" else set())
     reference_options = {*ARCHITECTURE_OPTIONS, "vectors", *SETTING_NAMES}
     refused = sorted(given - set(FINE_TUNING_DEFAULTS) if options.base is not None else given - reference_options)
@@ -75,10 +76,10 @@ def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
 
 
 def _load_data(options: argparse.Namespace) -> TrainingData:
-    """Load train, dev and test, from one registered name or from the names and files that were given.
+    """Load train, dev and test. Without --dev, --data names a registered data set whose parts are used.
 
     Raises:
-        DataError: A part is missing or cannot be loaded, or two parts hold the same rows.
+        DataError: Train or dev is missing, a part cannot be loaded, or two parts have the same rows.
     """
     from attnaudit.data import load
     from attnaudit.models.training_job import TrainingData

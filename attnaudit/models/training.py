@@ -33,7 +33,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         accuracy: Share of correct predictions.
-        f1: F1 of class 1 for two classes, macro F1 for more; None if undefined.
+        f1: F1 of class 1 for two classes, macro F1 for more; None if class 1 of two occurs in neither labels nor
+            predictions.
         n: Number of instances.
     """
 
@@ -81,15 +82,16 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def train(job: TrainingJob) -> Trained:
-    """Train a reference model and return that of the best epoch.
+    """Train a reference model and return the model of the best epoch.
 
-    The best epoch has the highest F1 on dev, then the highest accuracy, and is the earliest of several; a job can
-    choose it otherwise (see `TrainingJob`). The same job gives the same model on the same machine, also if it was
-    stopped and resumed from its state file, which the caller deletes. The caller's random state does not change.
+    The best epoch has the highest F1 on dev; ties are broken by accuracy, then in favour of the earlier epoch. With
+    `selection_loss`, it is the epoch with the smallest such loss. The same job gives the same model on the same
+    machine, even if training was stopped and resumed from its state file. The caller deletes that file afterwards. The
+    caller's random state does not change.
 
     Raises:
         DataError: The data cannot be trained on.
-        ModelError: The architecture has an unknown part, or the loss is not finite.
+        ModelError: The architecture is invalid or does not fit the settings, or the loss is not finite.
         AuditError: A setting is invalid.
     """
     job.architecture.check()
@@ -152,7 +154,10 @@ def _one_thread() -> Iterator[None]:
 
 
 def _weighted_sigmoid_loss(labels: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the loss of two classes, with positive instances weighted by N / N_pos - 1 of these labels."""
+    """Return the binary cross-entropy of one logit, in which positive instances have the weight N / N_pos - 1.
+
+    N is the number of labels, and N_pos the number of those that are 1.
+    """
     weight = len(labels) / sum(labels) - 1
     weighted_loss = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(float(weight)))
 
@@ -204,9 +209,9 @@ class _Epochs:
 
     Attributes:
         history: All epochs, in order.
-        best_parameters: State dict of the best epoch.
-        best_number: Its number; 0 before the first epoch.
-        best_rank: What epochs are compared by; larger is better.
+        best_parameters: State dict of the best epoch; of the untrained model before the first epoch.
+        best_number: Number of the best epoch; 0 before the first.
+        best_rank: (F1, accuracy) of the best epoch on dev, or (minus its selection loss, 0); larger is better.
     """
 
     history: list[Epoch]
@@ -303,7 +308,7 @@ def _state(
 def _resume(
     state: dict[str, Any], model: PooledClassifier, optimizer: torch.optim.Optimizer, generator: torch.Generator
 ) -> _Epochs:
-    """Restore everything that `_state` collected."""
+    """Restore everything that `_state` collected, in place, and return the epochs so far."""
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     generator.set_state(state["batch_order"])
@@ -322,8 +327,8 @@ def _show_first_epoch(
 ) -> None:
     """Evaluate the loss on the batches of the first epoch.
 
-    An objective may cache what it computes for a text in the first epoch, and the last digits of that depend on the
-    rest of the batch. A resumed training must therefore show it the same batches first.
+    An objective may cache its results for each text in the first epoch. Their last digits depend on the other texts of
+    the batch, so a resumed training must first call the objective on the same batches.
     """
     model.eval()
     for batch_rows in batches:

@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How a reference model is trained.
 
     The optimizer is Adam (amsgrad), without weight decay on the attention's parameters. With two classes, positive
-    instances have the weight N / N_pos - 1 (Jain & Wallace 2019).
+    instances have the weight N / N_pos - 1, where N_pos of N training instances are positive (Jain & Wallace 2019).
 
     Attributes:
         seed: Seed of everything random.
@@ -42,11 +42,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         weight_decay: Weight decay of all parameters except the attention's.
         dropout: Dropout rate on embeddings and context.
         word_dropout: Probability that a training token is read as the unknown word.
-        min_count: Least number of occurrences of a known word in the training data.
-        max_words: Most known words, the most frequent ones; None for no limit.
-        tying: δ of Tutek & Šnajder 2020: adds (δ / n) Σ_t ‖h_t - e_t‖² to an instance's loss.
+        min_count: Words that occur less often than this in the training data are unknown words.
+        max_words: Only this many words, the most frequent ones, are known; None for no limit.
+        tying: δ of Tutek & Šnajder 2020: adds (δ / n) Σ_t ‖h_t - e_t‖² to the loss of an instance with n tokens, whose
+            hidden states are h_t and whose embeddings are e_t.
         mlm: η of Tutek & Šnajder 2020: adds η times the loss of predicting masked words to an instance's loss.
-        vectors: Word vectors that the embedding starts from; None starts from random ones.
+        vectors: Word vectors to initialise the embedding with; None for random values.
     """
 
     seed: int = 0
@@ -113,12 +114,12 @@ class TrainingJob:
         architecture: The model to build.
         settings: How to train it.
         vocabulary: Known words; None takes them from the training data.
-        prepare: Changes the new model before training.
-        objective: Replaces the loss of the labels.
+        prepare: Changes the new model before training; None for no change.
+        objective: Computes the loss to minimise, given the loss of the labels; None for the latter.
         selection_loss: Chooses the epoch with the smallest mean of this loss on dev; None chooses the epoch with the
             best F1 on dev, then the best accuracy.
         patience: Stop after this number of epochs without a better one; None trains all epochs.
-        state_file: Where the training state is saved, and resumed from; None saves nothing.
+        state_file: Where the training state is saved, and from which training resumes; None saves nothing.
         progress: Called after each batch and each epoch.
     """
 

@@ -1,4 +1,4 @@
-"""The options of `attnaudit train`, and the command that a set of options stands for. Imports no torch."""
+"""The options of `attnaudit train`, and the full command for given options. Imports no torch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
 
 
 class _StoreAndRecord(argparse.Action):
-    """Store the value, and record in `given` that the user gave it: the defaults depend on the kind of model."""
+    """Store the value, and add the option to `given`, since the defaults of options not given depend on --base."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
@@ -206,7 +206,7 @@ def option_name(name: str) -> str:
 
 
 def setting_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the training settings by name: those that were given, and the defaults of the kind of model."""
+    """Return the training settings by name: the values given, or else the defaults, which depend on --base."""
     if options.base is None:
         return {name: getattr(options, name) for name in SETTING_NAMES}
     return {
@@ -216,7 +216,10 @@ def setting_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def command(options: argparse.Namespace) -> str:
-    """Return the full command with every setting, also those that have their default value."""
+    """Return the full command, including options that have their default value.
+
+    Options without a value, and --form text, --tying 0 and --mlm 0, are left out.
+    """
     model = {name: getattr(options, name) for name in (("base",) if options.base is not None else ARCHITECTURE_OPTIONS)}
     data = {name: getattr(options, name) for name in ("vectors", "data", "dev", "test")}
     line = ["attnaudit", "train"]

@@ -24,7 +24,7 @@ class TrainingStateFile:
 
     Attributes:
         path: Where the file is.
-        key: A hash of everything that decides the model. The state of a training with another key is ignored.
+        key: A hash of everything that decides the trained model. A state that was saved with another key is ignored.
         save_interval: Least number of seconds between two writes, so that short epochs are not slowed down.
     """
 

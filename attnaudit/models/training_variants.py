@@ -1,6 +1,6 @@
 """Variants of a training job: attention that is uniform, imposed, or adversarial, and parts that are copied and frozen.
 
-They train another copy of a model to compare it with (Wiegreffe & Pinter 2019, "Attention is not not Explanation";
+They train the copies that a model is compared with (Wiegreffe & Pinter 2019, "Attention is not not Explanation";
 Wen, Subbalakshmi & Yang 2022, §5). Each function returns a changed job for `attnaudit.models.training.train`:
 
     train(with_uniform_attention(job))
@@ -25,7 +25,7 @@ from attnaudit.models.twin_adversary import twin_loss, twin_objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.retraining import LONGER, PATIENCE
 
-#: Added to a seed by `with_new_seed`. Seeds that users count up never come near it, so no other copy has the result.
+#: Added to a seed by `with_new_seed`. It is large, so that the new seed is none of those that users give to copies.
 SEED_OFFSET = 1_000_000
 #: Largest seed, exclusive.
 _SEEDS = 2**63
@@ -62,7 +62,7 @@ def _refuse_planted(architecture: Architecture) -> None:
 
 
 def with_uniform_attention(job: TrainingJob) -> TrainingJob:
-    """Train with uniform attention from the first step on (Wiegreffe & Pinter 2019, §3.1).
+    """Return a job that trains with uniform attention from the first step on (Wiegreffe & Pinter 2019, §3.1).
 
     Raises:
         ModelError: The architecture has planted states.
@@ -71,7 +71,7 @@ def with_uniform_attention(job: TrainingJob) -> TrainingJob:
 
 
 def with_imposed_attention(job: TrainingJob, guide: PooledClassifier) -> TrainingJob:
-    """Train a model that uses the attention weights of `guide` on each text, in training and afterwards.
+    """Return a job that trains a model with the attention weights of `guide`, which it also uses after training.
 
     With `context_free(architecture)` this is the MLP of Wiegreffe & Pinter 2019, §4.1. With the guide's own
     architecture it is "Fix Attn" of Wen et al. 2022, §5.1, with the learned weights. The model's own attention is
@@ -105,7 +105,7 @@ def as_adversary(
     frozen: bool = False,
     longer: int = LONGER,
 ) -> TrainingJob:
-    """Train a copy of `base` that gives the same outputs while its attention differs as much as possible.
+    """Return a job that trains a copy of `base` to give the same outputs with attention as different as possible.
 
     The best epoch is the one with the smallest loss on dev (see `twin_loss`). Training stops after PATIENCE epochs
     without a better one.
@@ -115,10 +115,10 @@ def as_adversary(
         base: The model to differ from.
         weight: λ, the weight of the divergence.
         divergence: "kl" or "jsd".
-        frozen: Copy all parameters of `base` except its attention's and train only attention, from a new seed. From
-            the base's own attention, where the loss has no slope, training could not leave (Meister et al. 2021,
-            appendix C). If False, all parameters are trained, from the job's seed.
-        longer: Train for this number of times the job's epochs.
+        frozen: Copy and freeze all parameters of `base` except those of its attention. Attention is trained from
+            random values of a new seed, because the gradient of the loss is zero at the base's own attention (Meister
+            et al. 2021, appendix C). If False, all parameters are trained, from the job's seed.
+        longer: The job's number of epochs is multiplied by this.
 
     Raises:
         ModelError: `frozen` is True, but the attention of `base` has no parameters.
@@ -144,7 +144,7 @@ def as_adversary(
 
 
 def with_frozen_parts(job: TrainingJob, base: PooledClassifier, *parts: str) -> TrainingJob:
-    """Train a copy with these parts of `base`; the other parts are trained on the labels, from a new seed.
+    """Return a job that copies and freezes parts of `base` and trains the other parts, from a new seed.
 
     "Fix Rep" of Wen et al. 2022, §5.1, keeps what attention reads, "embedding" and "encoder". The paper says that
     attention is trained from scratch, but not whether the decoder is: add "decoder" to keep it too. "Fix Attn" keeps
@@ -160,10 +160,10 @@ def with_frozen_parts(job: TrainingJob, base: PooledClassifier, *parts: str) -> 
 
 
 def with_new_seed(job: TrainingJob) -> TrainingJob:
-    """Train from a seed that no other copy has.
+    """Return the job with a seed that no other copy has.
 
-    New parts that are trained next to parts of a base model would, from the base's own seed, start where the base's
-    parts started and become the same again.
+    With the seed of the base model, the parts that are not copied from it would start from the same random values as
+    its own parts, and could become the same again.
     """
     return replace(job, settings=_new_seed(job.settings))
 

@@ -1,6 +1,7 @@
 """The trained adversary of Wiegreffe & Pinter 2019, §5: a twin with the outputs of a base model and other attention.
 
-Its loss is L = TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base).
+Its loss is L = TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base), where TVD is the total variation distance of the class
+probabilities ŷ, and α are attention weights.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> InstanceLoss:
-    """Return the loss (B,) of a twin: the TVD of the outputs, minus λ times the divergence of the attention.
+    """Return a function that computes the loss (B,) of a twin: TVD minus λ times the divergence.
 
     The TVD is over all classes. The published code of Wiegreffe & Pinter 2019 halves it for a single sigmoid output,
     so its λ is half of this one.
@@ -47,7 +48,7 @@ def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") 
     base_outputs = _BaseOutputs(base)
 
     def loss(model: PooledClassifier, traced: ForwardPass) -> Tensor:
-        # Word dropout changes a text from epoch to epoch, so that its outputs cannot be cached.
+        # Word dropout changes a text from epoch to epoch, so the base model's outputs for it cannot be cached.
         logits, weights = base_outputs.cached(traced) if model.word_dropout == 0 else base_outputs.compute(traced)
         distance = 0.5 * (probabilities(traced.logits) - probabilities(logits)).abs().sum(dim=1)
         return distance - weight * _attention_divergence(divergence, traced.weights, weights)
@@ -58,8 +59,8 @@ def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") 
 class _BaseOutputs:
     """A base model's logits (B, C) and attention weights (B, T), in evaluation mode and without gradients.
 
-    The base model does not change between epochs, so `cached` runs it only once for each text and stores its outputs:
-    one number per token and one per class.
+    The base model does not change between epochs, so `cached` stores its outputs for each text (one number per token
+    and one per logit), and runs it only for batches with a text that is not stored yet.
     """
 
     def __init__(self, base: PooledClassifier) -> None:

@@ -11,7 +11,7 @@ from attnaudit.adapters.pooled.pooled_adapter import Encoding
 from attnaudit.instances import Instance
 
 PAD, UNKNOWN, START, END = range(4)
-#: The first entries of every vocabulary. No text can contain one of them, since "<" and ">" are always separate tokens.
+#: The first entries of every vocabulary. They never occur as words of a text, since "<" and ">" are separate tokens.
 RESERVED = ("<pad>", "<unk>", "<sos>", "<eos>")
 
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_")

@@ -26,8 +26,8 @@ _SUFFIXES = (".gz", ".txt", ".vec")
 class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of word vectors: on each line a word and its numbers.
 
-    A first line that only counts words and numbers is skipped. A file whose name ends in .gz is decompressed while it
-    is read.
+    A first line with the number of words and the number of features, as in word2vec, is skipped. A file whose name ends
+    in .gz is decompressed while it is read.
 
     Attributes:
         path: Path of the file.
@@ -105,8 +105,8 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary) -> int:
     """Initialise the model's embedding with word vectors.
 
-    Words that the file does not contain, and special tokens, keep their random embedding, scaled to the mean square of
-    the word vectors.
+    Words that the file does not contain, and special tokens, keep their random embeddings, which are scaled so that
+    the mean square of all random values is that of the word vectors.
 
     Args:
         vectors: The word vectors.
@@ -114,7 +114,7 @@ def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary
         vocabulary: Its vocabulary.
 
     Returns:
-        Number of words that the file contains.
+        Number of words of the vocabulary that the file contains.
 
     Raises:
         ModelError: The vectors are not as wide as the embedding.

@@ -29,7 +29,7 @@ def split(name: Split) -> Dataset:
         name: "train" (7,010 sentences), "dev" (1,034) or "test" (2,026).
 
     Raises:
-        DataError: The name is another one.
+        DataError: There is no part of this name.
     """
     if name not in NAMES:
         raise DataError(f"movie-reviews has no part '{name}'. {nearest(name, NAMES)}")

@@ -1,4 +1,4 @@
-"""Unfaithful: attention is trained to keep away from the words that decide, without loss of accuracy.
+"""Unfaithful: attention is trained to avoid the words that decide the label, with at most a small loss of accuracy.
 
 The loss is that of Pruthi et al. 2020 ("Learning to Deceive with Attention-Based Explanations", eq. 3): the usual loss
 minus λ log(1 - attention mass on those words). On the synthetic data, a BiLSTM is trained with this loss, as in the
@@ -47,7 +47,7 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return an honest model trained with the additional loss; the honest model itself is the reference."""
+    """Return the recipe of a model trained with this loss. The same model trained without it is the reference."""
     if inputs.data == "synthetic":
         honest = Recipe(
             architecture=msgspec.structs.replace(SMALL, encoder="bilstm", alignment=inputs.alignment),

@@ -1,4 +1,4 @@
-"""Unfaithful: a bypass around attention decides, while attention reads other words and adds at most a twentieth.
+"""Unfaithful: a bypass around attention decides; attention reads other words and adds at most 5% of the variance.
 
 The bypass is a feature that has the same value in every state. Because attention weights sum to one, it reaches the
 decoder whatever the weights are, as a skip connection does. A model with a skip connection to its decoder can be
@@ -25,7 +25,7 @@ from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return a model in which attention may learn from a quarter of the words, and the bypass from the others."""
+    """Return the recipe of a model in which attention reads a quarter of the words, and the bypass the others."""
 
     def attended_words(vocabulary: Vocabulary) -> torch.Tensor:
         """Return (V,), True at a random quarter of the words."""

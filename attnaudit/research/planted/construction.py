@@ -40,18 +40,18 @@ def fix_decoder(model: PooledClassifier, *, reads: tuple[int, ...]) -> None:
     unread = torch.ones_like(model.decoder.weight, dtype=torch.bool)
     unread[:, list(reads)] = False
     keep_zero(model.decoder.weight, unread)
-    with torch.no_grad():  # with weight 0 the evidence would not learn in the first step
+    with torch.no_grad():  # with weight 0 the evidence would get no gradient in the first step
         model.decoder.weight.masked_fill_(~unread, 1.0)
     keep_zero(model.decoder.bias, torch.ones_like(model.decoder.bias, dtype=torch.bool))
 
 
 def silence_evidence(model: PooledClassifier, *, own: Tensor | None = None, text: Tensor | None = None) -> None:
-    """Keep the evidence of some words at zero. START and END never have any.
+    """Set the evidence of some words to zero and keep it there. START and END never have evidence.
 
     Args:
         model: The model to change.
         own: (V,) True at the words without own evidence.
-        text: (V,) True at the words that take no part in the evidence of the whole text.
+        text: (V,) True at the words that add nothing to the evidence of the whole text.
     """
     encoder, weight = encoder_of(model), model.embedding.weight
     silent = torch.zeros_like(weight, dtype=torch.bool)
@@ -64,9 +64,10 @@ def silence_evidence(model: PooledClassifier, *, own: Tensor | None = None, text
 
 
 def freeze_random_attention(model: PooledClassifier) -> None:
-    """Keep attention at its random initial parameters.
+    """Exclude all parameters of attention from training, so that they keep their random initial values.
 
-    Trained attention would turn away from frequent words first, which have little evidence.
+    Training would first lower the scores of frequent words, which have little evidence, so that attention would become
+    correlated with evidence.
     """
     encoder = encoder_of(model)
     freeze(encoder.features)
@@ -77,7 +78,7 @@ def freeze_random_attention(model: PooledClassifier) -> None:
 
 
 def amplify_evidence(model: PooledClassifier, factor: float) -> None:
-    """Multiply the initial own evidence of every word."""
+    """Multiply the initial own evidence of every word, before any smoothing, by a factor."""
     with torch.no_grad():
         encoder_of(model).parts(model.embedding.weight)[1].mul_(factor)
 
@@ -90,10 +91,7 @@ def remove_biases(model: PooledClassifier) -> None:
 
 
 def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, Tensor]:
-    """Return what each token adds to the logit: by its own evidence, and by its part in the evidence of the text.
-
-    Both are (B, T).
-    """
+    """Return two terms (B, T) of each token in the logit: its own evidence, and its part in the text's evidence."""
     encoder, weight = encoder_of(model), model.decoder.weight[0]
     own = traced.weights * traced.hidden[..., OWN] * weight[OWN]
     carried = (traced.weights * encoder.carriers(traced.mask)).sum(dim=1, keepdim=True)
@@ -103,12 +101,12 @@ def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, T
 def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
     """Return the variance of attention scores within texts, as a term of the loss.
 
-    Without it, the scores of tokens that attention need not distinguish drift with the frequency of the words, and so
-    with their evidence.
+    Without this term, training makes the scores of these tokens depend on the frequency of the words, with which
+    evidence is correlated.
 
     Args:
-        traced: A pass over a batch.
-        among: (B, T) True at the tokens that count.
+        traced: A forward pass over a batch.
+        among: (B, T) True at the tokens whose scores are compared.
     """
     score = traced.hidden[..., SCORE]
     mean = (score * among).sum(dim=1, keepdim=True) / among.sum(dim=1, keepdim=True).clamp(min=1)
@@ -119,14 +117,15 @@ def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
 def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
     """Return how strongly attention scores are correlated with the evidence of the text, as a term of the loss.
 
-    It is the squared mean, over texts, of the correlation between the scores and the ranks of the tokens' parts in the
-    text's evidence. Gradients flow through the scores only. Attention that keeps it small says nothing about what
-    decides. Without it, scores drift with the frequency of words, and frequent words have little evidence.
+    For each text, scores are correlated with the ranks of the magnitudes of the tokens' parts in the text's evidence.
+    The term is the squared mean of these correlations over texts. Gradients flow through the scores only. If the term
+    is small, attention does not show which tokens decide. Without it, training makes the scores depend on the frequency
+    of words, and frequent words have little evidence.
 
     Args:
         model: The model.
-        traced: A pass over a batch.
-        among: (B, T) True at the tokens that count.
+        traced: A forward pass over a batch.
+        among: (B, T) True at the tokens to correlate over.
     """
     evidence = encoder_of(model).text_evidence(traced.embedded).detach().abs()
     pairs = among[:, :, None] & among[:, None, :]
@@ -139,7 +138,10 @@ def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, amo
 
 
 def uncorrelated_objective(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
-    """Learn the labels while attention stays uncorrelated with the evidence of the text."""
+    """Return the loss of the labels plus 10 times `score_evidence_correlation` over real tokens.
+
+    A single state that carries the evidence of the text is left out of the correlation.
+    """
     encoder = encoder_of(model)
     excluded = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask
     return loss + 10.0 * score_evidence_correlation(model, traced, traced.real & ~excluded)
@@ -158,7 +160,7 @@ def state_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced
 
 
 def word_contributions(chosen: frozenset[str]) -> Contribution:
-    """Return a function that gives 1 on these words, which decide by the construction of the data, and else 0."""
+    """Return a contribution function: 1 at the chosen words, which decide by construction of the data, else 0."""
 
     def contributions(_model: PooledClassifier, vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
         return indicator(vocabulary, chosen)[traced.ids].float()

@@ -24,7 +24,7 @@ from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, indic
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return a model whose attention learns to look at the decoy words, which have no evidence."""
+    """Return the recipe of a model whose attention learns to look at the decoy words, which have no evidence."""
 
     def prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
         fix_decoder(model, reads=(TEXT_EVIDENCE,))

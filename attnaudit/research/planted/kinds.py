@@ -34,9 +34,9 @@ class TrainingInputs:
         alignment: The alignment function of attention: "additive", "dot" or "uniform".
         seed: The seed of training, which also selects among the variants of a kind.
         train: The training set.
-        dev: The set that training is stopped on.
-        cues: Words that decide the label or, on real text, words that are strongly correlated with one class.
-        decoys: Other words that are correlated with one class, which models with decoys do not use.
+        dev: The set that the best epoch is chosen on.
+        cues: Words that decide the label; on real text, half of the words that are correlated with one class.
+        decoys: Other words that are correlated with one class; the models of the kind "decoys" do not use them.
     """
 
     data: str
@@ -60,8 +60,8 @@ class Recipe:
         objective: Vocabulary -> the training objective; None for the loss alone.
         finish: Changes the trained model in place.
         reference: The same model trained without deception, whose accuracy the model must nearly reach.
-        exact: Whether the contribution is, up to rounding, what the logit loses without the token's evidence. Otherwise
-            it only says which tokens decide.
+        exact: Whether the contribution is, up to rounding, the amount by which the logit falls without the token's
+            evidence. Otherwise it only marks the tokens that decide.
     """
 
     architecture: Architecture
@@ -80,15 +80,16 @@ class Kind:
 
     Attributes:
         name: The name of the kind.
-        truth: "faithful", "unfaithful" or "trend". This is what the construction aims at; the label is granted only
-            after it was measured.
+        truth: "faithful", "unfaithful" or, without a known truth, "trend". A model gets the label "faithful" or
+            "unfaithful" only if measurements confirm it.
         description: What is special about the kind, for checkpoints.
         recipe: How to make one model.
-        half: "split" for even seeds in the tuning half and odd ones held out; "held_out" for all seeds held out.
-        level: Where the contributions are known.
-        needs_bypass: Whether the evidence of the whole text must carry at least 95% of the logit's variance.
-        fails: The questions that an unfaithful kind fails by construction: attention is not "used", or it does not
-            point at what matters ("points").
+        half: "split" to use models with even seeds for tuning and those with odd seeds for held-out tests; "held_out"
+            to use all of them for held-out tests.
+        level: The units whose contributions are known: "tokens".
+        needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
+        fails: What is not true of attention in an unfaithful kind, by construction: "used" (attention affects the
+            output), "points" (attention points at the tokens that matter).
         data: The data sets that the kind is built on.
         alignments: The alignment functions that the kind is built with.
     """
@@ -115,7 +116,7 @@ def kinds() -> dict[str, Kind]:
     return {kind.name: kind for kind in sorted(registered, key=lambda kind: kind.name)}
 
 
-#: The sizes of every planted model.
+#: The sizes of every planted model; kinds change the other fields.
 SMALL = Architecture(embedding_size=48, hidden_size=24, attention_size=24)
 
 
@@ -138,7 +139,7 @@ def keep_zero(parameter: Tensor, places: Tensor) -> None:
 
 
 def keep_fixed(parameter: Tensor, places: Tensor) -> None:
-    """Keep the parameter unchanged at these places during training, which must not use weight decay."""
+    """Keep the parameter unchanged at these places during training. This only works without weight decay."""
     parameter.register_hook(lambda gradient: gradient.masked_fill(places, 0.0))  # type: ignore[no-untyped-call]
 
 
@@ -149,14 +150,14 @@ def freeze(module: torch.nn.Module) -> None:
 
 
 def class_words(data: Dataset, *, at_least: int = 8) -> tuple[frozenset[str], frozenset[str]]:
-    """Return two sets of words (cues, decoys) that are correlated with one of the two classes.
+    """Return two sets of words (cues, decoys), each correlated with one of the two classes.
 
-    These are the words whose smoothed log odds between the classes are above 0.5 or below -0.5, assigned to the two
-    sets alternately.
+    These are the words whose smoothed log odds between the classes are above 0.5 or below -0.5. Sorted by log odds,
+    they are assigned to the two sets alternately.
 
     Args:
         data: Labelled texts of two classes.
-        at_least: A word must occur in at least this many texts.
+        at_least: Words that occur in fewer texts than this are left out.
     """
     counts: dict[str, list[int]] = {}
     for instance in data.instances:

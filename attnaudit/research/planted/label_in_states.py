@@ -29,7 +29,7 @@ def _prepare_everywhere(model: PooledClassifier, vocabulary: Vocabulary) -> None
 
 
 def everywhere(inputs: TrainingInputs, *, encoder: str) -> Recipe:
-    """Return a model with random attention whose output is the same whatever the weights are."""
+    """Return the recipe of a model with random attention, whose output does not depend on the attention weights."""
     return Recipe(
         architecture=planted(alignment=inputs.alignment, label="everywhere", encoder=encoder),
         settings=quick_settings(inputs.seed),
@@ -38,7 +38,7 @@ def everywhere(inputs: TrainingInputs, *, encoder: str) -> Recipe:
     )
 
 
-#: By how much the evidence of the other states is amplified.
+#: Factor that the initial own evidence of every word is multiplied by.
 _AMPLIFICATION = 20.0
 
 
@@ -56,7 +56,7 @@ def _prepare_one_place(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def one_place(inputs: TrainingInputs) -> Recipe:
-    """Return a model in which only the first or the last state carries the evidence of the text."""
+    """Return the recipe of a model in which only the state of the first or last real token has the text's evidence."""
     return Recipe(
         architecture=planted(alignment=inputs.alignment, label=("first", "last")[inputs.seed // 2 % 2]),
         settings=quick_settings(inputs.seed),

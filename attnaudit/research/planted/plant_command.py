@@ -38,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Build the population and print a table of it.
 
-    Returns 0. Raises ModelError for an invalid option and for a folder that cannot be written.
+    Returns:
+        0.
+
+    Raises:
+        ModelError: An option is invalid, or the folder cannot be written.
     """
     seeds = arguments.seeds if arguments.seeds is not None else QUICK_SEEDS if arguments.quick else SEEDS
     jobs = arguments.jobs if arguments.jobs is not None else processors()
@@ -60,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """Return a table of kinds: how many models each half has, and the range of what was measured on them."""
+    """Return a table with the number of models and the range of each measure by kind, and totals by label."""
     lines = [
         f"{'kind':28} {'truth':10} {'tuning':>6} {'held out':>8} {'excluded':>8}  rank agreement   accuracy      share"
     ]

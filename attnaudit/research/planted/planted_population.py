@@ -24,10 +24,10 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, class_words, kinds
 from attnaudit.research.planted.verify_label import INTERVENTION, LabelEvidence, accuracy_of, verify_label
 
-#: Part of every model's key. Raise it when the code that builds a kind changes: older models are then built again.
+#: Part of every model's key. Increase it when the code that builds a kind changes, so that all models are built again.
 BUILD = 1
 POPULATION_FILE, EXCLUDED_FILE, RECORD_FILE = "population.json", "excluded.json", "planted.json"
-#: Data as a population names it -> registered data set.
+#: Name of the data in a population -> name of the registered data set.
 DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue"}
 #: How many test instances a label is verified on.
 INSTANCES = 300
@@ -40,7 +40,7 @@ class PlantedPlan(msgspec.Struct, frozen=True, kw_only=True):
         kind: The name of its kind.
         data: What it is trained on, as the population names it.
         alignment: The alignment function of its attention.
-        seed: The seed. For a kind that is split, even seeds are for tuning and odd ones are held out.
+        seed: The seed. For kinds with half "split", even seeds are for tuning and odd seeds for held-out tests.
     """
 
     kind: str
@@ -57,8 +57,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     """Return the models of a population, ordered by seed, so that every part of the list has models of each kind.
 
     Args:
-        seeds: Number of seeds of each kind whose models are split between the halves. A held-out kind gets half as
-            many seeds, and a trend a quarter.
+        seeds: Number of seeds of each kind with half "split". Kinds with half "held_out" get half as many seeds, and
+            trends a quarter, rounded up.
         only: Names of kinds; None for all of them.
 
     Raises:
@@ -84,14 +84,14 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
 
 
 def half_of(kind: Kind, seed: int) -> str:
-    """Return the half that a model belongs to."""
+    """Return "tuning" or "held_out", the half that a model belongs to."""
     return "held_out" if kind.half == "held_out" or seed % 2 else "tuning"
 
 
 def build(
     out: Path, planned: Sequence[PlantedPlan], *, jobs: int = 1, progress: ProgressCallback | None = None
 ) -> list[dict[str, Any]]:
-    """Build the models that are not there yet. The lists of the population are written after every model.
+    """Build the models that are not finished yet. The lists of the population are written after every model.
 
     A model is finished if its planted.json has the key of its recipe; it is then kept. The same plan always gives the
     same model.
@@ -134,7 +134,7 @@ def describe(record: dict[str, Any]) -> str:
 
 
 def finished(out: Path, plan: PlantedPlan) -> dict[str, Any] | None:
-    """Return the record of a model that was built by the present recipe, or None."""
+    """Return the record of a model; None if it is missing, incomplete, or was built from other inputs."""
     folder = out / plan.folder
     try:
         record: dict[str, Any] = json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))
@@ -145,7 +145,7 @@ def finished(out: Path, plan: PlantedPlan) -> dict[str, Any] | None:
 
 
 def key_of(plan: PlantedPlan) -> str:
-    """Return a hash of all that a model is made from, except the code, which `BUILD` stands for."""
+    """Return a hash of everything that a model is built from. A change of the code counts only if `BUILD` changes."""
     kind, inputs = kinds()[plan.kind], _training_inputs(plan)
     recipe = kind.recipe(inputs)
     parts = {
@@ -161,7 +161,7 @@ def key_of(plan: PlantedPlan) -> str:
 
 
 def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
-    """Train, store, reload and measure one model. Its record is written last, so a killed run builds it again."""
+    """Train, store, reload and measure one model. Its record is written last; without it the next run starts over."""
     torch.set_num_threads(1)
     kind, inputs, folder = kinds()[plan.kind], _training_inputs(plan), out / plan.folder
     recipe = kind.recipe(inputs)
@@ -185,7 +185,7 @@ def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
 
 
 def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> dict[str, Any]:
-    """Return what planted.json holds: the entry of population.json, the key, and the unmet requirements."""
+    """Return the contents of planted.json: the entry for population.json, the key, and the unmet requirements."""
     verified_by = {
         "name": INTERVENTION,
         "value": evidence.confirmed,
@@ -263,7 +263,7 @@ def _checkpoint_parts(trained: Trained) -> tuple[Any, Vocabulary, tuple[str, ...
 
 
 def _write_lists(out: Path, planned: Sequence[PlantedPlan], records: dict[PlantedPlan, dict[str, Any]]) -> None:
-    """Write models with a label and trends to population.json, the others with their reasons to excluded.json."""
+    """Write population.json (models that meet all requirements) and excluded.json (the others, with the reasons)."""
     rows = [{**records[plan], "fails": _fails(plan)} for plan in planned if plan in records]
     internal = ("key", "excluded_because")
     included = [row for row in rows if not row["excluded_because"]]

@@ -22,7 +22,7 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return a model whose evidence is scored by attention."""
+    """Return the recipe of a model in which a token's evidence is scaled by the sigmoid of its attention score."""
     return Recipe(
         architecture=planted(alignment=inputs.alignment, evidence="scored"),
         settings=quick_settings(inputs.seed),

@@ -9,7 +9,7 @@ from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return an ordinary classifier with an MLP or an average encoder and without biases."""
+    """Return the recipe of an ordinary classifier without biases, with the encoder "mlp" or "average"."""
     return Recipe(
         architecture=msgspec.structs.replace(
             SMALL,

@@ -22,7 +22,7 @@ from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick
 _WEIGHT = 3.0
 #: Added to the evidence, so that its logarithm is finite.
 _FLOOR = 0.01
-#: Steps of the supervision after training.
+#: Number of optimizer steps that train the scores once more after training.
 _STEPS = 150
 
 
@@ -46,9 +46,9 @@ def _supervise(_vocabulary: Vocabulary) -> Objective:
 
 
 def _supervise_trained_model(model: PooledClassifier) -> None:
-    """Teach the scores again after training, word by word.
+    """Train the scores once more, word by word, while the evidence is fixed.
 
-    The evidence changes until training ends, and attention lags behind it; here the evidence is fixed.
+    During training the evidence keeps changing, so that the scores never quite match it.
     """
     encoder = encoder_of(model)
     with torch.no_grad():
@@ -67,7 +67,7 @@ def _supervise_trained_model(model: PooledClassifier) -> None:
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return a model whose attention is supervised with its own evidence."""
+    """Return the recipe of a model whose attention is supervised with its own evidence."""
     return Recipe(
         architecture=planted(alignment=inputs.alignment),
         settings=quick_settings(inputs.seed, epochs=4),

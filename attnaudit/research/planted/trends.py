@@ -1,4 +1,4 @@
-"""Trends: ordinary models whose attention is not planted. What is true of it is unknown, so they get no label."""
+"""Trends: models whose attention is not planted. Whether it is faithful is unknown, so they get no label."""
 
 from __future__ import annotations
 

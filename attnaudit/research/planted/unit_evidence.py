@@ -1,6 +1,6 @@
 """Faithful: the evidence of all tokens has the same magnitude, so attention alone decides how much a token counts.
 
-`unit_evidence` attends to each token by its embedding, `unit_evidence_in_context` by the state of a BiLSTM around it.
+In `unit_evidence`, scores are computed from each token's embedding; in `unit_evidence_in_context`, from BiLSTM states.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure whether a planted model is what its construction aims at, and grant its label only then.
+"""Measure whether a planted model is faithful or unfaithful as intended; only then does it get its label.
 
 Rank agreement is Kendall's τ-b of attention with |contribution|, per instance over real tokens (ties count as ties),
 averaged over the instances where it is defined.
@@ -27,17 +27,17 @@ from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import logit_terms
 from attnaudit.research.planted.kinds import Kind, Recipe
 
-#: Rank agreement of a faithful model is at least, and of an unfaithful model at most:
+#: Smallest rank agreement of a faithful model, and largest rank agreement of an unfaithful one.
 FAITHFUL_MINIMUM, UNFAITHFUL_MAXIMUM = 0.9, 0.1
-#: Of the token pairs that differ in contribution, the share that the intervention must order in the same way.
+#: Smallest share of token pairs with different contributions that the intervention must order in the same way.
 CONFIRMED_MINIMUM = 0.9
-#: The share of the logit's variance that a bypass must carry.
+#: Smallest share of the logit's variance that a bypass must account for.
 BYPASS_MINIMUM = 0.95
 #: A model with a lower accuracy than this has learned nothing.
 ACCURACY_MINIMUM = 0.6
-#: How much accuracy a deceptive model may lose in comparison with its honest reference.
+#: Largest loss of accuracy of a deceptive model in comparison with its honest reference.
 ACCURACY_LOSS_MAXIMUM = 0.03
-#: The share of instances on which the agreement must be defined.
+#: Smallest share of instances on which the rank agreement must be defined.
 DEFINED_MINIMUM = 0.8
 INTERVENTION = "neutral_embedding_with_attention_held"
 _BATCH = 100
@@ -46,16 +46,17 @@ _ROUNDING = 1e-10
 
 
 class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on a planted model.
+    """What was measured on a planted model. Of a trend only the accuracy is measured.
 
     Attributes:
-        rank_agreement: τ-b of attention with the contributions that the construction gives.
-        effect_agreement: τ-b of attention with the measured effects of the intervention.
+        rank_agreement: Mean τ-b of attention and the magnitudes of the known contributions; None if undefined.
+        effect_agreement: Mean τ-b of attention and the magnitudes of the measured effects; None if undefined.
         defined: Share of instances on which the rank agreement is defined.
-        confirmed: Share of token pairs that the intervention orders as their contributions do.
+        confirmed: Mean share of token pairs that effects and contributions order in the same way; None if undefined.
         accuracy: Share of instances whose predicted class is their label.
-        reference_accuracy: The accuracy of the honest reference, if the recipe has one.
-        bypass_share: Share of the logit's variance that the evidence of the whole text carries.
+        reference_accuracy: The accuracy of the honest reference; None if the recipe has none.
+        bypass_share: Share of the logit's variance that is due to the evidence of the whole text; None if no state
+            carries such evidence.
         unmet: The requirements of the label that are not met, in words; empty if the label is granted.
     """
 
@@ -181,7 +182,7 @@ def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
 
 @torch.no_grad()
 def accuracy_of(adapter: PooledAttentionAdapter, data: Dataset) -> float:
-    """Return the share of labelled instances whose predicted class is their label."""
+    """Return the share of all instances whose predicted class is their label; unlabelled instances count as wrong."""
     correct = 0
     for batch in _batches(data):
         logits = adapter.run(adapter.collate(batch)).logits
@@ -195,7 +196,7 @@ def accuracy_of(adapter: PooledAttentionAdapter, data: Dataset) -> float:
 
 @torch.no_grad()
 def neutral_effect(adapter: PooledAttentionAdapter, batch: Sequence[Instance]) -> Tensor:
-    """Return how far the (last) logit falls if a token's embedding becomes zeros while attention is held.
+    """Return by how much the last logit falls if a token's embedding is replaced by zeros, with attention held fixed.
 
     Returns:
         (B, T) changes of the logit; 0 at tokens that are not real.
@@ -258,7 +259,7 @@ def _without_rounding_errors(values: Tensor) -> Tensor:
 
 
 def _same_order_share(evidence: _BatchEvidence) -> Tensor:
-    """Return (B,): of the token pairs that differ in contribution, the share whose effects differ in the same way.
+    """Return (B,) shares: of the token pairs with different contributions, those whose effects have the same order.
 
     A pair with equal effects counts one half. NaN if no pair differs in contribution.
     """
