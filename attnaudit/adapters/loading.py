@@ -104,8 +104,8 @@ def _from_folder(folder: Path) -> ModelAdapter:
     contents = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
     raise ModelError(
         f"{folder}: no known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); "
-        f"the folder holds {contents}. Expected attnaudit.json and model.safetensors, as `attnaudit train` writes "
-        "them. To audit your own model, register an adapter for it in conftest.py."
+        f"the folder holds {contents}. Expected a folder written by `attnaudit train` or by "
+        "Transformers' save_pretrained. To audit your own model, register an adapter for it in conftest.py."
     )
 
 

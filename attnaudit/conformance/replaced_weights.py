@@ -74,7 +74,8 @@ def check_intervention(e: Examples) -> str:
         _require_in_trace(changed.attention[site.key], replaced[site.key], site)
     if gap(changed.logits, e.trace.logits) == 0 and _differs(e):
         raise BrokenContractError(
-            f"replacing attention at every site leaves the logits unchanged, so the model does not use it. {ADVICE}"
+            "replacing attention at every site leaves the logits unchanged, so run() ignores the replaced weights. "
+            f"{ADVICE}"
         )
     return "replaced attention is used, and is in the trace"
 

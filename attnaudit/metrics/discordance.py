@@ -143,9 +143,10 @@ def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
     """Return the weight (R,) of the pairs whose first value is greater than the second.
 
     Every value is in a position block (b neighbouring positions) and in a value block (b neighbours in ascending
-    order). Pairs in the same position block are compared one by one. Pairs in the same value block, but in different
-    position blocks, are compared one by one in the order of the values. All other pairs are counted from a K × K table:
-    how many values (or how much weight) each position block has in each value block.
+    order). Pairs in the same position block are compared one by one. So are pairs in the same value block: they are
+    sorted by value and their position blocks are compared, which leaves out pairs in the same position block. With K
+    blocks, all other pairs are counted from a K × K table of how many values (or how much weight) each position block
+    has in each value block. A pair weighs the product of its two weights.
 
     Args:
         values: (R, T) ranks in 0..T-1.

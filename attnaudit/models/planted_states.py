@@ -137,7 +137,7 @@ class PlantedEncoder(Encoder):
 
 
 class ScoreColumn(nn.Module):
-    """Attention over planted states: a projection of the scores, which are a column of the states.
+    """Attention over planted states: a projection (softmax, sparsemax, …) of the scores in one of their columns.
 
     It maps hidden states (B, T, m) and a mask of allowed tokens (B, T) to weights (B, T).
     """

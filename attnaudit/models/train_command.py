@@ -181,7 +181,7 @@ def _fine_tune(options: argparse.Namespace, base: Base, data: TrainingData) -> i
     _print_scores(tuned, seconds)
     for part, count in tuned.truncated.items():
         if count:
-            print(f"{part}: {count} texts were truncated to {tuned.max_tokens} tokens")
+            print(f"{part}: texts truncated to {tuned.max_tokens} tokens: {count}")
     record = _training_record(options, settings, tuned, data) | {
         "description": f"{base.name}, fine-tuned on {data.train.name}",
         "base": {"name": base.name, "version": base.version, "weights_sha256": base.weights_sha256()},

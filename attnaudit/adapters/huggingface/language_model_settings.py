@@ -38,7 +38,9 @@ def read_settings(folder: Path) -> Settings:
         return Settings()
     try:
         contents = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid TOML ({error}). Expected, for example:\n{EXAMPLE}") from error
     for key in contents:
         if key not in ("labels", "template"):

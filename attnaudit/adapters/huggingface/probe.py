@@ -206,7 +206,7 @@ def _require_distributions(name: str, trace: Trace) -> None:
 
 
 def _require_gradients(runner: Runner, inputs: Inputs) -> None:
-    """Raise AdapterError unless gradients reach the embeddings and all weights.
+    """Raise AdapterError unless gradients reach the embeddings and the attention weights of every site.
 
     Passing in the model's own embeddings must also give the same logits, and the states from which the values are
     computed must be recorded.

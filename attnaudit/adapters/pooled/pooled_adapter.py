@@ -115,10 +115,13 @@ class PooledAttentionAdapter:
         self.family = family
         if lstm is not None:
             recurrent_encoders.refuse_unsupported(lstm)
-        if reach is not None and (lstm is not None or reach < 0):
+        if reach is not None and lstm is not None:
             raise AdapterError(
-                f"reach is {reach}{' and lstm is given' if lstm is not None else ''}; expected 0 or more, for an "
-                "encoder that is not an LSTM. Leave it out: the audit gives the same numbers, more slowly."
+                f"reach is {reach} and lstm is given; expected at most one. Leave reach out for an LSTM."
+            )
+        if reach is not None and reach < 0:
+            raise AdapterError(
+                f"reach is {reach}; expected 0 or more. Without reach, the audit gives the same numbers, more slowly."
             )
         self.lstm, self.reach = lstm, reach
         parts = (embedding, encoder, attention, decoder)

@@ -208,7 +208,10 @@ def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
 
 
 def detail_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """Read a detail of a check, such as "standard deviation"; None if it is not a number."""
+    """Return a function that reads a detail of a check, such as "standard deviation".
+
+    The detail is None if it is not a number, or if the check was not judged.
+    """
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)

@@ -245,7 +245,7 @@ def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str,
 def _audits(
     rows: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: ReproductionOptions
 ) -> list[tuple[Plan, AuditRequest]]:
-    """Return the audit requests. Requests for the same model and number of instances are merged over rows."""
+    """Return one audit request per model and number of instances, for all table rows that need it."""
     together: dict[tuple[Plan, int | None], tuple[dict[str, object], set[str]]] = {}
     for row in rows:
         for audit in row.table.audits:

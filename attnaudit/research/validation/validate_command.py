@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a remedies.json that `attnaudit reproduce` wrote, whose remedies the chosen policy lists too; may be "
-        "repeated, and the first remedy for an option counts",
+        help="a remedies.json written by `attnaudit reproduce`; its remedies are added to the chosen policy. May be "
+        "repeated: the first remedy for a training option is used",
     )
     parser.add_argument(
         "--quick", action="store_true", help="measure fewer instances and leave costly checks out: minutes, not hours"

@@ -166,7 +166,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (shown.OffersOtherWeights, "apply no dropout or scaling"),
     ],
     "intervention": [
-        (shown.ShowsButDoesNotUse, "the model does not use it"),
+        (shown.ShowsButDoesNotUse, "run\\(\\) ignores the replaced weights"),
         (shown.UsesButDoesNotShow, "Return the weights that the model used"),
     ],
     "each_site": [(shown.ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits unchanged")],

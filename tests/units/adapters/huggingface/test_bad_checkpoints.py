@@ -258,7 +258,7 @@ def test_a_model_whose_attention_is_only_partly_seen(monkeypatch: pytest.MonkeyP
     inner.extra = HiddenAttention()
     own = inner.forward
     monkeypatch.setattr(inner, "forward", lambda states, inputs: own(states, inputs) + inner.extra(inputs))
-    with pytest.raises(AdapterError, match="the weights of its HiddenAttention are not seen"):
+    with pytest.raises(AdapterError, match="the attention weights of its HiddenAttention cannot be recorded"):
         transformer(model, tokenizer)
 
 
