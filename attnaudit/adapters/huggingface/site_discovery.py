@@ -194,8 +194,8 @@ def _refuse_unseen_attention(model: nn.Module, seen: Sequence[SeenAttention], ca
         if id(module) not in known and not any(id(m) in known for m in module.modules()):
             raise AdapterError(
                 f"{type(model).__name__}: the attention weights of its {type(module).__name__} cannot be recorded, "
-                f"while those of {type(seen[0].module).__name__} can. A model is audited only if all of its attention can be "
-                "recorded."
+                f"while those of {type(seen[0].module).__name__} can. A model is audited only if all of "
+                "its attention can be recorded."
             )
 
 
