@@ -141,4 +141,4 @@ def test_in_pytest_there_is_a_case_per_model_and_check_and_expected_failures_are
     assert "FAILED test_it.py::test_adapter[broken-sums] - Failed: attention at 'attention' puts 0.12 on tokens" in said
     assert "FAILED test_it.py::test_adapter[sound-padding] - [XPASS(strict)] wrongly expected" in said
     assert "the capabilities declare mask=False" in said
-    assert "adapters/conformance/" not in said
+    assert "attnaudit/conformance/" not in said

@@ -31,7 +31,7 @@ from attnaudit.models import demo_model, train_command
 
 data = sample(load("movie-reviews"), 8, 0)
 adapter = demo_model.model()
-assert all(result.outcome != "failed" for result in quick(adapter, data.instances))
+assert all(result.outcome != "fail" for result in quick(adapter, data.instances))
 measured = measure(adapter, data, ["attention", "prediction", "uniform"], model="demo", seed=0)[0]
 assert len(measured.scalar("uniform.tvd")) == 8
 
