@@ -9,7 +9,10 @@ import msgspec
 from attnaudit.records.check_records import CheckRecord, Record
 
 #: The version of the schema of audit.json. Increase it with every change of a record.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+
+RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
+GateState = Literal["passed", "failed", "open", "excepted", "not selected"]
 
 
 class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +31,38 @@ class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     remedies: list[str] = msgspec.field(default_factory=list)
 
 
+class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Permission to skip a gate or to mark it as an expected failure. Without one, such a gate blocks the release.
+
+    Attributes:
+        check: The id of the gate.
+        reason: Why the gate need not pass.
+        model: The name of the only model that this applies to; "" for every model.
+        data: The name of the only data set that this applies to; "" for every data set.
+    """
+
+    check: str
+    reason: str
+    model: str = ""
+    data: str = ""
+
+
+class EffectivePolicy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All checks that a run applied, from every @audit function and policy file, in a canonical form.
+
+    Attributes:
+        sha256: The SHA-256 hash of the canonical form.
+        checks: The table of every check with all its arguments, sorted.
+        exceptions: The gates that may be skipped or expected to fail.
+        informational: Whether the policy declares that it has no gate.
+    """
+
+    sha256: str
+    checks: list[dict[str, str | float | int | bool | None]]
+    exceptions: list[PolicyException] = msgspec.field(default_factory=list)
+    informational: bool = False
+
+
 class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy file of a run.
 
@@ -38,6 +73,8 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         validated_on: The families of models on which the policy was validated against known faithfulness; empty if it
             was not validated.
         questions: The questions that its checks answer.
+        exceptions: The gates that may be skipped or expected to fail.
+        informational: Whether the file declares that its policy has no gate.
     """
 
     file: str
@@ -45,6 +82,8 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: str = ""
     validated_on: list[str] = msgspec.field(default_factory=list)
     questions: list[PolicyQuestion] = msgspec.field(default_factory=list)
+    exceptions: list[PolicyException] = msgspec.field(default_factory=list)
+    informational: bool = False
 
 
 class MissingCase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +101,39 @@ class MissingCase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     model: str
     data: str
     check: str
+    reason: str
+
+
+class GateRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of a gate, that is, of one check of the policy that had to pass on one model and one data set.
+
+    Attributes:
+        model: The name of the model.
+        data: The name of the data set.
+        check: The id of the check.
+        state: "passed"; "failed" if its verdict blocks the release; "open" if it has no verdict; "excepted" if it was
+            skipped or expected to fail and the policy permits that; "not selected" if the command line left it out.
+        reason: Why it did not pass; "" if it did.
+        test: The pytest id of its case; "" if no case was collected.
+    """
+
+    model: str
+    data: str
+    check: str
+    state: GateState
+    reason: str = ""
+    test: str = ""
+
+
+class EarlierFailure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A failure or a crash of a test that was then run again.
+
+    Attributes:
+        test: The pytest id of the test.
+        reason: Why it failed.
+    """
+
+    test: str
     reason: str
 
 
@@ -193,7 +265,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         finished: When the run ended, in the same form.
         command: The command line.
         seed: The seed of the run.
-        exit_status: The exit status of pytest.
+        exit_status: The exit status of pytest; None while the run has not ended.
         attnaudit: The version of attnaudit.
         policy: Where the thresholds come from: a policy file with its hash, or "declared in Python".
         environment: The software and hardware; None if nothing was measured.
@@ -203,6 +275,19 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         checks: The results of all cases.
         missing: The selected cases that have no verdict.
         declared_policy: The policy file; None if the checks come from no policy file.
+        status: "running" until the run has ended, also if its process was killed; "passed" if every gate passed or is
+            excepted; "partial" if the command line left gates out and no other gate failed; "informational" if there
+            is no gate; otherwise "failed".
+        problem: Why the run failed, if the reason is not a verdict, such as an invalid option; "" otherwise.
+        gates: What became of every gate that the policy declares, on every model and data set.
+        earlier_failures: The failures and crashes of tests that were then run again.
+        effective_policy: All checks that the run applied; None if none were collected.
+        added_options: Where options come from that are not in `command` ("addopts" of the configuration file,
+            "PYTEST_ADDOPTS" of the environment) -> these options, word by word.
+        ci: Whether the run saw the environment variable CI.
+        allow_partial: Whether --audit-allow-partial was given.
+        measurements_sha256: The SHA-256 hash of measurements.parquet; "" if there is no such file.
+        digest: The SHA-256 hash of everything else in this record, by which an edited file is recognised.
     """
 
     schema_version: int
@@ -211,7 +296,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     finished: str
     command: list[str]
     seed: int
-    exit_status: int
+    exit_status: int | None
     attnaudit: str
     policy: str
     environment: Environment | None
@@ -221,3 +306,13 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checks: list[CheckRecord]
     missing: list[MissingCase]
     declared_policy: PolicyRecord | None = None
+    status: RunStatus = "running"
+    problem: str = ""
+    gates: list[GateRecord] = msgspec.field(default_factory=list)
+    earlier_failures: list[EarlierFailure] = msgspec.field(default_factory=list)
+    effective_policy: EffectivePolicy | None = None
+    added_options: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    ci: bool = False
+    allow_partial: bool = False
+    measurements_sha256: str = ""
+    digest: str = ""
