@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from attnaudit import __version__
 from attnaudit.errors import AuditError
 from attnaudit.plugin.case_collection import attach_cases, is_audit_function, parametrize_cases
+from attnaudit.plugin.case_reports import complete_report, reason_of
+from attnaudit.plugin.closing import amend_run, close_run
 from attnaudit.plugin.command_line import names_a_model
 from attnaudit.plugin.interrupts import TerminationHandler
-from attnaudit.plugin.rerun import displayed_path, rerun_command
-from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState, new_state
+from attnaudit.plugin.planning_cases import plan_cases
+from attnaudit.plugin.rerun import displayed_path
+from attnaudit.plugin.selection import in_ci, is_audit_run
+from attnaudit.plugin.state import CASE, RunState, new_state
+from attnaudit.plugin.terminal_summary import show_run
 from attnaudit.plugin.workers import is_controller, is_worker
-
-if TYPE_CHECKING:
-    from attnaudit.records import RunRecord
 
 
 class AuditPlugin:
     """The audit of one pytest run. It prints nothing in a run without an audit.
-
-    The audit begins at the first audit function, or in the controller of xdist, whose workers collect the functions.
 
     Args:
         config: pytest's configuration.
@@ -33,6 +33,7 @@ class AuditPlugin:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.state: RunState | None = None
+        self._closing = False
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
@@ -40,6 +41,25 @@ class AuditPlugin:
         if self.state is None:
             self.state = new_state(self.config)
         return self.state
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Create the folder of the run before anything is collected or loaded.
+
+        Raises:
+            pytest.UsageError: The folder of the reports cannot be written to.
+        """
+        if not is_audit_run(self.config) or self.config.option.collectonly:
+            return
+        from attnaudit.run.finish_run import begin_run
+
+        state = self.begin()
+        try:
+            state.options.require_writable_reports()
+            begin_run(state.folder, state.context)
+        except AuditError as error:
+            raise pytest.UsageError(str(error)) from error
+        state.begun = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -69,7 +89,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """After other plugins have deselected cases, report usage errors and a report folder that is not writable.
+        """After other plugins have deselected cases, report usage errors.
 
         Raises:
             pytest.UsageError: There are errors. A worker of xdist sends them to its controller instead.
@@ -78,14 +98,8 @@ class AuditPlugin:
         if state is None:
             return
         errors = attach_cases(items, state)
-        has_cases = any(CASE in item.stash for item in items)
-        if not has_cases and names_a_model(config):
+        if not any(CASE in item.stash for item in items) and names_a_model(config):
             errors = state.usage_errors  # perhaps -k matches no case because the errors prevented all of them
-        if has_cases and not errors and not config.option.collectonly:
-            try:
-                state.options.require_writable_reports()
-            except AuditError as error:
-                errors["reports"] = str(error)
         state.usage_errors = errors
         if errors and is_worker(config):
             config.workeroutput["attnaudit_usage_errors"] = errors  # type: ignore[attr-defined]
@@ -95,7 +109,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Write down the cases before the first one runs, so that none is lost in a crash, and request their measures.
+        """Write down what has to be judged before the first case runs, so that nothing is lost in a crash.
 
         By now, all plugins have deselected the cases that they leave out.
         """
@@ -103,137 +117,112 @@ class AuditPlugin:
         collection_failed = session.testsfailed and not config.option.continue_on_collection_errors
         if state is None or config.option.collectonly or collection_failed:
             return
-        from attnaudit.run.run_folder import SelectedCase
-
-        several_files = len(state.files_with_checks) > 1
-        for item in session.items:
-            case = item.stash.get(CASE, None)
-            if case is None:
-                continue
-            if isinstance(case, MeasurementsRequest):
-                check, needs = "", case.needs
-            else:
-                check, needs = case.check.id, case.check.needs_under_reading()
-                case.test = item.nodeid
-                case.rerun_command = rerun_command(config, item.nodeid, several_files=several_files)
-            state.session.request(case.model, case.data, needs)
-            state.selected.append(SelectedCase(test=item.nodeid, model=case.model, data=case.data, check=check))
+        plan_cases(state, session)
         if state.selected or is_controller(config):
             self._termination.install(config)
-        if state.selected:
-            state.folder.write_selected(state.selected, worker=state.session.worker, policy=state.policy)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Put the verdict of a case on its report, and show a failure as its message alone."""
+        report = yield
+        if self.state is not None:
+            complete_report(item, call, report, self.state)
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the outcome of a case, in the process that writes the run."""
-        if self.state is None or is_worker(self.config):
+        if self.state is None or is_worker(self.config) or self._closing:
             return
         carried = getattr(report, "attnaudit", None)
         is_crash = report.when not in ("setup", "call", "teardown")
         if carried is None and not is_crash:
+            self.state.outcomes.other_failures |= report.failed
             return
         self.state.outcomes.add(
             report.nodeid,
             when=report.when or "",
             outcome=report.outcome,
-            reason=(carried and carried["reason"]) or _reason_of(report),
+            reason=(carried and carried["reason"]) or reason_of(report),
             record=carried and carried["record"],
+            cause=carried["cause"] if carried else "",
         )
 
-    @pytest.hookimpl(wrapper=True, trylast=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
-        """Decide the exit status and write the run, even if this hook of another plugin fails or is interrupted."""
+        """Decide the exit status and write the run before other plugins write theirs, such as JUnit.
+
+        If one of them fails or is interrupted afterwards, or changes the exit status, the run is written again.
+        """
+        state = self.state
+        writes = state is not None and state.begun
+        if state is not None and writes:
+            self._closing = True
+            self._termination.ignore()
+            close_run(state, session)
+            self._termination.resume()
+        elif state is not None and state.usage_errors and is_controller(self.config):
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        decided = int(session.exitstatus)
         try:
             yield
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             if interrupted or session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.INTERRUPTED if interrupted else pytest.ExitCode.TESTS_FAILED
-            self._finish(session)
-            if self.state is not None and self.state.run_record is not None:
-                report = displayed_path(self.state.folder.path / "report.html", self.config)
-                line = f"\nattention audit: the report of the verdicts reached so far is {report}"
-                self.config.get_terminal_writer().line(line)
+            if state is not None and writes:
+                amend_run(state, int(session.exitstatus))
+                self._show_report_path(state)
             if interrupted:
                 raise pytest.exit.Exception("interrupted", pytest.ExitCode.INTERRUPTED) from None
+            if isinstance(error, pytest.exit.Exception) and not error.returncode:
+                error.returncode = int(session.exitstatus)
             raise
-        self._finish(session)
-
-    def _finish(self, session: pytest.Session) -> None:
-        """Decide the exit status and write the run, unless this is a worker or nothing was to be run."""
-        state, config = self.state, self.config
-        if state is None or is_worker(config) or config.option.collectonly:
-            return
-        if state.usage_errors:
-            if is_controller(config):  # without workers, pytest itself reported the errors
-                session.exitstatus = pytest.ExitCode.USAGE_ERROR
-            return
-        selected = state.selected or state.folder.read_selected()
         if session.exitstatus == pytest.ExitCode.OK:
-            if not selected and names_a_model(config):
-                state.failure = "a model was given, but no case of the audit was collected: nothing was audited."
-            elif selected and not state.outcomes.ran:
-                state.failure = "every case of the audit was skipped: nothing was audited."
-            if state.failure:
-                session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-            elif tests := state.outcomes.tests_without_enforcement(selected):
-                state.failure = f"no verdict was enforced: call check.enforce() in {', '.join(tests)}."
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if not selected:
-            return
-        from attnaudit.run.finish_run import finish_run
+            session.exitstatus = decided
+        if state is not None and writes:
+            amend_run(state, int(session.exitstatus))
 
-        self._termination.ignore()
-        try:
-            state.run_record = finish_run(
-                state.folder,
-                state.outcomes,
-                state.options,
-                selected,
-                version=__version__,
-                created=state.created,
-                command=["pytest", *map(str, config.invocation_params.args)],
-                exit_status=int(session.exitstatus),
-            )
-        except AuditError as error:
-            state.failure = str(error)
-            if session.exitstatus == pytest.ExitCode.OK:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    def final_status(self, status: int) -> int:
+        """Return the exit status of the process, given that of the session.
+
+        It is 0 only if the audit passed, or if there was none to run.
+        """
+        if is_worker(self.config) or not is_audit_run(self.config):
+            return status
+        state = self.state
+        if self.config.option.collectonly:
+            if status == 0 and in_ci() and not self.config.getoption("--audit-allow-partial"):
+                self._complain("--collect-only judges no gate, and the environment variable CI is set.")
+                return int(pytest.ExitCode.TESTS_FAILED)
+            return status
+        if state is None or state.run_record is None:
+            if status == 0:
+                self._complain("pytest ended before the audit did: nothing was audited.")
+            return status or int(pytest.ExitCode.TESTS_FAILED)
+        if status == 0 and state.run_record.exit_status:
+            status = state.run_record.exit_status
+        amend_run(state, status)
+        if status and not self.config.pluginmanager.hasplugin("terminalreporter"):
+            self._complain(state.problem or f"the audit {state.run_record.status}.")
+        return status
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
         """Show the verdicts and the path of the report, after all other summaries."""
         yield
         state = self.state
-        if state is None or self.config.option.collectonly:
-            return
-        if is_controller(self.config):
-            for message in dict.fromkeys(state.usage_errors.values()):
-                terminalreporter.write_line(f"ERROR: {message}", red=True)
-        if state.run_record is not None:
-            self._show_verdicts(state.run_record, state.folder.path / "report.html", terminalreporter)
-        if state.failure:
-            terminalreporter.write_line(f"attnaudit: {state.failure}", red=True)
+        if state is not None and not self.config.option.collectonly:
+            show_run(state, terminalreporter, self.config)
 
-    def _show_verdicts(self, run: RunRecord, report: Path, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the table of verdicts and the notes below it."""
-        from attnaudit.report.questions import policy_notes, remedies_in_short
-        from attnaudit.report.wording import measuring_notes
-        from attnaudit.run.verdict_table import verdict_table
+    def _show_report_path(self, state: RunState) -> None:
+        """Show where the report is, where pytest's own summary may not have been shown."""
+        if state.run_record is not None and self.config.pluginmanager.hasplugin("terminalreporter"):
+            report = displayed_path(state.folder.path / "report.html", self.config)
+            line = f"\nattention audit: the report of the verdicts reached so far is {report}"
+            self.config.get_terminal_writer().line(line)
 
-        writer = self.config.get_terminal_writer()
-        terminalreporter.write_sep("=", "attention audit")
-        terminalreporter.write_line(
-            verdict_table(run.checks, run.missing, width=writer.fullwidth, color=writer.hasmarkup)
-        )
-        for note in (*policy_notes(run), *remedies_in_short(run), *measuring_notes(run)):
-            terminalreporter.write_line(note)
-        terminalreporter.write_line(f"report: {displayed_path(report, self.config)}")
-
-
-def _reason_of(report: pytest.TestReport) -> str:
-    """Return why a test failed or was skipped, in one line."""
-    longrepr = report.longrepr
-    if isinstance(longrepr, tuple):
-        return longrepr[2].removeprefix("Skipped: ")
-    crash = getattr(longrepr, "reprcrash", None)
-    return str(getattr(crash, "message", longrepr) or report.outcome)
+    @staticmethod
+    def _complain(message: str) -> None:
+        print(f"attnaudit: {message}", file=sys.stderr)

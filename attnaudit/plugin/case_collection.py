@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from attnaudit.errors import AuditError
-from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
+from attnaudit.plugin.state import CASE, Declaration, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
+    from attnaudit.checks import Policy
     from attnaudit.run import Case
 
 #: The measures for a test that uses the fixture `measurements`, unless its mark names others.
@@ -42,8 +43,9 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
         ]
         policy = state.options.load_policy()
         if not imperative:
-            description = policy.record if policy else getattr(metafunc.function, "attnaudit_policy", None)
-            checks, state.policy = policy or checks, state.policy or description
+            declaration = _declaration(metafunc.function, policy)
+            checks = declaration.checks
+            state.declare(declaration, test=metafunc.definition.nodeid)
     except AuditError as error:
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, [pytest.param(None, id="not-auditable")], indirect=imperative)
@@ -66,6 +68,29 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
             case = Case(check, model=model, data=data, session=state.session)
             parameters.append(pytest.param(case, id=case.id, marks=marks))
     metafunc.parametrize(argument, parameters, indirect=imperative)
+
+
+def _declaration(function: Any, policy: Policy | None) -> Declaration:
+    """Return what an @audit function declares, or the policy file in its place."""
+    if policy is not None:
+        return policy_declaration(policy)
+    return Declaration(
+        checks=function.attnaudit_checks,
+        policy=function.attnaudit_policy,
+        exceptions=tuple(getattr(function, "attnaudit_exceptions", ())),
+        informational=bool(getattr(function, "attnaudit_informational", False)),
+    )
+
+
+def policy_declaration(policy: Policy) -> Declaration:
+    """Return what a policy file declares."""
+    record = policy.record
+    return Declaration(
+        checks=tuple(policy),
+        policy=record,
+        exceptions=tuple(record.exceptions),
+        informational=record.informational,
+    )
 
 
 def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str]:

@@ -11,10 +11,13 @@ import pytest
 from attnaudit.errors import AuditError
 from attnaudit.plugin.audit_plugin import AuditPlugin
 from attnaudit.plugin.command_line import add_options, audit_options, names_a_model
-from attnaudit.plugin.state import CASE, MeasurementsRequest
+from attnaudit.plugin.state import MeasurementsRequest
 
 if TYPE_CHECKING:
     from attnaudit.engine.measurements import Measurements
+
+#: The name under which the plugin object of a run is registered.
+PLUGIN_NAME = "attnaudit-run"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +42,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "attnaudit(needs=[...]): a case of the attention audit; needs lists what the fixture `measurements` measures",
     )
-    config.pluginmanager.register(AuditPlugin(config), "attnaudit-run")
+    config.pluginmanager.register(AuditPlugin(config), PLUGIN_NAME)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.ExitCode, int | pytest.ExitCode]:
+    """Return a failure as exit status if the audit did not pass, whatever another plugin made of it since."""
+    status = yield
+    plugin: AuditPlugin | None = config.pluginmanager.getplugin(PLUGIN_NAME)
+    return status if plugin is None else plugin.final_status(int(status))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -52,34 +63,6 @@ def pytest_make_collect_report(
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
     if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
         report.longrepr = str(error)
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put the record on the report, as builtins that xdist can send, and show a failure as its message alone."""
-    report = yield
-    case = item.stash.get(CASE, None)
-    if case is None:
-        return report
-    import msgspec
-
-    from attnaudit.checks import CheckFailed
-
-    record = None if isinstance(case, MeasurementsRequest) or call.when != "call" else case.record
-    error = None if call.excinfo is None else call.excinfo.value
-    report.attnaudit = {  # type: ignore[attr-defined]
-        "record": None if record is None else msgspec.to_builtins(record),
-        "reason": str(error) if isinstance(error, AuditError) else None,
-    }
-    is_ours = isinstance(error, (AuditError, CheckFailed)) and report.outcome == "failed"
-    if is_ours and call.excinfo is not None and not item.config.getoption("fulltrace", False):
-        message = call.excinfo.getrepr(style="value", chain=False)
-        if message.reprcrash is not None:
-            message.reprcrash.message = str(error).partition("\n")[0]
-        report.longrepr = message
     return report
 
 

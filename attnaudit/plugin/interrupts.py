@@ -33,6 +33,11 @@ class TerminationHandler:
         if self._installed and _in_main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
+    def resume(self) -> None:
+        """Handle SIGTERM again after `ignore`. Does nothing unless installed."""
+        if self._installed and _in_main_thread():
+            signal.signal(signal.SIGTERM, self._interrupt)
+
     @staticmethod
     def _interrupt(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from attnaudit import __version__
 from attnaudit.plugin.command_line import audit_options
 from attnaudit.plugin.progress_display import measuring_progress
+from attnaudit.plugin.selection import added_options, in_ci
 from attnaudit.plugin.workers import worker_input
 
 if TYPE_CHECKING:
-    from attnaudit.records import PolicyRecord, RunRecord
+    from attnaudit.checks import Check
+    from attnaudit.records import PolicyException, PolicyRecord, RunRecord
     from attnaudit.run import AuditOptions, AuditSession, Case, Outcomes, RunFolder
-    from attnaudit.run.run_folder import SelectedCase
+    from attnaudit.run.finish_run import RunContext
+    from attnaudit.run.plan import DeclaredGate, GateKey, SelectedCase
 
 
 @dataclass
@@ -38,6 +42,23 @@ class MeasurementsRequest:
         return f"<measurements of {self.model} on {self.data}>"
 
 
+@dataclass(frozen=True)
+class Declaration:
+    """The checks that an @audit function or a policy file declares.
+
+    Attributes:
+        checks: The checks.
+        policy: The description of the policy file that they come from; None if they come from none.
+        exceptions: The gates that may be skipped or expected to fail.
+        informational: Whether it is declared that there is no gate.
+    """
+
+    checks: tuple[Check, ...]
+    policy: PolicyRecord | None = None
+    exceptions: tuple[PolicyException, ...] = ()
+    informational: bool = False
+
+
 @dataclass
 class RunState:
     """The audit of one pytest process.
@@ -47,26 +68,55 @@ class RunState:
         folder: The folder of the run.
         session: The session that measures and judges.
         outcomes: The outcomes of the cases, in the process that writes the run.
-        created: The time when the run began.
+        context: What is known of the run from the start.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
+        declared: (model, data, check) -> each gate of the policy, selected or not.
+        declarations: What each @audit function, or the policy file, declares.
         selected: The cases that this process selected.
-        policy: The description of the policy file that the checks come from, if they come from one.
         files_with_checks: The test files that declare checks.
-        run_record: The content of audit.json, once it is written.
-        failure: Why the run fails for a reason other than a failed test; "" if there is no such reason.
+        first_failures: The id of an error that concerns several cases -> the first test that it failed.
+        begun: Whether the folder of the run was created.
+        run_record: The content of audit.json, once the run has ended.
+        problem: Why the run fails for a reason other than a failed test; "" if there is no such reason.
     """
 
     options: AuditOptions
     folder: RunFolder
     session: AuditSession
     outcomes: Outcomes
-    created: str
+    context: RunContext
     usage_errors: dict[str, str] = field(default_factory=dict)
+    declared: dict[GateKey, DeclaredGate] = field(default_factory=dict)
+    declarations: list[Declaration] = field(default_factory=list)
     selected: list[SelectedCase] = field(default_factory=list)
-    policy: PolicyRecord | None = None
     files_with_checks: set[Path] = field(default_factory=set)
+    first_failures: dict[int, str] = field(default_factory=dict)
+    begun: bool = False
     run_record: RunRecord | None = None
-    failure: str = ""
+    problem: str = ""
+
+    def declare(self, declaration: Declaration, *, test: str = "") -> None:
+        """Write down the gates of a declaration on every model and data set.
+
+        Args:
+            declaration: The checks of an @audit function, or of the policy file.
+            test: The node id of the function; "" for a policy file that no function applies.
+
+        Raises:
+            AuditError: A model or a data set is unknown.
+        """
+        from attnaudit.run.plan import DeclaredGate
+
+        if declaration not in self.declarations:
+            self.declarations.append(declaration)
+        for model in self.options.model_targets():
+            for data in self.options.data_targets():
+                for check in declaration.checks:
+                    if check.severity == "gate":
+                        case = f"{test}[{model.id}-{data.id}-{check.id}]" if test else ""
+                        gate = DeclaredGate(model=model.id, data=data.id, check=check.id, test=case)
+                        if not self.declared.get(gate.key, gate).test or gate.key not in self.declared:
+                            self.declared[gate.key] = gate
 
 
 #: The case of a pytest item.
@@ -76,7 +126,7 @@ CASE: pytest.StashKey[Case | MeasurementsRequest] = pytest.StashKey()
 def new_state(config: pytest.Config) -> RunState:
     """Start an audit in this process. A worker of xdist joins the run that its controller started."""
     from attnaudit.run import AuditSession, Outcomes, RunFolder, new_run_name
-    from attnaudit.run.finish_run import current_time
+    from attnaudit.run.finish_run import RunContext, current_time
 
     options = audit_options(config)
     received = worker_input(config)
@@ -88,4 +138,13 @@ def new_state(config: pytest.Config) -> RunState:
         workers=int(received.get("workercount", 1)),
         progress=lambda: measuring_progress(config),
     )
-    return RunState(options=options, folder=folder, session=session, outcomes=Outcomes(), created=current_time())
+    context = RunContext(
+        version=__version__,
+        created=current_time(),
+        command=["pytest", *map(str, config.invocation_params.args)],
+        seed=options.seed,
+        added_options=added_options(config),
+        ci=in_ci(),
+        allow_partial=bool(config.getoption("--audit-allow-partial")),
+    )
+    return RunState(options=options, folder=folder, session=session, outcomes=Outcomes(), context=context)

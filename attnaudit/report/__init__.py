@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from attnaudit.report.audit_schema import audit_schema
-from attnaudit.report.render import build
+from attnaudit.report.render import build, write_pages
 
-__all__ = ["audit_schema", "build"]
+__all__ = ["audit_schema", "build", "write_pages"]

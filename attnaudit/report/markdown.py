@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from attnaudit.formatting import number, visible
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.gate_text import gate_notes, identity_notes
 from attnaudit.report.questions import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
 from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
@@ -59,6 +61,8 @@ def summary(run: RunRecord, *, report: str) -> str:
     undecided = [check for check in run.checks if check.planning is not None]
     if undecided:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
+    lines += ["", *(f"* {escape(note, LONGEST_REASON)}" for note in (*gate_notes(run), *identity_notes(run)))]
+    lines += [f"* command: {escape(shlex.join(run.command), LONGEST_REASON)}"]
     lines += [*_missing_lines(run), "", f"Report: {escape(report)}", ""]
     return "\n".join(lines)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from attnaudit import formatting
 from attnaudit.errors import ReportError
+from attnaudit.processes import replace_file
+from attnaudit.records import RunRecord
 from attnaudit.report.markdown import summary
 from attnaudit.report.run_files import MeasurementsFile, read_run
 from attnaudit.report.view import Page, assemble
@@ -24,10 +26,20 @@ def build(folder: Path) -> None:
     Raises:
         ReportError: A file is missing or corrupt, or cannot be written. The message names it and the fix.
     """
-    folder = Path(folder)
-    run = read_run(folder)
-    html = render(assemble(run, MeasurementsFile(folder)))
-    _write(folder / "report.html", html)
+    write_pages(Path(folder), read_run(Path(folder)))
+
+
+def write_pages(folder: Path, run: RunRecord) -> None:
+    """Write report.html and summary.md of a run whose audit.json is not written yet.
+
+    Args:
+        folder: The folder of the run, with its measurements.parquet.
+        run: The run.
+
+    Raises:
+        ReportError: measurements.parquet is corrupt, or a file cannot be written.
+    """
+    _write(folder / "report.html", render(assemble(run, MeasurementsFile(folder))))
     _write(folder / "summary.md", summary(run, report=_relative(folder / "report.html")))
 
 
@@ -71,7 +83,7 @@ def _relative(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8", newline="\n")
+        replace_file(path, text.encode())
     except OSError as error:
         raise ReportError(
             f"{path}: cannot be written ({error.strerror}). Choose a writable folder with --audit-reports."

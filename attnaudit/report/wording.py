@@ -36,6 +36,14 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
+#: The status of a run -> the verdict whose colour its headline has.
+_STATES = {
+    "passed": "pass",
+    "failed": "fail",
+    "partial": "inconclusive",
+    "running": "inconclusive",
+    "informational": "undefined",
+}
 PLACE_NAMES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
 
 
@@ -86,7 +94,7 @@ class Outcome:
 
     Attributes:
         headline: The decision in one or two sentences.
-        state: "pass", "fail", "inconclusive" (the run is incomplete) or "undefined" (nothing was decided).
+        state: "pass", "fail", "inconclusive" (the run is partial or did not end) or "undefined" (nothing was decided).
         notes: Sentences that explain or qualify the decision.
         remedies: What is known to help where a gate did not pass.
         counts: (verdict, the verdict in a count, number of cases), without the verdicts that no case has.
@@ -101,48 +109,47 @@ class Outcome:
 
 def outcome(run: RunRecord) -> Outcome:
     """Describe what a run decided. The text names checks and counts, and never calls a model faithful."""
-    gates = [check for check in run.checks if check.severity == "gate"]
-    blocking = [check for check in gates if check.blocks]
-    notes = []
-    if blocking:
-        state = "fail"
-        headline = f"{_blocking_sentence(gates, blocking)} {_release_sentence(run)}"
-        if run.missing:
-            notes.append(f"{_cases_without_verdict(run)}.")
-    elif run.missing:
-        state = "inconclusive"
-        headline = (
-            f"The audit is incomplete: {_cases_without_verdict(run)}. {_clear_gates_sentence(gates, ' that ran')}"
-        )
-    elif not gates:
-        state = "undefined"
-        headline = (
-            f"No gate ran, so nothing was decided. {plural(len(run.checks), 'informational check')} ran."
-            if run.checks
-            else "No check has a verdict, so nothing was decided."
-        )
-    elif all(gate.verdict == "pass" for gate in gates) and (declared := _declared_gates(gates)) > len(gates):
-        state = "inconclusive"
-        passed = {1: "it passed", 2: "both passed"}.get(len(gates), "all of them passed")
-        ran = f"{len(gates)} of {declared} gates ran, and {passed}."
-        headline = f"{ran} {_not_selected_sentence(declared - len(gates))}"
-    else:
-        state = "pass"
-        headline = _clear_gates_sentence(gates)
-    if run.exit_status and not blocking and not run.missing:
-        notes.append(
-            f"pytest ended with exit status {run.exit_status} for a reason other than a gate. See the output of pytest."
-        )
-    notes += [*policy_notes(run), *measuring_notes(run)]
-    counts = Counter(shown_verdict(check) for check in run.checks)
+    counts: Counter[str] = Counter(shown_verdict(check) for check in run.checks)
     counts["missing"] = len(run.missing)
+    notes = [run.problem[0].upper() + run.problem[1:]] if run.problem else []
     return Outcome(
-        headline=headline,
-        state=state,
-        notes=tuple(notes),
+        headline=_headline(run),
+        state=_STATES[run.status],
+        notes=(*notes, *policy_notes(run), *measuring_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
+
+
+def _headline(run: RunRecord) -> str:
+    """Return the decision of a run in one or two sentences."""
+    gates = [check for check in run.checks if check.severity == "gate"]
+    blocking = [check for check in gates if check.blocks]
+    if run.status == "running":
+        return "The process of this run did not end. Nothing was decided."
+    if run.status == "informational":
+        what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
+        return f"No gate was declared, so nothing was decided. {what}"
+    if run.status == "passed":
+        return _clear_gates_sentence(gates)
+    not_selected = sum(gate.state == "not selected" for gate in run.gates)
+    if run.status == "partial":
+        return (
+            f"Partial run: {len(gates)} of {plural(len(run.gates), 'gate')} ran. "
+            f"{_clear_gates_sentence(gates, ' that ran')} {_not_selected_sentence(not_selected)} "
+            "This does not decide on the release."
+        )
+    without = sum(gate.state == "open" for gate in run.gates)
+    if blocking:
+        also = f" {_open_sentence(without)}" if without else ""
+        return f"{_blocking_sentence(gates, blocking)}{also} This release is blocked."
+    if without:
+        return f"{_open_sentence(without)} This release is blocked."
+    return "The run failed for a reason other than a gate. This release is blocked."
+
+
+def _open_sentence(count: int) -> str:
+    return f"{plural(count, 'gate')} {'has' if count == 1 else 'have'} no verdict."
 
 
 def measuring_notes(run: RunRecord) -> list[str]:
@@ -167,13 +174,6 @@ def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRec
     if len(gates) == 1:
         return f"The only gate {what}"
     return f"{len(blocking)} of {len(gates)} gates {what}"
-
-
-def _release_sentence(run: RunRecord) -> str:
-    """Return a sentence on whether the gates that did not pass block the release, as pytest may expect them to fail."""
-    if run.exit_status:
-        return "This release is blocked."
-    return "pytest expected that (xfail), so it does not block this release."
 
 
 def _clear_gates_sentence(gates: Sequence[CheckRecord], which: str = "") -> str:
@@ -204,20 +204,5 @@ def _verdict_counts(checks: Sequence[CheckRecord]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-def _cases_without_verdict(run: RunRecord) -> str:
-    count = len(run.missing)
-    return f"{plural(count, 'selected case')} {'has' if count == 1 else 'have'} no verdict"
-
-
 def _not_selected_sentence(count: int) -> str:
     return "The other gate was not selected." if count == 1 else f"The other {count} gates were not selected."
-
-
-def _declared_gates(gates: Sequence[CheckRecord]) -> int:
-    """Return how many gates would have run if all had been selected: those of the policy, for each model, data set
-    and seed."""
-    declared: dict[tuple[str, str, int], int] = {}
-    for gate in gates:
-        subject = (gate.model, gate.data, gate.seed)
-        declared[subject] = max(declared.get(subject, 0), gate.gated)
-    return sum(declared.values())

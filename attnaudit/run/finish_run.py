@@ -1,14 +1,17 @@
-"""Finish a run: write audit.json, measurements.parquet and the report from the parts and the verdicts."""
+"""Begin and end a run: write audit.json, measurements.parquet and the report from the parts and the verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from attnaudit.records import SCHEMA_VERSION, RunRecord
-from attnaudit.run.audit_options import AuditOptions
+import msgspec
+
+from attnaudit.records import SCHEMA_VERSION, GateRecord, RunRecord, RunStatus
 from attnaudit.run.outcomes import Outcomes
-from attnaudit.run.run_folder import MeasuredPart, RunFolder, SelectedCase
+from attnaudit.run.plan import Plan
+from attnaudit.run.run_folder import MeasuredPart, RunFolder
 
 
 def current_time() -> str:
@@ -16,65 +19,173 @@ def current_time() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def finish_run(
-    folder: RunFolder,
-    outcomes: Outcomes,
-    options: AuditOptions,
-    selected: Sequence[SelectedCase],
-    *,
-    version: str,
-    created: str,
-    command: Sequence[str],
-    exit_status: int,
-) -> RunRecord:
-    """Write the files of a run and its report.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What is known of a run when it begins.
 
-    Args:
-        folder: The folder of the run, with the parts of all processes.
-        outcomes: The outcomes of the cases.
-        options: The options of the run.
-        selected: The cases that were selected, in the order of collection.
+    Attributes:
         version: The version of attnaudit.
         created: The time when the run began, as `current_time` writes it.
         command: The command line, word by word.
+        seed: The seed of the run.
+        added_options: Where other options come from -> these options, word by word.
+        ci: Whether the environment variable CI is set.
+        allow_partial: Whether --audit-allow-partial was given.
+    """
+
+    version: str
+    created: str
+    command: Sequence[str]
+    seed: int
+    added_options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ci: bool = False
+    allow_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnding:
+    """How a run ended.
+
+    Attributes:
+        status: The status of the run.
         exit_status: The exit status of pytest.
+        gates: What became of every gate.
+        problem: Why the run failed, if the reason is not a verdict; "" otherwise.
+    """
+
+    status: RunStatus
+    exit_status: int
+    gates: Sequence[GateRecord] = ()
+    problem: str = ""
+
+
+def begin_run(folder: RunFolder, context: RunContext) -> None:
+    """Create the folder of a run, with an audit.json of status "running".
+
+    Raises:
+        ReportError: The folder cannot be written to.
+    """
+    folder.begin(_record(folder, context))
+
+
+def write_running(folder: RunFolder, context: RunContext, plan: Plan) -> None:
+    """Write the gates of a run into its audit.json before the first case runs, so that a killed run lists them.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    gates = [
+        GateRecord(
+            model=gate.model,
+            data=gate.data,
+            check=gate.check,
+            state="open",
+            reason="the run has not ended",
+            test=gate.test,
+        )
+        for gate in plan.gates
+    ]
+    running = msgspec.structs.replace(_record(folder, context), gates=gates, effective_policy=plan.effective_policy)
+    folder.write_record(running)
+
+
+def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Outcomes, ending: RunEnding) -> RunRecord:
+    """Write the files of a run and its report. The final status is written last.
+
+    Args:
+        folder: The folder of the run, with the parts of all processes.
+        context: What was known when the run began.
+        plan: What had to be judged.
+        outcomes: The outcomes of the cases.
+        ending: How the run ended.
 
     Returns:
         The content of audit.json.
 
     Raises:
-        ReportError: A file cannot be written.
+        ReportError: A file cannot be written. audit.json then does not say that the run passed.
     """
-    from attnaudit.report import build
-
-    parts = _in_collection_order(folder.read_parts(), selected)
-    policy = folder.read_policy()
-    run = RunRecord(
-        schema_version=SCHEMA_VERSION,
-        run=folder.name,
-        created=created,
+    parts = _in_collection_order(folder.read_parts(), plan)
+    run = msgspec.structs.replace(
+        _record(folder, context),
         finished=current_time(),
-        command=list(command),
-        seed=options.seed,
-        exit_status=exit_status,
-        attnaudit=version,
-        policy=f"{policy.file} (sha256 {policy.sha256})" if policy else options.policy_description(),
         environment=parts[0].environment if parts else None,
         models=list({part.model.name: part.model for part in parts}.values()),
         data=list({part.data.name: part.data for part in parts}.values()),
         measured=[part.measured for part in parts],
-        checks=outcomes.sorted_records(selected),
-        missing=outcomes.missing(selected),
-        declared_policy=policy,
+        checks=outcomes.sorted_records(plan.selected),
+        missing=outcomes.missing(plan.selected),
+        policy=f"{plan.policy.file} (sha256 {plan.policy.sha256})" if plan.policy else "declared in Python",
+        declared_policy=plan.policy,
+        effective_policy=plan.effective_policy,
+        gates=list(ending.gates),
+        problem=ending.problem,
+        earlier_failures=outcomes.earlier_failures,
     )
-    folder.finish(run, parts)
-    build(folder.path)
+    # The verdicts come first: they are small, and a full disk must not lose them together with the numbers. Until
+    # everything else is written, the status remains "running".
+    folder.write_record(run)
+    run = msgspec.structs.replace(run, measurements_sha256=folder.merge_parts(parts))
+    run = end_run(folder, run, ending)
+    folder.remove_parts()
     return run
 
 
-def _in_collection_order(parts: Sequence[MeasuredPart], selected: Sequence[SelectedCase]) -> list[MeasuredPart]:
+def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
+    """Write the report and the final audit.json of a run whose numbers are written.
+
+    Args:
+        folder: The folder of the run.
+        run: The content of audit.json.
+        ending: How the run ended; it replaces what `run` says about that.
+
+    Returns:
+        The new content of audit.json.
+
+    Raises:
+        ReportError: A file cannot be written.
+    """
+    from attnaudit.report import write_pages
+
+    run = msgspec.structs.replace(
+        run,
+        status=ending.status,
+        exit_status=ending.exit_status,
+        gates=list(ending.gates),
+        problem=ending.problem,
+    )
+    write_pages(folder.path, run)
+    folder.write_record(run)
+    return run
+
+
+def _record(folder: RunFolder, context: RunContext) -> RunRecord:
+    """Return the record of a run that has begun and of which nothing else is known."""
+    return RunRecord(
+        schema_version=SCHEMA_VERSION,
+        run=folder.name,
+        created=context.created,
+        finished="",
+        command=list(context.command),
+        seed=context.seed,
+        exit_status=None,
+        attnaudit=context.version,
+        policy="",
+        environment=None,
+        models=[],
+        data=[],
+        measured=[],
+        checks=[],
+        missing=[],
+        added_options={source: list(words) for source, words in context.added_options.items()},
+        ci=context.ci,
+        allow_partial=context.allow_partial,
+    )
+
+
+def _in_collection_order(parts: Sequence[MeasuredPart], plan: Plan) -> list[MeasuredPart]:
     """Sort the parts by the collection order of their cases, and then by worker, whichever worker finished first."""
     order: dict[tuple[str, str], int] = {}
-    for case in selected:
+    for case in plan.selected:
         order.setdefault((case.model, case.data), len(order))
     return sorted(parts, key=lambda part: (order.get(part.pair, len(order)), part.measured.worker))

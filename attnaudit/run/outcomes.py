@@ -8,8 +8,25 @@ from typing import Any
 
 import msgspec
 
-from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.run.run_folder import SelectedCase
+from attnaudit.records import CheckRecord, EarlierFailure, MissingCase
+from attnaudit.run.plan import SelectedCase
+
+WITHOUT_VERDICT = "its test ended without a verdict: call check.enforce() in it"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a test so far.
+
+    Attributes:
+        outcome: "passed", "failed" or "skipped"; an expected failure (xfail) counts as skipped.
+        reason: Why the test has no verdict, if it has none.
+        cause: The kind of error of a test that failed: "model", "data" or "" for any other.
+    """
+
+    outcome: str
+    reason: str
+    cause: str = ""
 
 
 @dataclass(slots=True)
@@ -17,48 +34,71 @@ class Outcomes:
     """The outcomes of the cases so far.
 
     Attributes:
-        records: The latest record of each (model, data, check, seed).
-        reasons: Test -> why it may have no verdict: it failed, was skipped, or judged nothing.
+        records: The record of each (model, data, check, seed). A verdict that blocks is never replaced.
+        results: Test -> its outcome, in its last attempt.
         ran: The tests whose body ran. A test that was skipped before it was judged does not count.
-        passed_despite_block: The tests that passed although their verdict blocks.
+        earlier_failures: The failures and crashes of tests that were then run again.
+        other_failures: Whether a test that is no case of the audit failed.
     """
 
     records: dict[tuple[str, str, str, int], CheckRecord] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    results: dict[str, Result] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
-    passed_despite_block: set[str] = field(default_factory=set)
+    earlier_failures: list[EarlierFailure] = field(default_factory=list)
+    other_failures: bool = False
 
-    def add(self, test: str, *, when: str, outcome: str, reason: str, record: dict[str, Any] | None) -> None:
+    def add(
+        self, test: str, *, when: str, outcome: str, reason: str, record: dict[str, Any] | None, cause: str = ""
+    ) -> None:
         """Add the report of one phase of one test.
 
         Args:
             test: The node id of the test.
             when: "setup", "call" or "teardown"; anything else for the report of a crash.
-            outcome: "passed", "failed" or "skipped".
+            outcome: "passed", "failed", "skipped", or "rerun" for a failure after which the test is run again.
             reason: Why it failed or was skipped.
             record: The CheckRecord as built-in types, as xdist can send it; None if there is no verdict.
+            cause: The kind of error: "model", "data" or "" for any other.
         """
         if record is not None:
-            check_record = msgspec.convert(record, CheckRecord)
-            self.records[check_record.key] = check_record
-            if check_record.blocks and outcome == "passed":
-                self.passed_despite_block.add(test)
-        if outcome == "skipped":
-            self.reasons[test] = f"skipped: {reason}"
-        elif outcome == "failed":
-            self.reasons[test] = f"error in {when}: {reason}" if when in ("setup", "teardown") else reason
+            self._keep(msgspec.convert(record, CheckRecord))
+        before = self.results.get(test)
+        if before is not None and before.outcome == "failed" and when == "setup":
+            self._run_again(test, before.reason)
+            before = None
+        if outcome == "rerun":
+            self._run_again(test, _in_phase(when, reason))
+            return
         if when == "call" and (outcome != "skipped" or record is not None):
             self.ran.add(test)
-            self.reasons.setdefault(test, "ended without a verdict: call check.enforce() in the test")
+        if outcome == "failed":
+            self.results[test] = Result("failed", _in_phase(when, reason), cause)
+        elif outcome == "skipped":
+            if before is None or before.outcome == "passed":
+                self.results[test] = Result("skipped", reason)
+        elif before is None and when == "call":
+            self.results[test] = Result("passed", WITHOUT_VERDICT)
 
-    def tests_without_enforcement(self, selected: Sequence[SelectedCase]) -> list[str]:
-        """List the selected tests that ran and either reached no verdict or passed although their verdict blocks."""
-        without_verdict = {case.test for case in self.missing(selected)} & self.ran
-        return [case.test for case in selected if case.test in without_verdict | self.passed_despite_block]
+    def _keep(self, record: CheckRecord) -> None:
+        """Keep the first verdict of a case, unless a later one blocks the release and the first does not."""
+        known = self.records.get(record.key)
+        if known is None or (record.blocks and not known.blocks):
+            self.records[record.key] = record
+
+    def _run_again(self, test: str, reason: str) -> None:
+        """Note a failure after which a test is run again, and forget its outcome."""
+        self.earlier_failures.append(EarlierFailure(test=test, reason=reason))
+        self.results.pop(test, None)
+        self.ran.discard(test)
+
+    def only_cause(self) -> str:
+        """Return "model" or "data" if every test that failed did so because of it; otherwise ""."""
+        causes = {result.cause for result in self.results.values() if result.outcome == "failed"}
+        return causes.pop() if len(causes) == 1 and not self.other_failures and not self.records else ""
 
     def sorted_records(self, selected: Sequence[SelectedCase]) -> list[CheckRecord]:
         """List the records in the order of collection, whichever worker reported first."""
-        order = {(case.model, case.data, case.check): i for i, case in enumerate(selected)}
+        order = {case.key: i for i, case in enumerate(selected)}
         return sorted(self.records.values(), key=lambda r: (order.get(r.key[:3], len(order)), r.key))
 
     def missing(self, selected: Sequence[SelectedCase]) -> list[MissingCase]:
@@ -70,8 +110,12 @@ class Outcomes:
                 model=case.model,
                 data=case.data,
                 check=case.check,
-                reason=self.reasons.get(case.test, "not run"),
+                reason=self.results[case.test].reason if case.test in self.results else "not run",
             )
             for case in selected
-            if case.check and (case.model, case.data, case.check) not in judged
+            if case.check and case.key not in judged
         ]
+
+
+def _in_phase(when: str, reason: str) -> str:
+    return f"error in {when}: {reason}" if when in ("setup", "teardown") else reason

@@ -1,10 +1,15 @@
-"""The files of a run: each process writes parts as soon as it has measured them, and the end of the run merges them."""
+"""The files of a run.
+
+audit.json exists from the start, with the status "running". Each process writes parts as soon as it has measured them.
+The end of the run merges them, and writes the final audit.json last.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,28 +18,13 @@ import msgspec
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file
-from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, PolicyRecord, RunRecord
+from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
+from attnaudit.run.plan import Plan
 
 
 def new_run_name() -> str:
     """Return a new folder name that sorts by time, such as 20250131-140502-1f3a."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
-
-
-class SelectedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case that pytest selected. It is written down before the first case runs, so that a crash cannot hide it.
-
-    Attributes:
-        test: The node id of the test.
-        model: The id of the model.
-        data: The id of the data set.
-        check: The id of the check; "" for a test that uses the fixture `measurements`.
-    """
-
-    test: str
-    model: str
-    data: str
-    check: str
 
 
 class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +51,7 @@ class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFolder:
-    """The folder reports/<run>, with a folder parts/ in it until the run is finished.
+    """The folder reports/<run>, with a folder parts/ in it until the run has ended.
 
     Args:
         reports: The folder that all runs are in.
@@ -74,28 +64,37 @@ class RunFolder:
         self.path = reports / name
         self._parts = self.path / "parts"
 
-    def write_selected(self, cases: Iterable[SelectedCase], *, worker: str, policy: PolicyRecord | None = None) -> None:
-        """Write down the cases that one process selected, and the policy that they come from. Creates the folder.
+    def begin(self, run: RunRecord) -> None:
+        """Create the folder with an audit.json of status "running", and name the run in latest.txt.
+
+        From now on, latest.txt names no older run, and a process that is killed leaves a run that has not passed.
 
         Raises:
             ReportError: The folder cannot be written to.
         """
-        if policy is not None:
-            self._write(self._parts / f"{worker}.policy.json", msgspec.json.encode(policy))
-        self._write(self._parts / f"{worker}.cases.json", msgspec.json.encode(list(cases)))
+        self.write_record(run)
+        self._write(self.reports / "latest.txt", f"{self.name}\n".encode())
 
-    def read_selected(self) -> list[SelectedCase]:
-        """Read the selected cases of all processes, each case once, in the order of collection."""
-        cases: dict[str, SelectedCase] = {}
-        for file in sorted(self._parts.glob("*.cases.json")):
-            for case in msgspec.json.decode(file.read_bytes(), type=list[SelectedCase]):
-                cases.setdefault(case.test, case)
-        return list(cases.values())
+    def write_record(self, run: RunRecord) -> None:
+        """Write audit.json.
 
-    def read_policy(self) -> PolicyRecord | None:
-        """Read the description of the policy that the cases come from; None if they come from no policy file."""
-        files = sorted(self._parts.glob("*.policy.json"))
-        return msgspec.json.decode(files[0].read_bytes(), type=PolicyRecord) if files else None
+        Raises:
+            ReportError: The file cannot be written.
+        """
+        self._write(self.path / "audit.json", msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
+
+    def write_plan(self, plan: Plan, *, worker: str) -> None:
+        """Write down what one process found to judge, before its first case runs, so that a crash cannot hide it.
+
+        Raises:
+            ReportError: The folder cannot be written to.
+        """
+        self._write(self._parts / f"{worker}.plan.json", msgspec.json.encode(plan))
+
+    def read_plan(self) -> Plan:
+        """Read the plans of all processes, joined."""
+        files = sorted(self._parts.glob("*.plan.json"))
+        return Plan.joined([msgspec.json.decode(file.read_bytes(), type=Plan) for file in files])
 
     def write_part(
         self,
@@ -124,13 +123,15 @@ class RunFolder:
         files = sorted(self._parts.glob("*.part.json"))
         return [msgspec.json.decode(file.read_bytes(), type=MeasuredPart) for file in files]
 
-    def finish(self, run: RunRecord, parts: Sequence[MeasuredPart]) -> None:
-        """Write audit.json and measurements.parquet, remove the parts, and name the run in latest.txt.
+    def merge_parts(self, parts: Sequence[MeasuredPart]) -> str:
+        """Write measurements.parquet.
 
         Args:
-            run: The content of audit.json.
             parts: The parts to merge, in the order of the file. Several parts of the same model and data
                 set contain the same numbers, so only the first of them is merged.
+
+        Returns:
+            The SHA-256 hash of the file.
 
         Raises:
             ReportError: A file cannot be written.
@@ -140,12 +141,14 @@ class RunFolder:
         files: dict[tuple[str, str], Path] = {}
         for part in parts:
             files.setdefault(part.pair, self._parts / part.numbers)
-        self._guard(lambda: self.path.mkdir(parents=True, exist_ok=True))
-        # The verdicts come first: they are small, and a full disk must not lose them together with the numbers.
-        self._write(self.path / "audit.json", msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
-        self._guard(lambda: merge_measurements(list(files.values()), self.path / "measurements.parquet"))
+        merged = self.path / "measurements.parquet"
+        self._guard(lambda: merge_measurements(list(files.values()), merged))
+        with merged.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def remove_parts(self) -> None:
+        """Remove the parts of the processes, which the files of the run now contain."""
         shutil.rmtree(self._parts, ignore_errors=True)
-        self._write(self.reports / "latest.txt", f"{self.name}\n".encode())
 
     def _write(self, path: Path, content: bytes) -> None:
         """Replace a file atomically.

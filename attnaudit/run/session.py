@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
 
 
+#: The first part of the keys under which failures to load a model, and to read data, are kept.
+_MODEL, _DATA = object(), object()
+
+
 @contextmanager
 def no_progress() -> Iterator[ProgressCallback | None]:
     """Show no progress."""
@@ -64,6 +68,7 @@ class AuditSession:
         self._measured: dict[tuple[str, str], Measurements] = {}
         self._refused: dict[tuple[str, str], dict[str, AuditError]] = {}
         self._failures: dict[object, Exception] = {}
+        self._records: dict[tuple[str, str, str], CheckRecord] = {}
         self._threads: int | None = None
 
     def request(self, model: str, data: str, needs: Iterable[str]) -> None:
@@ -89,6 +94,8 @@ class AuditSession:
     def judge(self, check: Any, model: str, data: str, *, test: str = "") -> CheckRecord:
         """Judge a check on a model and a data set, which are measured on first use.
 
+        A verdict is final: a case that is judged again, as pytest-rerunfailures does, gets its first verdict.
+
         Args:
             check: The declared check.
             model: The id of the model.
@@ -98,9 +105,31 @@ class AuditSession:
         Raises:
             AuditError: The model or the data cannot be audited.
         """
-        measurements = self.measurements(model, data, check.needs_under_reading())
-        record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
-        return msgspec.structs.replace(record, test=test)
+        key = (model, data, check.id)
+        if key not in self._records:
+            measurements = self.measurements(model, data, check.needs_under_reading())
+            record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
+            self._records[key] = msgspec.structs.replace(record, test=test)
+        return self._records[key]
+
+    def record(self, check: Any, model: str, data: str) -> CheckRecord | None:
+        """Return the verdict of a case; None if it was not judged."""
+        return self._records.get((model, data, check.id))
+
+    def scope_of(self, error: BaseException) -> tuple[str, str] | None:
+        """Return which cases an error concerns, if it is raised for all of them.
+
+        Returns:
+            (model, data) for an error in measuring a pair. "" in place of a name stands for every one: (model, "") for
+            a model that cannot be loaded, ("", data) for data that cannot be read. None for any other error.
+        """
+        keys = [key for key, failure in self._failures.items() if failure is error]
+        for kind, name in (key for key in keys if isinstance(key, tuple)):
+            if kind is _MODEL:
+                return name, ""
+            if kind is _DATA:
+                return "", name
+        return next((key for key in keys if isinstance(key, tuple)), None)
 
     def measurements(self, model: str, data: str, needs: Iterable[str] = ()) -> Measurements:
         """Return all measures that were requested for a model and a data set, measured on first use.
@@ -194,7 +223,7 @@ class AuditSession:
             from attnaudit.adapters.loading import load_model
 
             target = _target_by_id(self.options.model_targets(), name)
-            self._models[name] = self._once(("model", name), lambda: (load_model(target.source), []))
+            self._models[name] = self._once((_MODEL, name), lambda: (load_model(target.source), []))
         return self._models[name]
 
     def _dataset(self, name: str) -> tuple[Dataset, str]:
@@ -211,7 +240,7 @@ class AuditSession:
                 audited = complete if limit is None else sample(complete, limit, self.options.seed)
                 return audited, complete.sha256()
 
-            self._datasets[name] = self._once(("data", name), read)
+            self._datasets[name] = self._once((_DATA, name), read)
         return self._datasets[name]
 
     def _prepare_torch(self) -> None:

@@ -1,0 +1,76 @@
+"""What the report of an audit case carries to the process that writes the run, and how its failure is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
+from attnaudit.run.plan import DeclaredGate
+
+
+def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport, state: RunState) -> None:
+    """Put the verdict of a case on its report, as builtins that xdist can send, and shorten the failure to its message.
+
+    A model that cannot be loaded, or data that cannot be read, fails the first case that needs it. This failure names
+    all gates that cannot be judged for this reason. The other cases are skipped, so that the reason is shown once.
+    """
+    from attnaudit.checks import CheckFailed
+
+    case = item.stash.get(CASE, None)
+    if case is None:
+        return
+    record = None
+    if not isinstance(case, MeasurementsRequest):
+        record = case.session.record(case.check, case.model, case.data)
+    error = None if call.excinfo is None else call.excinfo.value
+    report.attnaudit = {  # type: ignore[attr-defined]
+        "record": None if record is None else msgspec.to_builtins(record),
+        "reason": str(error) if isinstance(error, AuditError) else None,
+        "cause": "data" if isinstance(error, DataError) else "model" if isinstance(error, ModelError) else "",
+    }
+    if not isinstance(error, (AuditError, CheckFailed)) or report.outcome != "failed":
+        return
+    scope = state.session.scope_of(error)
+    first = item.nodeid if scope is None else state.first_failures.setdefault(id(error), item.nodeid)
+    if first != item.nodeid:
+        path, line, _ = item.location
+        reason = f"Skipped: no verdict, for the reason that the failure of {first} gives"
+        report.outcome = "skipped"
+        report.longrepr = (path, line or 0, reason)
+        return
+    if call.excinfo is None or item.config.getoption("fulltrace", False):
+        return
+    message = call.excinfo.getrepr(style="value", chain=False)
+    if message.reprcrash is not None:
+        message.reprcrash.message = str(error).partition("\n")[0]
+    gates = [] if scope is None else _gates_in(scope, list(state.declared.values()))
+    if gates:
+        message.addsection("gates without a verdict for this reason", "\n".join(_name(gate) for gate in gates))
+    report.longrepr = message
+
+
+def _gates_in(scope: tuple[str, str], gates: Sequence[DeclaredGate]) -> list[DeclaredGate]:
+    """Return the gates of a model and a data set, where "" stands for every one."""
+    model, data = scope
+    return [gate for gate in gates if model in ("", gate.model) and data in ("", gate.data)]
+
+
+def _name(gate: DeclaredGate) -> str:
+    return f"{gate.check} on {gate.model}, {gate.data}"
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Return why a test failed or was skipped, in one line."""
+    expected: str | None = getattr(report, "wasxfail", None)
+    if expected is not None:
+        return f"expected to fail: {expected.removeprefix('reason: ') or 'no reason given'}"
+    longrepr = report.longrepr
+    if isinstance(longrepr, tuple):
+        return f"skipped: {longrepr[2].removeprefix('Skipped: ')}"
+    crash = getattr(longrepr, "reprcrash", None)
+    return str(getattr(crash, "message", longrepr) or report.outcome)

@@ -1,0 +1,142 @@
+"""End a run: settle its gates, decide the exit status, report open gates to other plugins, and write the files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from attnaudit.errors import AuditError
+from attnaudit.plugin.selection import selecting_options, stopping_option
+from attnaudit.plugin.state import RunState
+
+if TYPE_CHECKING:
+    from attnaudit.records import GateRecord
+    from attnaudit.run.plan import Plan
+
+#: The exit status of a run in which no gate was judged because of its models, or because of its data.
+CAUSE_STATUS = {"model": 6, "data": 7}
+PARTIAL_IN_CI = (
+    "the run is partial, and the environment variable CI is set. Run every gate, or add --audit-allow-partial if a "
+    "partial run is intended here."
+)
+
+
+def close_run(state: RunState, session: pytest.Session) -> None:
+    """Settle the gates of a run, set the exit status of the session, and write the run.
+
+    An open gate becomes a failed test for all other plugins, among them JUnit and the terminal.
+
+    Args:
+        state: The run, in the process that writes it.
+        session: The session of pytest, which has run all its tests or was stopped.
+    """
+    from attnaudit.run.finish_run import RunEnding, finish_run
+    from attnaudit.run.gates import run_status, settle
+    from attnaudit.run.plan import Plan
+
+    plan = Plan.joined([state.folder.read_plan(), Plan(gates=list(state.declared.values()), selected=state.selected)])
+    base = int(session.exitstatus)
+    gates: list[GateRecord] = []
+    if not state.usage_errors:
+        gates = settle(
+            plan,
+            state.outcomes,
+            left_out_by=selecting_options(session.config),
+            stopped_by=stopping_option(session),
+        )
+        _require_an_audit(state, plan, gates, base)
+        _report_failures(state, plan, gates, session)
+    else:
+        state.problem = " ".join(dict.fromkeys(state.usage_errors.values()))
+    status = run_status(gates, exit_status=base or int(bool(state.problem)))
+    exit_status = _exit_status(state, gates, base)
+    if status == "partial" and state.context.ci and not state.context.allow_partial:
+        state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
+    session.exitstatus = exit_status
+    ending = RunEnding(status=status, exit_status=exit_status, gates=gates, problem=state.problem)
+    try:
+        state.run_record = finish_run(state.folder, state.context, plan, state.outcomes, ending)
+    except AuditError as error:
+        _writing_failed(state, error, session)
+
+
+def amend_run(state: RunState, exit_status: int) -> None:
+    """Write the run again, if its exit status is another one than it says, since another plugin changed it.
+
+    Args:
+        state: The run.
+        exit_status: The exit status of pytest.
+    """
+    from attnaudit.run.finish_run import RunEnding, end_run
+    from attnaudit.run.gates import run_status
+
+    run = state.run_record
+    if run is None or run.exit_status == exit_status:
+        return
+    ending = RunEnding(
+        status=run_status(run.gates, exit_status=exit_status),
+        exit_status=exit_status,
+        gates=run.gates,
+        problem=run.problem or "another plugin made the run fail after the last test",
+    )
+    state.run_record = end_run(state.folder, run, ending)
+
+
+def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
+    """Note as a problem that nothing was audited, unless the user left everything out or pytest failed anyway."""
+    left_out = any(gate.state == "not selected" for gate in gates)
+    if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or left_out or gates:
+        return
+    if not plan.selected:
+        state.problem = "a model was given, but no case of the audit was collected: nothing was audited."
+    elif not state.outcomes.ran:
+        state.problem = "every case of the audit was skipped: nothing was audited."
+
+
+def _exit_status(state: RunState, gates: Sequence[GateRecord], base: int) -> int:
+    """Return the exit status of a run that is not partial."""
+    cause = state.outcomes.only_cause()
+    if base == pytest.ExitCode.TESTS_FAILED and cause:
+        return CAUSE_STATUS[cause]
+    if base:
+        return base
+    if any(gate.state in ("failed", "open") for gate in gates):
+        return int(pytest.ExitCode.TESTS_FAILED)
+    return int(pytest.ExitCode.NO_TESTS_COLLECTED) if state.problem else 0
+
+
+def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], session: pytest.Session) -> None:
+    """Report a failed test for the gates that did not pass although no test failed for this reason."""
+    results = state.outcomes.results
+    failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
+    shown_reasons = {results[test].reason for test in failed_tests}
+    covered = {case.key for case in plan.selected if case.test in failed_tests}
+    by_reason: dict[str, list[str]] = {}
+    for gate in gates:
+        key = (gate.model, gate.data, gate.check)
+        if gate.state in ("failed", "open") and key not in covered and gate.reason not in shown_reasons:
+            by_reason.setdefault(gate.reason, []).append(f"{gate.check} on {gate.model}, {gate.data}")
+    for number, (reason, names) in enumerate(by_reason.items(), 1):
+        what = "This gate has" if len(names) == 1 else f"These {len(names)} gates have"
+        _report_failure(session, f"gates-without-a-pass-{number}", "\n".join([f"{what} not passed: {reason}", *names]))
+    if state.problem:
+        _report_failure(session, "nothing-audited", state.problem)
+
+
+def _report_failure(session: pytest.Session, name: str, message: str) -> None:
+    """Send the report of a failed test that does not exist to all plugins."""
+    nodeid = f"attnaudit::{name}"
+    report = pytest.TestReport(
+        nodeid=nodeid, location=("attnaudit", None, name), keywords={}, outcome="failed", longrepr=message, when="call"
+    )
+    session.config.hook.pytest_runtest_logreport(report=report)
+
+
+def _writing_failed(state: RunState, error: AuditError, session: pytest.Session) -> None:
+    """Make a run fail whose files cannot be written. Its audit.json then still says that it is running."""
+    state.problem = str(error)
+    if session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    _report_failure(session, "report-not-written", state.problem)

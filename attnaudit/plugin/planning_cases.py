@@ -1,0 +1,80 @@
+"""Write down, before the first case runs, which gates a run has to judge and which cases were selected."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from attnaudit.errors import AuditError
+from attnaudit.plugin.case_collection import policy_declaration
+from attnaudit.plugin.rerun import rerun_command
+from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
+from attnaudit.plugin.workers import is_worker
+
+if TYPE_CHECKING:
+    from attnaudit.records import EffectivePolicy
+
+
+def plan_cases(state: RunState, session: pytest.Session) -> None:
+    """Request the measures of the selected cases, and write the plan of this process to the folder of the run.
+
+    Args:
+        state: The run.
+        session: The session of pytest, with the items that will run.
+    """
+    from attnaudit.run.plan import Plan, SelectedCase
+
+    config = session.config
+    state.selected.clear()
+    several_files = len(state.files_with_checks) > 1
+    for item in session.items:
+        case = item.stash.get(CASE, None)
+        if case is None:
+            continue
+        if isinstance(case, MeasurementsRequest):
+            check, needs = "", case.needs
+        else:
+            check, needs = case.check.id, case.check.needs_under_reading()
+            case.test = item.nodeid
+            case.rerun_command = rerun_command(config, item.nodeid, several_files=several_files)
+        state.session.request(case.model, case.data, needs)
+        state.selected.append(SelectedCase(test=item.nodeid, model=case.model, data=case.data, check=check))
+    _declare_policy_of_option(state)
+    policies = [declaration.policy for declaration in state.declarations if declaration.policy is not None]
+    plan = Plan(
+        gates=list(state.declared.values()),
+        selected=state.selected,
+        policy=policies[0] if policies and all(policy == policies[0] for policy in policies) else None,
+        effective_policy=_effective_policy(state),
+    )
+    state.folder.write_plan(plan, worker=state.session.worker)
+    if not is_worker(config):
+        from attnaudit.run.finish_run import write_running
+
+        write_running(state.folder, state.context, plan)
+
+
+def _declare_policy_of_option(state: RunState) -> None:
+    """Write down the gates of --policy also if no function that was collected applies them."""
+    if state.options.policy is None:
+        return
+    with contextlib.suppress(AuditError):  # the collection reports an invalid policy, and nothing is judged then
+        policy = state.options.load_policy()
+        if policy is not None:
+            state.declare(policy_declaration(policy))
+
+
+def _effective_policy(state: RunState) -> EffectivePolicy | None:
+    """Return all checks that this process knows of, selected or not; None if there is none."""
+    from attnaudit.checks.effective_policy import effective_policy
+
+    declarations = state.declarations
+    if not declarations:
+        return None
+    return effective_policy(
+        [check for declaration in declarations for check in declaration.checks],
+        [exception for declaration in declarations for exception in declaration.exceptions],
+        informational=all(declaration.informational for declaration in declarations),
+    )

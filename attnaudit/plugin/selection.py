@@ -1,0 +1,63 @@
+"""What the user selected on purpose, and whether this pytest command runs tests at all."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import pytest
+
+from attnaudit.plugin.command_line import names_a_model
+from attnaudit.plugin.workers import is_worker
+
+#: Options that make pytest show something and run no test.
+SHOWING = ("help", "version", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
+#: Destination of an option that selects tests -> how it is written.
+SELECTING = {
+    "keyword": "-k",
+    "markexpr": "-m",
+    "deselect": "--deselect",
+    "lf": "--last-failed",
+    "stepwise": "--stepwise",
+    "splits": "--splits",
+}
+
+
+def is_audit_run(config: pytest.Config) -> bool:
+    """Return whether this process is to run an audit: a model is named, and pytest is not only to show something."""
+    shows = any(getattr(config.option, name, None) for name in SHOWING)
+    return names_a_model(config) and not shows and not is_worker(config)
+
+
+def selecting_options(config: pytest.Config) -> list[str]:
+    """Return the options with which the user selects tests, such as "-k 'agreement'"."""
+    chosen = []
+    for name, written in SELECTING.items():
+        value = getattr(config.option, name, None)
+        if value:
+            chosen.append(f"{written} {shlex.quote(value)}" if isinstance(value, str) else written)
+    if any("::" in argument for argument in config.args):
+        chosen.append("the test ids on the command line")
+    return chosen
+
+
+def stopping_option(session: pytest.Session) -> str:
+    """Return the option that ended the session after a failure, such as "-x"; "" if it ran to its end."""
+    most = session.config.getoption("maxfail", 0) or 0
+    if most and session.testsfailed >= most:
+        return "-x" if most == 1 else f"--maxfail={most}"
+    return ""
+
+
+def added_options(config: pytest.Config) -> dict[str, list[str]]:
+    """Return the options that are not on the command line: where they come from -> their words."""
+    sources = {
+        "addopts": [str(word) for word in config.getini("addopts")],
+        "PYTEST_ADDOPTS": shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),
+    }
+    return {source: words for source, words in sources.items() if words}
+
+
+def in_ci() -> bool:
+    """Return whether the environment variable CI is set, as CI services set it."""
+    return bool(os.environ.get("CI"))

@@ -1,0 +1,68 @@
+"""Text about the gates of a run: which did not pass, and what identifies the run."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+
+from attnaudit.formatting import plural
+from attnaudit.records import GateRecord, RunRecord
+
+#: The states of a gate, in the order in which they are counted, and how they are counted.
+COUNTED_STATES = {
+    "passed": "passed",
+    "failed": "failed",
+    "open": "without a verdict",
+    "excepted": "excepted by the policy",
+    "not selected": "not selected",
+}
+
+
+def gate_counts(run: RunRecord) -> str:
+    """Return how many gates are in each state, such as "2 passed, 1 failed"."""
+    counts: Counter[str] = Counter(gate.state for gate in run.gates)
+    return ", ".join(f"{counts[state]} {words}" for state, words in COUNTED_STATES.items() if counts[state])
+
+
+def gate_notes(run: RunRecord) -> list[str]:
+    """Return lines on the gates without a verdict, on partial runs, and on tests that were run again.
+
+    Gates among the missing cases are left out, because these are shown elsewhere with their reasons.
+    """
+    lines = [f"gates: {gate_counts(run)}"] if run.gates else []
+    if run.status == "partial":
+        lines.append("This run is partial. It does not decide on the release.")
+    if run.status == "informational":
+        lines.append("No check of this run is a gate, so the run decides nothing.")
+    missing = {(case.model, case.data, case.check) for case in run.missing}
+    for state, intro in (
+        ("open", "no verdict"),
+        ("not selected", "not selected"),
+        ("excepted", "excepted by the policy"),
+    ):
+        lines += _by_reason(intro, [gate for gate in run.gates if gate.state == state and _key(gate) not in missing])
+    lines += [f"run again after a failure: {failure.test}: {failure.reason}" for failure in run.earlier_failures]
+    return lines
+
+
+def identity_notes(run: RunRecord) -> list[str]:
+    """Return lines with the hashes of the policy and of the data, and with options that were not typed."""
+    lines = [f"policy: sha256 {run.effective_policy.sha256}"] if run.effective_policy else []
+    lines += [f"data {data.name}: sha256 {data.sha256}" for data in run.data]
+    lines += [f"options from {source}: {shlex.join(words)}" for source, words in run.added_options.items()]
+    return lines
+
+
+def _key(gate: GateRecord) -> tuple[str, str, str]:
+    return gate.model, gate.data, gate.check
+
+
+def _by_reason(intro: str, gates: Sequence[GateRecord]) -> list[str]:
+    """Return one line per reason, with the gates that it concerns."""
+    reasons: dict[str, list[str]] = {}
+    for gate in gates:
+        reasons.setdefault(gate.reason, []).append(f"{gate.check} on {gate.model}, {gate.data}")
+    return [
+        f"{intro} ({plural(len(names), 'gate')}, {reason}): {'; '.join(names)}" for reason, names in reasons.items()
+    ]

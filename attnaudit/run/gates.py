@@ -1,0 +1,121 @@
+"""What became of every gate that a run had to judge, and what that means for the run as a whole.
+
+The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, or
+is excepted by the policy. A gate without a verdict is open, whatever the reason, and makes the run fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from attnaudit.records import CheckRecord, GateRecord, PolicyException, RunStatus
+from attnaudit.run.outcomes import Outcomes
+from attnaudit.run.plan import DeclaredGate, GateKey, Plan
+from attnaudit.verdict_text import headline
+
+
+def settle(
+    plan: Plan, outcomes: Outcomes, *, left_out_by: Sequence[str] = (), stopped_by: str = ""
+) -> list[GateRecord]:
+    """Return what became of every gate of a plan.
+
+    Args:
+        plan: What had to be judged.
+        outcomes: The outcomes of the cases.
+        left_out_by: The options with which the user selects cases, such as "-k"; empty if every case was to run.
+        stopped_by: The option that ended the run after a failure, such as "-x"; "" if the run went through.
+    """
+    tests: dict[GateKey, list[str]] = {}
+    for case in plan.selected:
+        if case.check:
+            tests.setdefault(case.key, []).append(case.test)
+    records = {key[:3]: record for key, record in outcomes.records.items()}
+    exceptions = plan.effective_policy.exceptions if plan.effective_policy else []
+    return [
+        _settle_gate(
+            gate,
+            records.get(gate.key),
+            tests.get(gate.key, []),
+            outcomes,
+            exception=_exception_for(gate, exceptions),
+            left_out_by=left_out_by,
+            stopped_by=stopped_by,
+        )
+        for gate in plan.gates
+    ]
+
+
+def run_status(gates: Sequence[GateRecord], *, exit_status: int) -> RunStatus:
+    """Return the status of a run that has ended.
+
+    Args:
+        gates: What became of the gates.
+        exit_status: The exit status that pytest had for its own reasons, such as a test that failed.
+    """
+    states = {gate.state for gate in gates}
+    if exit_status or states & {"failed", "open"}:
+        return "failed"
+    if "not selected" in states:
+        return "partial"
+    return "passed" if gates else "informational"
+
+
+def _settle_gate(
+    gate: DeclaredGate,
+    record: CheckRecord | None,
+    tests: Sequence[str],
+    outcomes: Outcomes,
+    *,
+    exception: PolicyException | None,
+    left_out_by: Sequence[str],
+    stopped_by: str,
+) -> GateRecord:
+    """Return what became of one gate, which these tests had to judge."""
+
+    def settled(state: str, reason: str = "") -> GateRecord:
+        return msgspec.convert(
+            {
+                "model": gate.model,
+                "data": gate.data,
+                "check": gate.check,
+                "state": state,
+                "reason": reason,
+                "test": tests[0] if tests else gate.test,
+            },
+            GateRecord,
+        )
+
+    if record is not None and not record.blocks:
+        return settled("passed")
+    results = [outcomes.results[test].outcome for test in tests if test in outcomes.results]
+    if exception is not None and results and set(results) == {"skipped"}:
+        return settled("excepted", exception.reason)
+    if record is not None:
+        return settled("failed", f"{record.verdict}: {headline(record)}{_swallowed(results)}")
+    if not tests:
+        if left_out_by:
+            return settled("not selected", f"left out by {' and '.join(left_out_by)}")
+        if gate.test:
+            return settled("open", "a plugin or a conftest.py removed its test from the run")
+        return settled("open", "no test that was collected judges it")
+    reasons = [outcomes.results[test].reason for test in tests if test in outcomes.results]
+    if not reasons and stopped_by:
+        return settled("not selected", f"not run, because {stopped_by} ended the run after a failure")
+    return settled("open", reasons[0] if reasons else "its test did not run")
+
+
+def _swallowed(results: Sequence[str]) -> str:
+    """Return a clause on tests that did not fail although the verdict of their gate blocks; "" if one failed."""
+    if "failed" in results or not results:
+        return ""
+    what = "passed: call check.enforce() in it" if "passed" in results else "was skipped or expected to fail"
+    return f"; its test {what}"
+
+
+def _exception_for(gate: DeclaredGate, exceptions: Sequence[PolicyException]) -> PolicyException | None:
+    for exception in exceptions:
+        if exception.check == gate.check and exception.model in ("", gate.model) and exception.data in ("", gate.data):
+            return exception
+    return None
