@@ -229,7 +229,7 @@ def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str
     if repeated:
         notes.append(
             f"{repeated:,} of {len(measurements):,} texts {'has' if repeated == 1 else 'have'} the same tokens as an "
-            "earlier one. A repeated text is not independent evidence and does not narrow an interval."
+            "earlier one. A source that only repeats another one is merged into it and does not narrow an interval."
         )
     return notes
 

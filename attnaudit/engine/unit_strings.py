@@ -83,7 +83,7 @@ def _token_hashes(inputs: Inputs) -> list[bytes]:
     """Hash the token ids of every row, in all streams and without padding."""
     hashes = [b""] * len(inputs.ids[TEXT])
     for stream in sorted(inputs.ids):
-        ids, mask = inputs.ids[stream].cpu().numpy().astype(np.int64), inputs.mask[stream].cpu().numpy()
+        ids, mask = inputs.ids[stream].cpu().numpy().astype(np.int64), inputs.mask[stream].bool().cpu().numpy()
         for row in range(len(hashes)):
             hashes[row] += hashlib.blake2b(ids[row, mask[row]].tobytes(), digest_size=16).digest()
     return hashes

@@ -160,8 +160,8 @@ def test_variants_are_one_source_in_any_batch_and_unit(unit: str, batch_tokens: 
     assert found.sources == [f"row {one.id[:3]}" for one in found.instances]
     n = len(TEXTS)
     assert [note for note in notes if "same tokens" in note] == [
-        f"{3 * n} of {4 * n} texts have the same tokens as an earlier one. A repeated text is not independent evidence "
-        "and does not narrow an interval."
+        f"{3 * n} of {4 * n} texts have the same tokens as an earlier one. A source that only repeats another one is "
+        "merged into it and does not narrow an interval."
     ]
 
 
