@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -17,8 +16,8 @@ class Instance:
         label: its class name; None if unlabelled.
         query: a second text, such as an NLI hypothesis or a question; None for a model that reads one text.
         source: what the text was taken from, such as a document or an author. Instances with the same source are
-            resampled together. An instance without a source is resampled together with those that have the same text
-            and query.
+            resampled together; None if the instance is a source by itself. An audit merges sources that repeat each
+            other (see `attnaudit.engine.merged_sources`).
         where: file and row, such as "dev.csv:12", for messages; "" if unknown.
     """
 
@@ -61,16 +60,3 @@ class Dataset:
                 digest.update(b"\x1f")
             digest.update(b"\x1e")
         return digest.hexdigest()
-
-
-def sources_of(instances: Sequence[Instance]) -> list[str]:
-    """Return the name of the group that each instance is resampled with.
-
-    The group is the instance's source. Instances without a source are grouped by text and query, since a row that
-    occurs twice is no more evidence than one. The prefixes prevent a source and an id with the same spelling from
-    forming one group.
-    """
-    first: dict[tuple[str, str | None], str] = {}
-    for instance in sorted(instances, key=lambda i: i.id):
-        first.setdefault((instance.text, instance.query), instance.id)
-    return [f"source {one.source}" if one.source else f"row {first[one.text, one.query]}" for one in instances]

@@ -26,8 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.engine.measurements import Measurements
-from attnaudit.instances import Instance
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
@@ -113,16 +111,22 @@ def populations() -> dict[str, Population]:
     return found
 
 
-def independent(n: int) -> tuple[list[Instance], NDArray[np.int64]]:
+def independent(n: int) -> tuple[Groups, NDArray[np.int64]]:
     """Return n rows, each with its own source, and the source of each row."""
-    return [Instance(id=f"{i:06d}", text=f"{i}") for i in range(n)], np.arange(n)
+    return grouped(np.arange(n)), np.arange(n)
 
 
-def clustered(n: int, random: np.random.Generator) -> tuple[list[Instance], NDArray[np.int64]]:
+def clustered(n: int, random: np.random.Generator) -> tuple[Groups, NDArray[np.int64]]:
     """Return n rows in sources of 1, 2, 4 or 8 rows, and the source of each row."""
     sizes = random.choice(CLUSTERS, n)
     members = np.repeat(np.arange(n), sizes)[:n]
-    return [Instance(id=f"{i:06d}", text="", source=f"s{g:06d}") for i, g in enumerate(members)], members
+    return grouped(members), members
+
+
+def grouped(members: NDArray[np.int64]) -> Groups:
+    """Return the rows, grouped by the (n,) numbers of their sources."""
+    n = len(members)
+    return Groups.of([f"{g:06d}" for g in members], [f"{i:06d}" for i in range(n)], np.ones(n, dtype=bool))
 
 
 def uniform_of(members: NDArray[np.int64], random: np.random.Generator, correlation: float) -> Floats:
@@ -141,9 +145,8 @@ def of_values(statistic: str, shape: str, population: Population, truth: float, 
     """Return the scenario of a mean, a median or a proportion; with `sources`, rows share sources."""
 
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
-        instances, members = clustered(n, random) if sources else independent(n)
+        groups, members = clustered(n, random) if sources else independent(n)
         values = population.at(uniform_of(members, random, CORRELATION if sources else 0.0))
-        groups = Groups.of(instances, np.ones(n, dtype=bool))
         if statistic.startswith("median"):
             return median_interval(values, groups, confidence=LEVELS[0])
         if statistic.startswith("proportion"):
@@ -160,7 +163,7 @@ def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         largest = divisor.at(random.random(n))
         gain = largest * np.clip(share + 0.5 * random.normal(size=n), -1, 1)
-        groups = Groups.of(independent(n)[0], np.ones(n, dtype=bool))
+        groups, _ = independent(n)
 
         return ratio_interval(gain, largest, groups, confidence=LEVELS[0], generator=random)
 
@@ -198,17 +201,11 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
         chosen = random.choice(4, n, p=share)
         labels, predicted = np.array(cells)[chosen].T
         chance = np.full(n, changed) if isinstance(changed, float) else changed.at(random.random(n))
-        instances, members = clustered(n, random) if sources else independent(n)
+        groups, members = clustered(n, random) if sources else independent(n)
         drawn = [uniform_of(members, random, CORRELATION if sources else 0.0) for _ in range(replacements)]
         flipped = np.column_stack(drawn) < chance[:, None]
         replaced = np.where(flipped, 1 - predicted[:, None], predicted[:, None]).astype(np.float64)
-        measured = Measurements(
-            model="m", data="d", seed=0, classes=names, instances=instances, tokens=[], labels=labels,
-            predicted=predicted,
-        )  # fmt: skip
-        groups = Groups.of(instances, np.ones(n, dtype=bool))
-        own = measured.predicted[:, None].astype(float)
-        drop = F1Drop.of(measured.labels, own, replaced, classes=len(measured.classes))
+        drop = F1Drop.of(labels, predicted[:, None].astype(float), replaced, classes=len(names))
         return drop.interval(groups, confidence=LEVELS[0])
 
     name = "ΔF1, " + ("uniform" if replacements == 1 else "permutations") + (", sources of 1 to 8" if sources else "")
@@ -240,8 +237,7 @@ def of_ranking(shape: str, information: Sequence[float], attention: Sequence[flo
         ranking = information_ranking(states, weights, output[:, None], seed=int(random.integers(1 << 30)))
         if np.isnan(ranking.weighted_tau):
             return None
-        instances, _ = independent(n)
-        groups = Groups.of(instances, np.ones(n, dtype=bool))
+        groups, _ = independent(n)
         return ranking_interval(ranking, weights, groups, confidence=LEVELS[0], generator=random, shuffling=random)
 
     return Scenario("MI ranking", shape, draw, lambda n: truth, slow=True)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.records import Requirement, VerdictName
-from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, proportion_interval
 from attnaudit.statistics.sample_size import POWER, plan
@@ -40,8 +39,7 @@ def population(shape: str) -> coverage.Population:
 
 def interval_of(values: Floats, shape: str, random: np.random.Generator) -> IntervalEstimate | None:
     """Return the interval of the mean, or of the proportion for shapes of zeros and ones."""
-    instances, _ = coverage.independent(len(values))
-    groups = Groups.of(instances, np.ones(len(values), dtype=bool))
+    groups, _ = coverage.independent(len(values))
     if shape.startswith("share"):
         return proportion_interval(values, groups, confidence=0.95)
     return mean_interval(values, groups, confidence=0.95, generator=random)

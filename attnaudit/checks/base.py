@@ -248,7 +248,7 @@ class Check(CheckArguments, ABC):
             evidence,
             direction,
             limit,
-            instances=measurements.instances,
+            measurements=measurements,
             bounds=self.bounds,
             confidence=self.confidence,
             generator=lambda: self.generator(measurements, "interval"),

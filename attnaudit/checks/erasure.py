@@ -169,7 +169,7 @@ class Erasure(PerInstanceCheck):
                 ReferenceValues("floor", shuffled, "mean gain of one random order over the mean of several"),
                 ReferenceValues("signed_loo", signed_loo, "mean gain of the order by signed leave-one-out"),
             )
-        groups = Groups.of(measurements.instances, ~np.isnan(values))
+        groups = measurements.groups(~np.isnan(values))
         _, total_shuffled, total_signed_loo = self._total_gains(measurements, groups)
         return (
             Reference(

@@ -220,7 +220,7 @@ class Fragility(PerInstanceCheck):
         own, replaced = predictions_of_model(measurements), self.replaced_predictions(measurements)
         usable = (measurements.labels >= 0) & ~np.isnan(replaced).any(axis=1)
         f1_drop = F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
-        return f1_drop, Groups.of(measurements.instances, usable)
+        return f1_drop, measurements.groups(usable)
 
 
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:

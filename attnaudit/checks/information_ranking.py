@@ -110,7 +110,7 @@ class InformationRanking(Check):
         """Return the evidence with the value, its interval, references and charts."""
         from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
 
-        groups = Groups.of(measurements.instances, evidence.defined)
+        groups = measurements.groups(evidence.defined)
         # k-means depends on the order of its rows, so the rows are sorted as in the groups.
         position = np.full(len(measurements), -1)
         position[measurements.table("ranked_hidden.instances").astype(np.int64)] = np.arange(len(groups.rows))

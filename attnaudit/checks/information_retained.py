@@ -12,7 +12,6 @@ from attnaudit.checks.base import Check, registered
 from attnaudit.checks.evidence import Evidence
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction, Reference
-from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import subsampling_interval
 
 #: The numbers of shuffles of the states that correct the information of all occurrences, and of each subsample.
@@ -113,7 +112,7 @@ class InformationRetained(Check):
             value=value,
             interval=subsampling_interval(
                 value_of_sample,
-                Groups.of(measurements.instances, defined),
+                measurements.groups(defined),
                 observed=value,
                 confidence=self.confidence,
                 generator=self.generator(measurements, "interval"),

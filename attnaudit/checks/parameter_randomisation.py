@@ -143,7 +143,7 @@ class ParameterRandomisation(PerInstanceCheck):
 
     def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:
         """Return the mean of each copy over the instances that have a value; None if there are none."""
-        rows = Groups.of(measurements.instances, ~np.isnan(values)).rows
+        rows = measurements.groups(~np.isnan(values)).rows
         return [
             mean_of(column[rows])
             for name, column in measurements.scalars.items()

@@ -144,7 +144,7 @@ class PerInstanceCheck(Check):
         """Compute the statistic and everything that is reported with it from the values per instance."""
         values = self.values(measurements)
         undefined = np.isnan(values)
-        groups = Groups.of(measurements.instances, ~undefined)
+        groups = measurements.groups(~undefined)
         value = self.value(measurements, values, groups)
         interval = self.interval(measurements, values, groups)
         references = self.references(measurements, values)

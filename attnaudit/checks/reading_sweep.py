@@ -12,7 +12,6 @@ from attnaudit.checks.evidence import Evidence, count_reasons, join_remarks, mea
 from attnaudit.engine.measurements import Measurements
 from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
-from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 from attnaudit.statistics.intervals import mean_interval
 
@@ -76,7 +75,7 @@ def evidence_over_readings(
         return evidence, matrix
     mean = _mean(values)
     undefined = np.isnan(mean)
-    groups = Groups.of(measurements.instances, np.logical_not(undefined))
+    groups = measurements.groups(np.logical_not(undefined))
 
     def interval_of_mean(of_instances: Floats) -> IntervalEstimate | None:
         return mean_interval(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.evidence import Evidence, count_reasons
+from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.instances import Instance
 from attnaudit.records import Direction, Requirement
-from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket, shifted
 from attnaudit.statistics.intervals import mean_interval
 from attnaudit.statistics.threshold import Expression
@@ -23,7 +22,7 @@ def relative_to_references(
     direction: Direction,
     expression: Expression,
     *,
-    instances: Sequence[Instance],
+    measurements: Measurements,
     bounds: tuple[float, float],
     confidence: float,
     generator: Callable[[], np.random.Generator],
@@ -39,7 +38,7 @@ def relative_to_references(
         evidence: What the check found.
         direction: "at_least" or "at_most".
         expression: The threshold.
-        instances: The n instances of the evidence.
+        measurements: The measurements that the evidence was computed from.
         bounds: The smallest and largest possible value of the check and of its references.
         confidence: The confidence of the interval.
         generator: Called once per interval; returns a generator that draws its resamples.
@@ -61,7 +60,7 @@ def relative_to_references(
     if not both.any():
         return replace(evidence, value=None, defined=both), None
     threshold = float(limits[both].mean())
-    groups = Groups.of(instances, both)
+    groups = measurements.groups(both)
     low, high = bounds
     least, most = expression.range(low, high)
 

@@ -136,7 +136,7 @@ def f1_difference(
         predictions: Name -> (n, R) class indices with one column per copy, for everything that the report shows.
     """
     labels, labelled = measurements.labels, measurements.labels >= 0
-    groups = Groups.of(measurements.instances, labelled)
+    groups = measurements.groups(labelled)
     difference = F1Drop.of(labels, predictions[minuend], predictions[subtrahend], classes=len(measurements.classes))
     details: dict[str, Detail] = {}
     series, means = [], {}
@@ -178,7 +178,7 @@ def f1_difference(
 
 def mean_f1(measurements: Measurements, predicted: Floats) -> float | None:
     """Return the mean F1 of (n, R) predictions on the labelled instances; None if it is undefined."""
-    groups = Groups.of(measurements.instances, measurements.labels >= 0)
+    groups = measurements.groups(measurements.labels >= 0)
     return number_or_none(float(_f1_scores(measurements, predicted, groups).mean())) if len(groups) else None
 
 

@@ -14,6 +14,7 @@ from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance
 from attnaudit.readings import split
+from attnaudit.statistics.groups import Groups
 
 #: Columns of every run whose names do not begin with the name of their measure.
 ALWAYS = ("probabilities", "logits", "truncated")
@@ -32,6 +33,8 @@ class Measurements:
         seed: seed of the audit.
         classes: class names in the order of the logits.
         instances: the n instances, sorted by id.
+        sources: the name of the source that each instance is resampled with; see
+            `attnaudit.engine.merged_sources.merged_sources`.
         tokens: the real units (tokens or words) of each instance, as strings.
         labels: (n,) class indices; -1 where an instance is unlabelled.
         predicted: (n,) predicted class indices.
@@ -53,6 +56,7 @@ class Measurements:
     seed: int
     classes: tuple[str, ...]
     instances: Sequence[Instance]
+    sources: Sequence[str]
     tokens: Sequence[Sequence[str]]
     labels: Integers
     predicted: Integers
@@ -84,6 +88,10 @@ class Measurements:
         """The sorted names of all scalars, vectors and tables."""
         return sorted({*self.scalars, *self.vectors, *self.tables})
 
+    def groups(self, chosen: NDArray[np.bool_]) -> Groups:
+        """Return the chosen (n,) instances, grouped by source."""
+        return Groups.of(self.sources, self.ids, chosen)
+
     def only(self, chosen: NDArray[np.bool_]) -> Measurements:
         """Return the measurements of the chosen (n,) instances, without tables, which cover all instances."""
         rows = np.flatnonzero(chosen).tolist()
@@ -93,6 +101,7 @@ class Measurements:
             seed=self.seed,
             classes=self.classes,
             instances=[self.instances[i] for i in rows],
+            sources=[self.sources[i] for i in rows],
             tokens=[self.tokens[i] for i in rows],
             labels=self.labels[rows],
             predicted=self.predicted[rows],

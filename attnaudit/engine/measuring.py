@@ -19,8 +19,9 @@ from attnaudit.engine.columns import Columns
 from attnaudit.engine.declared_measures import StatefulMeasure
 from attnaudit.engine.failures import out_of_memory, with_its_row
 from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.merged_sources import merged_sources
 from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
-from attnaudit.engine.unit_strings import units_and_widths
+from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import AdapterError, AuditError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.progress import ProgressCallback
@@ -87,7 +88,7 @@ def measure(
     ordered_labels = [-1] * len(instances) if labels is None else [labels[i] for i in order]
     for module in adapter.modules:
         module.eval().to(device).requires_grad_(False)
-    tokens, widths = units_and_widths(adapter, instances, unit)
+    tokens, widths, sequences = encode_instances(adapter, instances, unit)
     refuse_unable(adapter, plan)
     lengths = [len(row) for row in tokens]
     states = [planned.measure.start(lengths) for planned in plan.measures]
@@ -164,6 +165,7 @@ def measure(
         seed=seed,
         classes=adapter.capabilities.classes,
         instances=instances,
+        sources=merged_sources(instances, sequences),
         tokens=tokens,
         labels=np.array(ordered_labels, dtype=np.int64),
         predicted=store.predicted,
@@ -189,7 +191,7 @@ def measure(
         batch_size=largest,
         device=str(device),
         worker=worker,
-        notes=_notes(measurements, unit),
+        notes=_notes(measurements, unit, repeated=len(sequences) - len(set(sequences))),
     )
 
 
@@ -205,7 +207,7 @@ def _finish(state: StatefulMeasure, measurements: Measurements, reading: str) ->
         measurements.facts.update(new_facts)
 
 
-def _notes(measurements: Measurements, unit: Unit) -> list[str]:
+def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str]:
     """Return remarks on how the numbers were computed."""
     notes = []
     if measurements.own_reading:
@@ -223,6 +225,11 @@ def _notes(measurements: Measurements, unit: Unit) -> list[str]:
     if truncated:
         notes.append(
             f"{truncated:,} of {len(measurements):,} texts were longer than the model's limit and were truncated."
+        )
+    if repeated:
+        notes.append(
+            f"{repeated:,} of {len(measurements):,} texts {'has' if repeated == 1 else 'have'} the same tokens as an "
+            "earlier one. A source that only repeats another one is merged into it and does not narrow an interval."
         )
     return notes
 

@@ -1,13 +1,16 @@
-"""The real units of every text, as strings, and the encoded lengths that batches are planned with."""
+"""What the model reads of every instance: its real units as strings, its encoded length, and a key of its tokens."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-from attnaudit.adapters.protocol import TEXT, ModelAdapter
+import numpy as np
+
+from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.failures import with_its_row
 from attnaudit.errors import AuditError, DataError
@@ -17,10 +20,10 @@ from attnaudit.instances import Instance
 ENCODE_AT_ONCE = 512
 
 
-def units_and_widths(
+def encode_instances(
     adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit
-) -> tuple[list[list[str]], list[int]]:
-    """Encode every instance and return its real units and its length.
+) -> tuple[list[list[str]], list[int], list[bytes]]:
+    """Encode every instance and return what measuring must know of it before the first pass.
 
     Args:
         adapter: the model.
@@ -28,7 +31,8 @@ def units_and_widths(
         unit: what a unit is.
 
     Returns:
-        The real units of each instance as strings, and its encoded length in tokens, special tokens included.
+        The real units of each instance as strings; its encoded length in tokens, special tokens included; and a hash of
+        its tokens, which is equal for instances that the model cannot distinguish.
 
     Raises:
         DataError: an instance has no real tokens, or a query that the model does not read.
@@ -36,6 +40,7 @@ def units_and_widths(
     """
     units: list[list[str]] = []
     widths: list[int] = []
+    sequences: list[bytes] = []
     reads_query = adapter.capabilities.query
     interned: dict[str, str] = {}  # one string object per distinct token
     for chunk in _chunks(instances, ENCODE_AT_ONCE):
@@ -51,6 +56,7 @@ def units_and_widths(
             raise
         except Exception as error:
             raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
+        sequences += _token_hashes(inputs)
         real = inputs.real().cpu()
         words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
         for b, instance in enumerate(chunk):
@@ -70,7 +76,17 @@ def units_and_widths(
                 row = ["".join(string for _, string in members) for _, members in grouped]
             units.append(row)
             widths.append(int(inputs.mask[TEXT][b].sum()))
-    return units, widths
+    return units, widths, sequences
+
+
+def _token_hashes(inputs: Inputs) -> list[bytes]:
+    """Hash the token ids of every row, in all streams and without padding."""
+    hashes = [b""] * len(inputs.ids[TEXT])
+    for stream in sorted(inputs.ids):
+        ids, mask = inputs.ids[stream].cpu().numpy().astype(np.int64), inputs.mask[stream].bool().cpu().numpy()
+        for row in range(len(hashes)):
+            hashes[row] += hashlib.blake2b(ids[row, mask[row]].tobytes(), digest_size=16).digest()
+    return hashes
 
 
 def _chunks(items: Sequence[Instance], size: int) -> Iterator[Sequence[Instance]]:

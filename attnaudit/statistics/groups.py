@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
-from attnaudit.instances import Instance, sources_of
 
 #: With fewer effective groups than this, a bootstrap is unreliable and Student's t replaces it.
 FEW_GROUPS = 10
@@ -35,14 +34,15 @@ class Groups:
     starts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, instances: Sequence[Instance], chosen: NDArray[np.bool_]) -> Groups:
+    def of(cls, sources: Sequence[str], ids: Sequence[str], chosen: NDArray[np.bool_]) -> Groups:
         """Group the selected instances.
 
         Args:
-            instances: All instances.
+            sources: The name of the source of each of the n_all instances.
+            ids: The n_all ids of the instances.
             chosen: (n_all,) mask, True at the instances to select.
         """
-        names = list(zip(sources_of(instances), (instance.id for instance in instances), strict=True))
+        names = list(zip(sources, ids, strict=True))
         rows = sorted(np.flatnonzero(chosen).tolist(), key=names.__getitem__)
         starts = [i for i, row in enumerate(rows) if i == 0 or names[row][0] != names[rows[i - 1]][0]]
         return cls(np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64))

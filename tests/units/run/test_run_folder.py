@@ -23,6 +23,7 @@ def measured() -> Measurements:
         seed=3,
         classes=("no", "yes"),
         instances=[Instance(id="a", text="x y", label="yes"), Instance(id="b", text="z")],
+        sources=["row a", "row b"],
         tokens=[["x", "y"], ["z"]],
         labels=np.array([1, -1]),
         predicted=np.array([1, 0]),

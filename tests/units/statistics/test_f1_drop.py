@@ -8,7 +8,6 @@ from sklearn.metrics import f1_score
 from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
 from attnaudit.statistics.f1_drop import F1Drop
-from attnaudit.statistics.groups import Groups
 
 
 def drop_of(m, replaced):
@@ -29,6 +28,7 @@ def measured(classes, n=150, seed=0, replacements=7):
         seed=0,
         classes=tuple(f"c{i}" for i in range(classes)),
         instances=[Instance(id=f"{i:04d}", text=f"{i}") for i in range(n)],
+        sources=[f"{i:04d}" for i in range(n)],
         tokens=[["a", "b"]] * n,
         labels=labels,
         predicted=noisy(0.2),
@@ -45,7 +45,7 @@ def sklearn_f1(labels, predicted, classes):
 @pytest.mark.parametrize("classes", [2, 3, 6])
 def test_drop_agrees_with_sklearn(classes):
     m, replaced = measured(classes)
-    groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
+    groups = m.groups(np.ones(len(m), dtype=bool))
     f1, mean, drop = drop_of(m, replaced).value(groups)
     assert f1 == pytest.approx(sklearn_f1(m.labels, m.predicted, classes))
     assert mean == pytest.approx(np.mean([sklearn_f1(m.labels, column, classes) for column in replaced.T]))
@@ -57,14 +57,14 @@ def test_a_class_that_neither_occurs_nor_is_predicted_is_left_out_of_the_macro_m
     m.labels[m.labels == 2] = 0
     m.predicted[m.predicted == 2] = 0
     replaced[replaced == 2] = 0
-    groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
+    groups = m.groups(np.ones(len(m), dtype=bool))
     f1, _, _ = drop_of(m, replaced).value(groups)
     assert f1 == pytest.approx(sklearn_f1(m.labels, m.predicted, 3))
 
 
 def test_interval_is_near_scipys_bca_where_many_decisions_change():
     m, replaced = measured(2, n=400, replacements=1)
-    groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
+    groups = m.groups(np.ones(len(m), dtype=bool))
     found = drop_of(m, replaced).interval(groups, confidence=0.95)
 
     def drop(labels, predicted, other):
@@ -86,7 +86,7 @@ def test_interval_is_near_scipys_bca_where_many_decisions_change():
 def test_no_changed_decision_keeps_a_width():
     for classes in (2, 3):
         m, _ = measured(classes, n=40)
-        groups = Groups.of(m.instances, np.ones(len(m), dtype=bool))
+        groups = m.groups(np.ones(len(m), dtype=bool))
         drop = drop_of(m, np.repeat(m.predicted[:, None].astype(float), 3, axis=1))
         found = drop.interval(groups, confidence=0.95)
         assert found.low < -0.01 < 0.01 < found.high

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnaudit.instances import Instance
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import subsampling_interval
 from attnaudit.statistics.interval_estimate import bracket, widened
@@ -22,14 +20,13 @@ from attnaudit.statistics.intervals import (
 )
 
 
-def instances(n, sources=None):
-    return [
-        Instance(id=f"{i:05d}", text=f"{i}", source=None if sources is None else f"s{sources[i]}") for i in range(n)
-    ]
+def ids(n):
+    return [f"{i:05d}" for i in range(n)]
 
 
 def everything(n, sources=None):
-    return Groups.of(instances(n, sources), np.ones(n, dtype=bool))
+    names = ids(n) if sources is None else [f"s{source}" for source in sources]
+    return Groups.of(names, ids(n), np.ones(n, dtype=bool))
 
 
 def shares(totals):
@@ -83,9 +80,7 @@ def test_duplicated_rows_that_share_a_source_change_nothing():
     values = generator(7).normal(0, 1, 50)
     once = mean_interval(values, everything(50), confidence=0.95, generator=generator())
     sources = np.repeat(np.arange(50), 3)
-    names = np.array([f"{i:05d}" for i in range(50)])
-    rows = [Instance(id=f"{i}", text=f"{i}", source=names[s]) for i, s in enumerate(sources)]
-    tripled = Groups.of(rows, np.ones(150, dtype=bool))
+    tripled = Groups.of([ids(50)[s] for s in sources], ids(150), np.ones(150, dtype=bool))
     thrice = mean_interval(np.repeat(values, 3), tripled, confidence=0.95, generator=generator())
     assert (once.low, once.high) == pytest.approx((thrice.low, thrice.high))
 
@@ -244,12 +239,6 @@ def test_a_second_cause_of_error_widens():
     assert wider.error == pytest.approx(np.hypot(spread.error, 0.1))
 
 
-def test_a_row_without_a_source_is_not_in_the_source_of_its_name():
-    plain = [Instance(id=f"{i}", text=f"plain {i}") for i in range(5)]
-    sourced = [Instance(id=f"s{i}", text=f"sourced {i}", source=f"{i}") for i in range(5)]
-    assert len(Groups.of([*plain, *sourced], np.ones(10, dtype=bool))) == 10
-
-
 def test_one_value_unlike_all_others_gives_a_finite_interval():
     values = np.zeros(50)
     values[3] = 1.0
@@ -362,15 +351,15 @@ def test_a_source_that_holds_most_rows_widens_a_mean():
 )
 def test_interval_is_deterministic_finite_within_bounds_and_free_of_order(values, seed, sources, data):
     numbers = np.array(values)
-    rows = instances(len(values), [i % sources for i in range(len(values))])
+    names, rows = [f"s{i % sources}" for i in range(len(values))], ids(len(values))
     order = np.array(data.draw(st.permutations(range(len(values)))))
     chosen = np.ones(len(values), dtype=bool)
     first = mean_interval(
-        numbers, Groups.of(rows, chosen), confidence=0.95, generator=generator(seed), bounds=(-1.0, 1.0)
+        numbers, Groups.of(names, rows, chosen), confidence=0.95, generator=generator(seed), bounds=(-1.0, 1.0)
     )
     again = mean_interval(
         numbers[order],
-        Groups.of([rows[i] for i in order], chosen),
+        Groups.of([names[i] for i in order], [rows[i] for i in order], chosen),
         confidence=0.95,
         generator=generator(seed),
         bounds=(-1.0, 1.0),
@@ -398,15 +387,3 @@ def test_few_sources_are_said():
     values = generator(23).normal(0, 1, 40)
     spread = mean_interval(values, everything(40, np.arange(40) % 8), confidence=0.95, generator=generator())
     assert spread.coverage_warning.startswith("there are only 8 independent sources")
-
-
-def test_rows_that_are_given_twice_say_no_more_than_once():
-    once = instances(40)
-    twice = [*once, *(replace(one, id=f"{one.id}-again") for one in once)]
-    values = np.random.default_rng(0).random(40)
-    assert len(Groups.of(twice, np.ones(80, dtype=bool))) == len(Groups.of(once, np.ones(40, dtype=bool))) == 40
-    one, two = (
-        mean_interval(v, Groups.of(i, np.ones(len(i), dtype=bool)), confidence=0.95, generator=np.random.default_rng(1))
-        for v, i in ((values, once), (np.tile(values, 2), twice))
-    )
-    assert (two.low, two.high) == pytest.approx((one.low, one.high))
