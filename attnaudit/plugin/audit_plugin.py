@@ -115,7 +115,7 @@ class AuditPlugin:
         """
         state, config = self.state, self.config
         collection_failed = session.testsfailed and not config.option.continue_on_collection_errors
-        if state is None or config.option.collectonly or collection_failed:
+        if state is None or not names_a_model(config) or config.option.collectonly or collection_failed:
             return
         plan_cases(state, session)
         if state.selected or is_controller(config):

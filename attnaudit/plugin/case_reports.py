@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
-from attnaudit.run.plan import DeclaredGate
+
+if TYPE_CHECKING:
+    from attnaudit.run.plan import DeclaredGate
 
 
 def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport, state: RunState) -> None:
@@ -19,11 +20,13 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     A model that cannot be loaded, or data that cannot be read, fails the first case that needs it. This failure names
     all gates that cannot be judged for this reason. The other cases are skipped, so that the reason is shown once.
     """
-    from attnaudit.checks import CheckFailed
-
     case = item.stash.get(CASE, None)
     if case is None:
         return
+    import msgspec
+
+    from attnaudit.checks import CheckFailed
+
     record = None
     if not isinstance(case, MeasurementsRequest):
         record = case.session.record(case.check, case.model, case.data)
@@ -61,7 +64,7 @@ def _gates_in(scope: tuple[str, str], gates: Sequence[DeclaredGate]) -> list[Dec
 
 
 def _name(gate: DeclaredGate) -> str:
-    return f"{gate.check} on {gate.model}, {gate.data}"
+    return f"{gate.check} ({gate.model} on {gate.data})"
 
 
 def reason_of(report: pytest.TestReport) -> str:

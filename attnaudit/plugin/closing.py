@@ -50,6 +50,7 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         _report_failures(state, plan, gates, session)
     else:
         state.problem = " ".join(dict.fromkeys(state.usage_errors.values()))
+        base = int(pytest.ExitCode.USAGE_ERROR)  # without workers, pytest has this status already
     status = run_status(gates, exit_status=base or int(bool(state.problem)))
     exit_status = _exit_status(state, gates, base)
     if status == "partial" and state.context.ci and not state.context.allow_partial:
@@ -117,7 +118,7 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
     for gate in gates:
         key = (gate.model, gate.data, gate.check)
         if gate.state in ("failed", "open") and key not in covered and gate.reason not in shown_reasons:
-            by_reason.setdefault(gate.reason, []).append(f"{gate.check} on {gate.model}, {gate.data}")
+            by_reason.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
     for number, (reason, names) in enumerate(by_reason.items(), 1):
         what = "This gate has" if len(names) == 1 else f"These {len(names)} gates have"
         _report_failure(session, f"gates-without-a-pass-{number}", "\n".join([f"{what} not passed: {reason}", *names]))

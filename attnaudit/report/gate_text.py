@@ -47,9 +47,10 @@ def gate_notes(run: RunRecord) -> list[str]:
 
 
 def identity_notes(run: RunRecord) -> list[str]:
-    """Return lines with the hashes of the policy and of the data, and with options that were not typed."""
-    lines = [f"policy: sha256 {run.effective_policy.sha256}"] if run.effective_policy else []
-    lines += [f"data {data.name}: sha256 {data.sha256}" for data in run.data]
+    """Return lines with the SHA-256 hashes of the policy and of the data, and with options that were not typed."""
+    hashes = [(run.effective_policy.sha256, "policy")] if run.effective_policy else []
+    hashes += [(data.sha256, f"data {data.name}") for data in run.data]
+    lines = [f"sha256 {sha256} {what}" for sha256, what in hashes]
     lines += [f"options from {source}: {shlex.join(words)}" for source, words in run.added_options.items()]
     return lines
 
@@ -62,7 +63,7 @@ def _by_reason(intro: str, gates: Sequence[GateRecord]) -> list[str]:
     """Return one line per reason, with the gates that it concerns."""
     reasons: dict[str, list[str]] = {}
     for gate in gates:
-        reasons.setdefault(gate.reason, []).append(f"{gate.check} on {gate.model}, {gate.data}")
+        reasons.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
     return [
         f"{intro} ({plural(len(names), 'gate')}, {reason}): {'; '.join(names)}" for reason, names in reasons.items()
     ]

@@ -24,6 +24,9 @@ def centred(measurements):
 """
 
 
+NOUNS = ("film", "plot", "actor", "scene", "joke")
+
+
 def comparable(audit: dict[str, Any]) -> dict[str, Any]:
     """Drop what may differ between two equal runs: times, names and processes."""
     dropped = {"run", "created", "finished", "command", "measured", "environment"}
@@ -214,8 +217,9 @@ def test_skipping_every_case_does_not_exit_with_0(project: pytest.Pytester, mode
         """
     )
     result = project.runpytest_subprocess("--model", "tiny", *mode)
-    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["attnaudit: every case of the audit was skipped*"])
+    result.assert_outcomes(skipped=1, failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*This gate has not passed: skipped: on holiday*"])
     assert [entry["reason"] for entry in newest_audit(project.path)["missing"]] == ["skipped: on holiday"]
 
 
@@ -231,14 +235,13 @@ def test_a_case_whose_verdict_is_not_enforced_fails_the_run(project: pytest.Pyte
         """
     )
     result = project.runpytest("--model", "tiny")
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["attnaudit: no verdict was enforced: call check.enforce() in test_audit.py::*"])
+    result.stdout.fnmatch_lines(["*This gate has not passed: *call check.enforce() in it*"])
     audit = newest_audit(project.path)
     assert audit["exit_status"] == 1
-    if body != "check.judge()":
-        (missing,) = audit["missing"]
-        assert missing["reason"].startswith("ended without a verdict")
+    assert audit["gates"][0]["state"] == ("failed" if body == "check.judge()" else "open")
+    assert len(audit["missing"]) == (body != "check.judge()")
 
 
 def test_a_terminated_run_keeps_the_verdicts_reached_so_far(project: pytest.Pytester) -> None:
@@ -394,7 +397,8 @@ def test_the_sample_does_not_depend_on_the_order_of_the_rows(project: pytest.Pyt
 
 def test_every_model_is_audited_on_every_data_set(project: pytest.Pytester) -> None:
     (project.path / "more.csv").write_text(
-        "text,label\n" + "".join(f"good film {i},positive\nbad plot {i},negative\n" for i in range(20)),
+        "text,label\n"
+        + "".join(f"good {a} {b},positive\nbad {a} {b},negative\n" for a in NOUNS for b in NOUNS if a != b),
         encoding="utf-8",
     )
     result = project.runpytest("--model", "tiny", "--data", "rows", "--data", "more.csv", "-k", "attention_peak", "-v")
@@ -402,12 +406,15 @@ def test_every_model_is_audited_on_every_data_set(project: pytest.Pytester) -> N
     result.stdout.fnmatch_lines(["*tiny-rows-attention_peak*PASSED*", "*tiny-more-attention_peak*PASSED*"])
 
 
-def test_an_invalid_row_is_reported_once_per_case_without_a_traceback(project: pytest.Pytester) -> None:
+def test_an_invalid_row_is_reported_once_without_a_traceback(project: pytest.Pytester) -> None:
     rows = ["text,label", *["good film,positive", "bad plot,negative"] * 20, "good film,postive"]
     (project.path / "typo.csv").write_text("\n".join(rows))
     result = project.runpytest("--model", "tiny", "--data", "typo.csv")
-    result.assert_outcomes(failed=3)
+    result.assert_outcomes(failed=1, skipped=2)
+    assert result.ret == 7
     result.stdout.fnmatch_lines(["*typo.csv:42: column 'label': 'postive' is none of the model's classes*positive*"])
+    assert len([line for line in result.outlines if "'postive'" in line]) == 2  # in the failure and in the table
+    result.stdout.fnmatch_lines(["missing (3 cases):", "*'postive'*"])
     result.stdout.no_fnmatch_line("*session.py*")
     audit = newest_audit(project.path)
     assert len(audit["missing"]) == 3
@@ -418,6 +425,6 @@ def test_an_invalid_row_is_reported_once_per_case_without_a_traceback(project: p
 def test_the_table_fits_80_columns(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     result = project.runpytest("--model", "tiny")
-    table = result.stdout.str().partition("attention audit")[2].splitlines()[1:]
-    assert table
+    table = result.stdout.str().partition("attention audit")[2].partition("10 of 40 texts")[0].splitlines()[1:]
+    assert len(table) > 5
     assert max(map(len, table)) <= 80

@@ -50,7 +50,10 @@ def test_an_invalid_option_is_a_usage_error(project: pytest.Pytester, arguments:
     result = project.runpytest(*arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
-    assert not (project.path / "reports").exists()
+    if (project.path / "reports").exists():  # neither without a model, nor where the folder cannot be written to
+        audit = newest_audit(project.path)
+        assert (audit["status"], audit["exit_status"]) == ("failed", pytest.ExitCode.USAGE_ERROR)
+        assert audit["problem"]
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
