@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from attnaudit.errors import AuditError, shown_error
-from attnaudit.formatting import terminal_safe
+from attnaudit.formatting import terminal_safe, without_commands
 
 #: The codes of colours and styles, which captured output contains where a library writes them without asking.
 STYLES = re.compile(r"\x1b\[[0-9;:]*m")
@@ -77,17 +77,16 @@ def clean_warning(warning: warnings.WarningMessage) -> None:
 
 
 def clean_case_id(case_id: str, config: pytest.Config) -> str:
-    """Return the id of a case for `pytest.param`.
+    """Return the id of a case for `pytest.param`. The ids of ordinary names are unchanged.
 
-    By default pytest itself escapes control characters and letters beyond ASCII in ids, reversibly, and the id is
-    unchanged. Where the configuration turns that off, invisible characters and line breaks are made visible here.
+    By default pytest itself escapes control characters and letters beyond ASCII in ids, but not "##[" and "##vso[".
 
     Args:
         case_id: The id, which contains the names of the model and of the data set.
-        config: The configuration of pytest.
+        config: The configuration of pytest, which may turn pytest's escaping off.
     """
     unescaped = config.getini("disable_test_id_escaping_and_forfeit_all_rights_to_community_support")
-    return terminal_safe(case_id) if unescaped else case_id
+    return terminal_safe(case_id) if unescaped else without_commands(case_id)
 
 
 def _cleaned(value: Any) -> Any:

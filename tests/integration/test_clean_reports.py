@@ -31,7 +31,8 @@ def pytest_warning_recorded(warning_message):
 
 def pytest_generate_tests(metafunc):
     if "case" in metafunc.fixturenames:
-        ids = [clean_reports.clean_case_id(one, metafunc.config) for one in ("a\\n::error::id\\x1b[2J", "b]::c")]
+        names = ("a\\n::error::id\\x1b[2J", "b]::c", "##vso[x]")
+        ids = [clean_reports.clean_case_id(name, metafunc.config) for name in names]
         metafunc.parametrize("case", [pytest.param(one, id=one) for one in ids])
 """
 TESTS = r"""
@@ -113,7 +114,7 @@ def test_the_tests_would_print_commands_without_cleaning(nasty: pytest.Pytester)
 @pytest.mark.parametrize("style", ["auto", "long", "short", "line", "native", "no"])
 def test_the_terminal_is_clean(nasty: pytest.Pytester, style: str) -> None:
     result = nasty.runpytest("-rA", "-v", "--showlocals", f"--tb={style}")
-    result.assert_outcomes(failed=6, passed=1, skipped=1, xfailed=1, errors=1, warnings=1)
+    result.assert_outcomes(failed=7, passed=1, skipped=1, xfailed=1, errors=1, warnings=1)
     assert_clean(result.stdout.str())
     assert_clean(result.stderr.str())
     if style in ("auto", "long", "short"):
@@ -124,7 +125,7 @@ def test_the_terminal_is_clean(nasty: pytest.Pytester, style: str) -> None:
 
 def test_the_terminal_is_clean_with_workers_and_with_groups(nasty: pytest.Pytester) -> None:
     result = nasty.runpytest_subprocess("-rA", "-n2", "--dist=loadgroup")
-    result.assert_outcomes(failed=6, passed=1, skipped=1, xfailed=1, errors=1, warnings=1)
+    result.assert_outcomes(failed=7, passed=1, skipped=1, xfailed=1, errors=1, warnings=1)
     assert_clean(result.stdout.str())
 
 
@@ -132,13 +133,14 @@ def test_ids_are_clean_where_pytest_does_not_escape_them(nasty: pytest.Pytester)
     option = "disable_test_id_escaping_and_forfeit_all_rights_to_community_support"
     nasty.makeini(f"[pytest]\n{option} = true\n")
     result = nasty.runpytest("--collect-only", "-q")
-    result.stdout.fnmatch_lines(["test_nasty.py::test_foreign[[]a␊::error::id␛[[]2J[]]", "*[[]b[]]::c[]]"])
-    assert_clean(result.stdout.str())
+    ids = ["[a␊::error::id␛[2J]", "[b]::c]", "[##vso\\[x]]"]
+    assert result.outlines[:3] == [f"test_nasty.py::test_foreign{one}" for one in ids]
 
 
-def test_pytest_escapes_ids_reversibly_otherwise(nasty: pytest.Pytester) -> None:
+def test_ids_are_clean_where_pytest_escapes_them(nasty: pytest.Pytester) -> None:
     result = nasty.runpytest("--collect-only", "-q")
-    result.stdout.fnmatch_lines([r"test_nasty.py::test_foreign[[]a\n::error::id\x1b[[]2J[]]", "*[[]b[]]::c[]]"])
+    ids = [r"[a\n\\::error::id\x1b[2J]", "[b]::c]", r"[##vso\\[x]]"]
+    assert result.outlines[:3] == [f"test_nasty.py::test_foreign{one}" for one in ids]
 
 
 def test_a_case_with_brackets_and_colons_in_its_id_can_be_selected(nasty: pytest.Pytester) -> None:
@@ -149,7 +151,7 @@ def test_a_case_with_brackets_and_colons_in_its_id_can_be_selected(nasty: pytest
 def test_junit_is_clean_and_valid(nasty: pytest.Pytester) -> None:
     nasty.runpytest("--junitxml=junit.xml", "-o", "junit_logging=all", "-o", "junit_log_passing_tests=true")
     text = Path("junit.xml").read_text(encoding="utf-8")
-    assert len(ElementTree.fromstring(text).findall(".//testcase")) == 10
+    assert len(ElementTree.fromstring(text).findall(".//testcase")) == 11
     for element in ElementTree.fromstring(text).iter():
         if element.tag != "property":  # properties are values, not log: pytest escapes only what XML forbids
             assert_clean(element.text or "")
