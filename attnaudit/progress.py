@@ -42,8 +42,10 @@ def progress_bar(title: str = "", *, print_notes: bool = False) -> Iterator[Prog
             if print_notes:
                 if note and note not in printed:
                     printed.add(note)
-                    console.print(note, highlight=False, markup=False)
+                    console.print(note, highlight=False, markup=False, soft_wrap=True)
             elif not console.is_terminal and done * 10 // total > (done - 1) * 10 // total:
-                console.print(f"{title or description}: {done} of {total}", highlight=False, markup=False)
+                console.print(
+                    f"{title or description}: {done} of {total}", highlight=False, markup=False, soft_wrap=True
+                )
 
         yield update
