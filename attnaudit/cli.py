@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from attnaudit import __version__
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, shown_error
 
 
 class Command(NamedTuple):
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = importlib.import_module(COMMANDS[chosen].module).run(options)
     except AuditError as error:
-        print(f"attnaudit: {error}", file=sys.stderr)
+        print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(

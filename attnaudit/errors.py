@@ -10,12 +10,26 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
+from attnaudit.formatting import terminal_safe
+
 #: Folders of installed code, which users did not write.
 LIBRARIES = {"site-packages", "dist-packages", Path(sysconfig.get_path("stdlib")).name}
 
 
 class AuditError(Exception):
-    """A problem that the user can fix. Users see its message without a traceback."""
+    """A problem that the user can fix. Users see its message without a traceback.
+
+    Args:
+        message: What is wrong, what was expected and how to fix it. `shown_error` shows it as one line.
+        lines: Lines to show below the message, such as an example or the parts of a list.
+    """
+
+    def __init__(self, message: object = "", *, lines: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.lines = tuple(lines)
+
+    def __str__(self) -> str:
+        return "\n".join((super().__str__(), *self.lines))
 
 
 class DataError(AuditError):
@@ -36,6 +50,26 @@ class CheckError(AuditError):
 
 class ReportError(AuditError):
     """The files of a run cannot be written or read."""
+
+
+def shown_error(error: BaseException) -> str:
+    """Return the message of an error for a terminal.
+
+    The text of the user and of libraries that a message quotes cannot add a line, move the cursor or act as a command
+    of a CI system.
+
+    Returns:
+        One line, followed by one line for each of the `lines` of an AuditError.
+    """
+    lines = error.lines if isinstance(error, AuditError) else ()
+    message = str(error)[: -sum(len(line) + 1 for line in lines) or None]
+    return "\n".join(terminal_safe(_joined(line)) for line in (message, *lines))
+
+
+def _joined(text: str) -> str:
+    """Join the lines of a text with spaces. The first one keeps its indentation."""
+    first, *others = text.strip("\r\n").splitlines() or [""]
+    return " ".join([first.rstrip(), *filter(None, map(str.strip, others))])
 
 
 def raised_at(error: BaseException) -> str:

@@ -8,10 +8,23 @@ from collections.abc import Sequence
 
 FEWEST_DECIMALS = 3
 MOST_DECIMALS = 6
-#: Characters that are invisible or reorder the text around them: control characters, direction marks and surrogates.
+#: Characters that act on a terminal, reorder the text around them or hide: control characters, marks of direction,
+#: tags, surrogates. The joiners and variation selectors stay, because Persian, Indic scripts and emoji need them.
 INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
+#: Format characters that stay, and that a comparison of text by the rules of a language ignores.
+_IGNORED = (
+    "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200c\u200d\ufe00-\ufe0f\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U000e0100-\U000e01ef"
+)
+# GitHub's runner looks for "::" at the start of a line, after white space, and for "##[" anywhere in it; the agents of
+# Azure and TeamCity look for "##vso[" and "##teamcity[". The runner compares by the rules of a language
+# (String.StartsWith and IndexOf without StringComparison.Ordinal), so a joiner between the characters hides nothing.
+_COMMAND_AT_START = re.compile(rf"^((?:[^\S\n]|[{_IGNORED}])*)(?=:[{_IGNORED}]*:)", re.MULTILINE)
+_COMMAND_ANYWHERE = re.compile(rf"(#[{_IGNORED}]*#[{_IGNORED}]*(?:[A-Za-z][{_IGNORED}]*)*)(?=\[)")
 
 
 def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
@@ -124,9 +137,35 @@ def visible(text: str) -> str:
     return INVISIBLE.sub(symbol, text)
 
 
-def printable(text: str) -> str:
-    """Replace every character that a terminal may interpret, including line breaks, by U+FFFD."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+def without_commands(text: str) -> str:
+    r"""Put a backslash into whatever a CI system would execute as a command if a line of the text were printed.
+
+    A backslash is visible, is removed by no CI system and keeps the rest of the line as it was. White space would not
+    help, because GitHub trims it.
+
+    >>> print(without_commands("::error::failed"), without_commands("see ##vso[task.complete]"))
+    \::error::failed see ##vso\[task.complete]
+    """
+    return _COMMAND_ANYWHERE.sub(r"\1\\", _COMMAND_AT_START.sub(r"\1\\", text))
+
+
+def terminal_safe(text: str, *, keep_lines: bool = False) -> str:
+    r"""Return text of a model, a data set or an exception that is harmless in a terminal and in the log of a CI job.
+
+    Invisible characters become visible (see `visible`) and commands of CI systems are not executed (see
+    `without_commands`). Ordinary text of any script is unchanged, and so is the result of this function.
+
+    Args:
+        text: Any text.
+        keep_lines: Keep line breaks and tabs. By default these are made visible too, so that the text stays one line.
+
+    >>> terminal_safe("row\x1b[2J\n::error::1")
+    'row␛[2J␊::error::1'
+    >>> terminal_safe("row\n::error::1", keep_lines=True)
+    'row\n\\::error::1'
+    """
+    text = text.replace("\r\n", "\n") if keep_lines else text.replace("\n", "␊").replace("\t", "␉")
+    return without_commands(visible(text))
 
 
 def marked_tokens(tokens: Sequence[str], top: int | None, limit: int = 24) -> str:
@@ -142,5 +181,5 @@ def marked_tokens(tokens: Sequence[str], top: int | None, limit: int = 24) -> st
     """
     start = max(0, min((top or 0) - limit // 2, len(tokens) - limit))
     marked = [f"«{token}»" if i == top else token for i, token in enumerate(tokens)][start : start + limit]
-    text = printable(" ".join(marked))
+    text = terminal_safe(" ".join(marked))
     return ("… " if start else "") + text + (" …" if start + limit < len(tokens) else "")

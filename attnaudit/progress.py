@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from attnaudit.formatting import terminal_safe
+
 #: Called as callback(completed steps, all steps, note). The note names the step that was finished or is being done.
 ProgressCallback = Callable[[int, int, str], None]
 
@@ -29,18 +31,21 @@ def progress_bar(title: str = "", *, print_notes: bool = False) -> Iterator[Prog
 
     console = Console(stderr=True)
     printed: set[str] = set()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)
 
         def update(done: int, total: int, note: str) -> None:
+            note = terminal_safe(note)
             description = title if print_notes else f"{title} {note}".strip()
             bar.update(task, completed=done, total=total, description=description)
             if print_notes:
                 if note and note not in printed:
                     printed.add(note)
-                    console.print(note, highlight=False, markup=False)
+                    console.print(note, highlight=False, markup=False, soft_wrap=True)
             elif not console.is_terminal and done * 10 // total > (done - 1) * 10 // total:
-                console.print(f"{title or description}: {done} of {total}", highlight=False, markup=False)
+                console.print(
+                    f"{title or description}: {done} of {total}", highlight=False, markup=False, soft_wrap=True
+                )
 
         yield update

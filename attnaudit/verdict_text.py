@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from attnaudit.formatting import decimals, number, plain_number, plural, printable, sentence, threshold
+from attnaudit.formatting import decimals, number, plain_number, plural, sentence, terminal_safe, threshold
 from attnaudit.records import CheckRecord, Interval, Planning, Requirement
 
 #: How many of the worst instances a failure message shows.
@@ -72,10 +72,10 @@ def failure_message(record: CheckRecord) -> str:
     if record.worst:
         lines.append(f"Instances with the {record.worst_first} values; «» marks the most attended token:")
         lines += [
-            f"  {printable(ranked.instance)}  {plain_number(ranked.value)}  {ranked.tokens}"
+            f"  {ranked.instance}  {plain_number(ranked.value)}  {ranked.tokens}"
             for ranked in record.worst[:INSTANCES_IN_MESSAGE]
         ]
-    return "\n".join(lines)
+    return "\n".join(terminal_safe(line) for line in lines)  # no text of the record can add a line
 
 
 def failure_rule(record: CheckRecord) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import Policy, first_duplicate
 from attnaudit.errors import CheckError
+from attnaudit.formatting import terminal_safe
 from attnaudit.records import CheckRecord
 from attnaudit.verdict_text import failure_message, headline
 
@@ -42,7 +43,8 @@ def enforce(record: CheckRecord) -> None:
     if record.blocks:
         raise CheckFailed(record)
     if record.requirement is not None and record.verdict == "inconclusive" and record.inconclusive == "warn":
-        warnings.warn(f"{record.check}: inconclusive: {headline(record)}", InconclusiveWarning, stacklevel=2)
+        message = terminal_safe(f"{record.check}: inconclusive: {headline(record)}")
+        warnings.warn(message, InconclusiveWarning, stacklevel=2)
 
 
 def audit(*checks: Check | Policy) -> Callable[[F], F]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.devices import NAMES, require_device
-from attnaudit.errors import AuditError, DataError, ModelError, require_reachable
+from attnaudit.errors import AuditError, DataError, ModelError, require_reachable, shown_error
+from attnaudit.formatting import terminal_safe, without_commands
 from attnaudit.records import ConformanceResult
 from attnaudit.registry import models
 
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         loaded = _load(options.model)
         results = _check(loaded.adapter, instances, options)
     except AuditError as error:
-        print(f"attnaudit: {str(error).removeprefix('--model ')}", file=sys.stderr)
+        print(f"attnaudit: {shown_error(error).removeprefix('--model ')}", file=sys.stderr)
         return CANNOT_RUN
     color = sys.stdout.isatty()
     print(table(results, width=shutil.get_terminal_size((100, 24)).columns, color=color))
@@ -160,13 +161,14 @@ def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> s
     rows.add_column("outcome", no_wrap=True)
     rows.add_column("details", overflow="fold", ratio=1)
     for one in results:
-        rows.add_row(one.check, Text(one.outcome, style=STYLES[one.outcome]), Text(one.detail))
+        rows.add_row(one.check, Text(one.outcome, style=STYLES[one.outcome]), Text(terminal_safe(one.detail)))
     console.print(rows)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return without_commands("\n".join(line.rstrip() for line in out.getvalue().splitlines()))
 
 
 def summary(results: Sequence[ConformanceResult], name: str) -> str:
     """Return one line with the verdict and the number of each outcome."""
+    name = terminal_safe(name)
     count = {outcome: sum(one.outcome == outcome for one in results) for outcome in STYLES}
     parts = f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"
     if count["fail"]:

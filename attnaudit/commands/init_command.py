@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from attnaudit.errors import AuditError
+from attnaudit.formatting import terminal_safe
 
 #: File in audits/ -> its template.
 TEMPLATES = {
@@ -44,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
             raise AuditError(
                 f"{path}: cannot be written ({error.strerror}). Choose a folder that you may write to."
             ) from error
-        print(f"wrote {path}")
+        print(f"wrote {terminal_safe(str(path))}")
     print("next:")
     if root.resolve() != Path.cwd().resolve():
-        print(f"  cd {root}")
+        print(f"  cd {terminal_safe(str(root))}")
     print("  pytest audits/ --model demo")
     return 0

@@ -7,6 +7,7 @@ import importlib
 
 from attnaudit import registry
 from attnaudit.commands.conformance_command import read_conftests
+from attnaudit.formatting import terminal_safe
 
 #: Imported by name, as the commands are, because no module outside the folder research/ may import from it directly.
 PAPERS_MODULE = "attnaudit.research.reproduction.papers"
@@ -29,5 +30,5 @@ def run(options: argparse.Namespace) -> int:
     ):
         print(f"{title}:")
         for name in names:
-            print(f"  {name}")
+            print(f"  {terminal_safe(name)}")
     return 0

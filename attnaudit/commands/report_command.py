@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from attnaudit.errors import ReportError, require_reachable
+from attnaudit.formatting import terminal_safe
 from attnaudit.report import build
 
 
@@ -34,5 +35,5 @@ def run(options: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
     build(folder)
-    print(folder / "report.html")
+    print(terminal_safe(str(folder / "report.html")))
     return 0

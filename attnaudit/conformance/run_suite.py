@@ -91,5 +91,7 @@ def check_adapter(
 def _raise_failed(results: Sequence[ConformanceResult], head: str, cause: BaseException | None) -> None:
     failed = [one for one in results if one.outcome == "fail"]
     if failed:
-        lines = "\n".join(f"  {one.check}: {one.detail}" for one in failed)
-        raise AdapterError(f"{head} ({', '.join(one.check for one in failed)}):\n{lines}") from cause
+        raise AdapterError(
+            f"{head} ({', '.join(one.check for one in failed)}):",
+            lines=[f"  {one.check}: {one.detail}" for one in failed],
+        ) from cause

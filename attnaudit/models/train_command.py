@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from attnaudit.errors import AuditError, DataError, nearest
+from attnaudit.formatting import terminal_safe
 from attnaudit.models.base_encoders import find
 from attnaudit.models.output_folder import reserved
 from attnaudit.models.training_options import (
@@ -55,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
     data = _load_data(options)
     with reserved(options.out, overwrite=options.overwrite, pretrained=base is not None):
         size = _train_reference_model(options, data) if base is None else _fine_tune(options, base, data)
-    print(f"Wrote {options.out} ({size / 1e6:.1f} MB). Audit it: pytest audits/ --model {options.out}")
+    out = terminal_safe(str(options.out))
+    print(f"Wrote {out} ({size / 1e6:.1f} MB). Audit it: pytest audits/ --model {out}")
     return 0
 
 
@@ -126,7 +128,9 @@ def _train_reference_model(options: argparse.Namespace, data: TrainingData) -> i
         trained = train(replace(job, progress=progress))
     if vectors is not None:
         known_words = len(trained.vocabulary) - len(RESERVED)
-        print(f"{trained.words_with_vectors:,} of {known_words:,} words started from {vectors.path}")
+        print(
+            f"{trained.words_with_vectors:,} of {known_words:,} words started from {terminal_safe(str(vectors.path))}"
+        )
     _print_scores(trained, state_file.seconds[0])
     checkpoint_folder.save(
         options.out,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from attnaudit import __version__
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, shown_error
+from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.case_collection import attach_cases, is_audit_function, parametrize_cases
 from attnaudit.plugin.case_reports import complete_report, reason_of
+from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
 from attnaudit.plugin.command_line import names_a_model
 from attnaudit.plugin.interrupts import TerminationHandler
@@ -58,7 +61,7 @@ class AuditPlugin:
             state.options.require_writable_reports()
             begin_run(state.folder, state.context)
         except AuditError as error:
-            raise pytest.UsageError(str(error)) from error
+            raise pytest.UsageError(shown_error(error)) from error
         state.begun = True
 
     @pytest.hookimpl(optionalhook=True)
@@ -80,7 +83,7 @@ class AuditPlugin:
         header += f", seed {options.seed}"
         if options.max_instances is not None:
             header += f", at most {options.max_instances} instances"
-        return f"{header}, device {options.device}"
+        return terminal_safe(f"{header}, device {options.device}")
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Make one case per model, data set and check."""
@@ -129,7 +132,15 @@ class AuditPlugin:
         report = yield
         if self.state is not None:
             complete_report(item, call, report, self.state)
+            if CASE in item.stash:
+                clean_report(report)
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
+        """Make the warnings of the cases harmless, which models and data may cause."""
+        if self.state is not None and any(case.test == nodeid for case in self.state.selected):
+            clean_warning(warning_message)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the outcome of a case, in the process that writes the run."""
@@ -220,9 +231,9 @@ class AuditPlugin:
         """Show where the report is, where pytest's own summary may not have been shown."""
         if state.run_record is not None and self.config.pluginmanager.hasplugin("terminalreporter"):
             report = displayed_path(state.folder.path / "report.html", self.config)
-            line = f"\nattention audit: the report of the verdicts reached so far is {report}"
+            line = f"\nattention audit: the report of the verdicts reached so far is {terminal_safe(report)}"
             self.config.get_terminal_writer().line(line)
 
     @staticmethod
     def _complain(message: str) -> None:
-        print(f"attnaudit: {message}", file=sys.stderr)
+        print(terminal_safe(f"attnaudit: {message}"), file=sys.stderr)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, shown_error
+from attnaudit.plugin.clean_reports import clean_case_id
 from attnaudit.plugin.state import CASE, Declaration, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     except AuditError as error:
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, [pytest.param(None, id="not-auditable")], indirect=imperative)
-        state.usage_errors[metafunc.definition.nodeid] = str(error)
+        state.usage_errors[metafunc.definition.nodeid] = shown_error(error)
         return
     from attnaudit.run import Case
 
@@ -58,15 +59,15 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
         state.files_with_checks.add(metafunc.definition.path)
     has_xdist = metafunc.config.pluginmanager.hasplugin("xdist")
     parameters: list[Any] = []
-    for model, data in pairs:
-        marks = [pytest.mark.xdist_group(f"{model}-{data}")] if has_xdist else []
+    for number, (model, data) in enumerate(pairs):
+        marks = [pytest.mark.xdist_group(f"pair{number}")] if has_xdist else []
         if imperative:
             request = MeasurementsRequest(model, data, state.session)
-            parameters.append(pytest.param(request, id=f"{model}-{data}", marks=marks))
+            parameters.append(pytest.param(request, id=clean_case_id(f"{model}-{data}", metafunc.config), marks=marks))
             continue
         for check in checks or ():
             case = Case(check, model=model, data=data, session=state.session)
-            parameters.append(pytest.param(case, id=case.id, marks=marks))
+            parameters.append(pytest.param(case, id=clean_case_id(case.id, metafunc.config), marks=marks))
     metafunc.parametrize(argument, parameters, indirect=imperative)
 
 
@@ -113,7 +114,7 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
             try:
                 case.needs = _declared_needs(item) or DEFAULT_NEEDS
             except AuditError as error:
-                errors[function] = str(error)
+                errors[function] = shown_error(error)
             continue
         key = (case.model, case.data, case.check.id)
         first_check, first_test = first_of.setdefault(key, (case.check, item.nodeid))

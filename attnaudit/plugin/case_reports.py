@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnaudit.errors import AuditError, DataError, ModelError
+from attnaudit.errors import AuditError, DataError, ModelError, shown_error
+from attnaudit.formatting import terminal_safe
+from attnaudit.plugin.clean_reports import failure_without_traceback
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     error = None if call.excinfo is None else call.excinfo.value
     report.attnaudit = {  # type: ignore[attr-defined]
         "record": None if record is None else msgspec.to_builtins(record),
-        "reason": str(error) if isinstance(error, AuditError) else None,
+        "reason": shown_error(error) if isinstance(error, AuditError) else None,
         "cause": "data" if isinstance(error, DataError) else "model" if isinstance(error, ModelError) else "",
     }
     if not isinstance(error, (AuditError, CheckFailed)) or report.outcome != "failed":
@@ -48,9 +50,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
         return
     if call.excinfo is None or item.config.getoption("fulltrace", False):
         return
-    message = call.excinfo.getrepr(style="value", chain=False)
-    if message.reprcrash is not None:
-        message.reprcrash.message = str(error).partition("\n")[0]
+    message = failure_without_traceback(call.excinfo)
     gates = [] if scope is None else _gates_in(scope, list(state.declared.values()))
     if gates:
         message.addsection("gates without a verdict for this reason", "\n".join(_name(gate) for gate in gates))
@@ -64,7 +64,7 @@ def _gates_in(scope: tuple[str, str], gates: Sequence[DeclaredGate]) -> list[Dec
 
 
 def _name(gate: DeclaredGate) -> str:
-    return f"{gate.check} ({gate.model} on {gate.data})"
+    return terminal_safe(f"{gate.check} ({gate.model} on {gate.data})")
 
 
 def reason_of(report: pytest.TestReport) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, shown_error
+from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
 
@@ -121,23 +122,27 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
             by_reason.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
     for number, (reason, names) in enumerate(by_reason.items(), 1):
         what = "This gate has" if len(names) == 1 else f"These {len(names)} gates have"
-        _report_failure(session, f"gates-without-a-pass-{number}", "\n".join([f"{what} not passed: {reason}", *names]))
+        _report_failure(session, f"gates-without-a-pass-{number}", [f"{what} not passed: {reason}", *names])
     if state.problem:
-        _report_failure(session, "nothing-audited", state.problem)
+        _report_failure(session, "nothing-audited", [state.problem])
 
 
-def _report_failure(session: pytest.Session, name: str, message: str) -> None:
+def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) -> None:
     """Send the report of a failed test that does not exist to all plugins."""
-    nodeid = f"attnaudit::{name}"
     report = pytest.TestReport(
-        nodeid=nodeid, location=("attnaudit", None, name), keywords={}, outcome="failed", longrepr=message, when="call"
+        nodeid=f"attnaudit::{name}",
+        location=("attnaudit", None, name),
+        keywords={},
+        outcome="failed",
+        longrepr="\n".join(map(terminal_safe, lines)),
+        when="call",
     )
     session.config.hook.pytest_runtest_logreport(report=report)
 
 
 def _writing_failed(state: RunState, error: AuditError, session: pytest.Session) -> None:
     """Make a run fail whose files cannot be written. Its audit.json then still says that it is running."""
-    state.problem = str(error)
+    state.problem = shown_error(error)
     if session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    _report_failure(session, "report-not-written", state.problem)
+    _report_failure(session, "report-not-written", [state.problem])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from attnaudit.devices import NAMES
+from attnaudit.formatting import terminal_safe
 
 if TYPE_CHECKING:
     from attnaudit.run import AuditOptions
@@ -112,4 +113,5 @@ def _whole_number(value: Any, ini: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise pytest.UsageError(f"{ini} = {value} in the configuration file: expected a whole number.") from None
+        shown = terminal_safe(str(value))
+        raise pytest.UsageError(f"{ini} = {shown} in the configuration file: expected a whole number.") from None

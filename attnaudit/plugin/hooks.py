@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, shown_error
 from attnaudit.plugin.audit_plugin import AuditPlugin
 from attnaudit.plugin.command_line import add_options, audit_options, names_a_model
 from attnaudit.plugin.state import MeasurementsRequest
@@ -62,7 +62,7 @@ def pytest_make_collect_report(
     call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
     if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
-        report.longrepr = str(error)
+        report.longrepr = shown_error(error)
     return report
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from attnaudit.formatting import number, visible
+from attnaudit.formatting import number, visible, without_commands
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import gate_notes, identity_notes
 from attnaudit.report.questions import remedies_in_short
@@ -16,11 +16,14 @@ from attnaudit.verdict_text import digits, interval_words, planned, requirement_
 LONGEST_TEXT = 160
 #: The same for notes, and for why a case has no verdict.
 LONGEST_REASON = 2_000
+#: What GitHub makes a link, a notification or an emoji after it has rendered the page, so that neither a backslash nor
+#: an entity prevents it: @name, #1, GH-1, ://, :name:. A space without width after the match does.
+LINKED = re.compile(r"(?i)@|#(?=\d)|\bgh-(?=\d)|:(?=//)|:(?=[a-z+-][\w+\\-]*:)")
 RIGHT_ALIGNED = {"Value", "Required", "Instances", "No value"}
 
 
 def escape(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Return text as one Markdown line or table cell, without markup, HTML, line breaks or links.
+    """Return text as one Markdown line or table cell, without markup, line breaks, links or commands of CI systems.
 
     Args:
         text: Any text.
@@ -30,7 +33,14 @@ def escape(text: str, longest: int = LONGEST_TEXT) -> str:
     flat = shorten(flat, longest)
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = re.sub(r"([\\`*_{}\[\]|~$!#])", r"\\\1", flat)
-    return re.sub(r"(?i)\bwww\.", "www&#46;", flat.replace("://", ":&#8203;//").replace("@", "&#64;"))
+    flat = LINKED.sub(r"\g<0>&#8203;", flat)
+    flat = re.sub(r"^([-+=]|\d{1,9}(?=[.)]))", _escaped_block, flat)
+    return without_commands(re.sub(r"(?i)\bwww\.", "www&#46;", flat))
+
+
+def _escaped_block(start: re.Match[str]) -> str:
+    """Escape what would begin a list or underline a heading at the start of a line: "-", or the dot after a number."""
+    return f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}"
 
 
 def summary(run: RunRecord, *, report: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attnaudit.formatting import terminal_safe
 from attnaudit.records import CheckRecord
 
 if TYPE_CHECKING:
@@ -69,6 +70,6 @@ class Case:
         try:
             enforce(record)
         except CheckFailed as failed:
-            failed.args = (f"{failed}\nrun again: {self.rerun_command}",)
+            failed.args = (f"{failed}\nrun again: {terminal_safe(self.rerun_command)}",)
             raise
         return record

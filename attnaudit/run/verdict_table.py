@@ -9,7 +9,7 @@ from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from attnaudit.formatting import plain_number, plural
+from attnaudit.formatting import plain_number, plural, terminal_safe, without_commands
 from attnaudit.records import CheckRecord, MissingCase
 from attnaudit.verdict_text import digits, planned, shown_verdict
 
@@ -53,7 +53,7 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     order = list(dict.fromkeys(subject for subject, _ in rows))
     rows.sort(key=lambda row: order.index(row[0]))
     for (model, data), group in groupby(rows, key=lambda row: row[0]):
-        console.print(Text(f"{model} on {data}", style="bold"))
+        console.print(Text(terminal_safe(f"{model} on {data}"), style="bold"))
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
         table.add_column("verdict", no_wrap=True)
         table.add_column("check", overflow="fold", ratio=1)
@@ -65,10 +65,11 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
             table.add_row(*cells)
         console.print(table)
     for line in _explanations(records, several=len(order) > 1):
-        console.print(Text(line))
+        console.print(Text(terminal_safe(line)))
     for reason, count in Counter(case.reason for case in missing).items():
-        console.print(Text(f"missing ({plural(count, 'case')}): {reason}"))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        console.print(Text(terminal_safe(f"missing ({plural(count, 'case')}): {reason}")))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return without_commands("\n".join(lines))  # wrapping may have moved any word to the start of a line
 
 
 def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
@@ -77,8 +78,8 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
 
     limit, interval = record.requirement, record.interval
     gate = record.severity == "gate"
-    name = record.check if gate else f"{record.check} (informational)"
-    references = [f"{r.name} {plain_number(r.value)}" for r in record.references if r.value is not None]
+    name = terminal_safe(record.check if gate else f"{record.check} (informational)")
+    references = [terminal_safe(f"{r.name} {plain_number(r.value)}") for r in record.references if r.value is not None]
     places = digits(record)
     bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
@@ -96,7 +97,7 @@ def _missing_row(case: MissingCase) -> list[Text]:
     """Return the cells of a case without a verdict."""
     from rich.text import Text
 
-    return [Text("missing", style=STYLES["missing"]), Text(case.check), *(Text("-") for _ in range(4))]
+    return [Text("missing", style=STYLES["missing"]), Text(terminal_safe(case.check)), *(Text("-") for _ in range(4))]
 
 
 def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]:

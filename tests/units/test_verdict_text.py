@@ -103,9 +103,9 @@ def test_a_failure_message_names_reason_references_and_worst_instances() -> None
         "shuffled: 0.010 (shuffled attention)",
         "c: undefined (m)",
         "Instances with the lowest values; «» marks the most attended token:",
-        "  row-0\ufffd  -0.500  a «b» c",
-        "  row-1\ufffd  0.500  a «b» c",
-        "  row-2\ufffd  1.500  a «b» c",
+        "  row-0␛  -0.500  a «b» c",
+        "  row-1␛  0.500  a «b» c",
+        "  row-2␛  1.500  a «b» c",
     ]
 
 

@@ -192,8 +192,8 @@ def _head(
         if not labels:
             raise ModelError(
                 f"{where}: {type(model).__name__} is a language model, and is audited on the word it writes next. Name "
-                f"the word that stands for each class in a file {language_model_settings.FILE} in the folder:\n"
-                f"{language_model_settings.EXAMPLE}"
+                f"the word that stands for each class in a file {language_model_settings.FILE} in the folder:",
+                lines=language_model_settings.EXAMPLE,
             )
         return NextTokenHead(label_token_ids(tokenizer, labels))
     if labels is not None or template is not None:

@@ -11,7 +11,7 @@ from attnaudit.errors import ModelError, nearest
 
 FILE = "attnaudit.toml"
 #: An example of the file, for messages.
-EXAMPLE = 'template = "{text} It was"\n\n[labels]\npositive = " good"\nnegative = " bad"'
+EXAMPLE = ('template = "{text} It was"', "", "[labels]", 'positive = " good"', 'negative = " bad"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def read_settings(folder: Path) -> Settings:
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid TOML ({error}). Expected, for example:\n{EXAMPLE}") from error
+        raise ModelError(f"{path}: not valid TOML ({error}). Expected, for example:", lines=EXAMPLE) from error
     for key in contents:
         if key not in ("labels", "template"):
             raise ModelError(f"{path}: unknown key '{key}'. {nearest(key, ('labels', 'template'))}")
@@ -51,5 +51,5 @@ def read_settings(folder: Path) -> Settings:
     if labels is not None and not (
         isinstance(labels, dict) and labels and all(isinstance(word, str) and word for word in labels.values())
     ):
-        raise ModelError(f"{path}: labels is {labels!r}; expected a table of class names and words:\n{EXAMPLE}")
+        raise ModelError(f"{path}: labels is {labels!r}; expected a table of class names and words:", lines=EXAMPLE)
     return Settings(labels=labels, template=template)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnaudit.errors import ModelError
+from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 
 QUICK_SEEDS, SEEDS = 3, 6
@@ -59,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     records = planted_population.build(arguments.out, planned, jobs=jobs, progress=show)
     print(table(records))
-    print(f"Wrote {arguments.out / planted_population.POPULATION_FILE} after {time.monotonic() - started:.0f} s.")
+    written = terminal_safe(str(arguments.out / planted_population.POPULATION_FILE))
+    print(f"Wrote {written} after {time.monotonic() - started:.0f} s.")
     return 0
 
 

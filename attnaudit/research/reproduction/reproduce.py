@@ -238,7 +238,7 @@ def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str,
         except DataError as error:
             missing.append(str(error))
     if missing:
-        raise DataError("\n".join(missing))
+        raise DataError(missing[0], lines=missing[1:])
     return prepared
 
 

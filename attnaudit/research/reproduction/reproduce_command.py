@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
+from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 from attnaudit.research.reproduction.papers import PAPERS
 
@@ -110,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     report, written = reproduce(_settings(options, jobs), progress_bar=progress_bar)
     print(summary(report, width=shutil.get_terminal_size((100, 24)).columns))
     for path in written:
-        print(path)
+        print(terminal_safe(str(path)))
     return 0
 
 
@@ -153,7 +154,7 @@ def _render(options: argparse.Namespace) -> int:
         with exclusive(folder):
             _, written = render(folder, name=options.paper)
         for path in written:
-            print(path)
+            print(terminal_safe(str(path)))
     return 0
 
 

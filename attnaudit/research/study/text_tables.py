@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from attnaudit.formatting import terminal_safe
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -55,7 +57,9 @@ def terminal_text(draw: Callable[[Console], None], *, width: int) -> str:
     out = StringIO()
     columns = max(MINIMUM_WIDTH, width)
     draw(Console(file=out, width=columns, color_system=None, highlight=False, markup=False, emoji=False))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    # Cleaned after wrapping, which may move any word to the start of a line.
+    printed = terminal_safe(out.getvalue(), keep_lines=True)
+    return "\n".join(line.rstrip() for line in printed.split("\n")).removesuffix("\n")
 
 
 def terminal_table(head: Sequence[str], *, text_columns: int = 1, unbroken_from: int | None = None) -> Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, require_seed
+from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 from attnaudit.progress import progress_bar
 
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         written += write_files(options.out, {"chosen_policy.toml": chosen})
     print(summary(validation, width=shutil.get_terminal_size((100, 24)).columns))
     for path in written:
-        print(path)
+        print(terminal_safe(str(path)))
     return 0
 
 
@@ -107,7 +108,10 @@ def _plant(options: argparse.Namespace, jobs: int) -> Path:
 
     folder: Path = options.out / "population"
     plans = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
-    print(f"Planting {len(plans)} models in {folder}; models that are there already are kept.", file=sys.stderr)
+    print(
+        f"Planting {len(plans)} models in {terminal_safe(str(folder))}; models that are there already are kept.",
+        file=sys.stderr,
+    )
     with progress_bar("planting") as progress:
         planted_population.build(folder, plans, jobs=jobs, progress=progress)
     return folder

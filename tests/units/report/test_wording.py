@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from attnaudit.formatting import visible
+from attnaudit.formatting import visible, without_commands
 from attnaudit.records import Interval, MissingCase, Planning
 from attnaudit.report import build, wording
 from attnaudit.report.markdown import escape, summary
@@ -98,7 +98,7 @@ def rendered(markdown: str) -> MarkdownIt:
     return MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)  # type: ignore[return-value]
 
 
-@given(st.text(max_size=60) | st.text(alphabet="|`*_~[]()<>&\\#!$\n -", max_size=40))
+@given(st.text(max_size=60) | st.text(alphabet="|`*_~[]()<>&\\#!$\n -:@1.", max_size=40))
 def test_markdown_does_not_interpret_the_text_of_a_cell(text: str) -> None:
     tokens = rendered(f"| a | b |\n|---|---|\n| x{escape(text)}x | end |\n")
     inline = [t for t in tokens if t.type == "inline"]  # type: ignore[attr-defined]
@@ -108,6 +108,26 @@ def test_markdown_does_not_interpret_the_text_of_a_cell(text: str) -> None:
     content = "".join(child.content for child in cell.children)
     assert content.replace("\u200b", "") == f"x{plain(text)}x"
     assert end.content == "end"
+
+
+@given(st.text(min_size=1, max_size=60) | st.text(alphabet="-+=>#*_`:~|<! 1.)[]\n", max_size=12))
+def test_a_line_of_escaped_text_is_one_paragraph_without_commands(text: str) -> None:
+    escaped = escape(text)
+    assert "\n" not in escaped
+    assert without_commands(escaped) == escaped
+    tokens = rendered(f"above\n\n{escaped}\n\nbelow\n")
+    kinds = [token.type for token in tokens]  # type: ignore[attr-defined]
+    assert set(kinds) == {"paragraph_open", "inline", "paragraph_close"}
+    assert kinds.count("inline") == 2 + bool(escaped)
+
+
+@pytest.mark.parametrize("text", ["@someone", "a@b.com", "#12", "GH-12", "https://x.y", ":bomb:", ":+1:"])
+def test_github_finds_nothing_to_link_in_the_rendered_text(text: str) -> None:
+    """GitHub looks for names, issues and emoji in the text after rendering, so only a character in between helps."""
+    (paragraph,) = [token for token in rendered(escape(text)) if token.type == "inline"]  # type: ignore[attr-defined]
+    shown = "".join(child.content for child in paragraph.children)
+    assert shown.replace("\u200b", "") == text
+    assert text not in shown
 
 
 def plain(text: str) -> str:
