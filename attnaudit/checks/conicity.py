@@ -34,7 +34,7 @@ class Conicity(PerInstanceCheck):
     )
     how_to_read = (
         "Conicity is a mean cosine. At 1, all hidden states point in the same direction, and weights on them make no "
-        "difference; compare it with the value of as many orthogonal states."
+        "difference; compare the value with the conicity of the same number of orthogonal states."
     )
     unit = "cosine"
     value_name = "mean conicity"

@@ -102,7 +102,7 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
         name, reading_text = split(need)
         if reading_text and reading_text not in readings:
             if adapter is None:
-                raise CheckError(f"Need '{need}': a reading can be resolved only with a model.")
+                raise CheckError(f"Need '{need}': the reading can be resolved only with a model, and none is given.")
             single = {reading.text: reading for reading in expanded(adapter, reading_text)}
             readings[reading_text] = ["" if text == own_text else text for text in single]
             parsed |= {text: reading for text, reading in single.items() if text != own_text}
@@ -122,8 +122,9 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
     capabilities = adapter.capabilities
     if capabilities.task != "classification":
         raise AdapterError(
-            f"The model's task is '{capabilities.task}'. Expected 'classification' with one label per input. "
-            "Multi-label and regression models are not audited by this version: wrap one output as a two-class model."
+            f"The model's task is '{capabilities.task}'. Expected 'classification' with one label per input. This "
+            "version cannot audit multi-label or regression models. To audit a single output, wrap it as a two-class "
+            "model."
         )
     own_reading(adapter)
 

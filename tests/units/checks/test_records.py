@@ -319,4 +319,4 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
     assert apart.value == near.value
     assert apart.verdict == "inconclusive"
     assert apart.planning is None
-    assert "the interval covers the choice of the 3 random copies" in apart.note
+    assert "the interval includes the uncertainty from drawing only 3 random copies" in apart.note
