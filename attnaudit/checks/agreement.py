@@ -61,8 +61,8 @@ class Agreement(PerInstanceCheck):
     )
     how_to_read = (
         "Kendall's τ-b compares two orderings of the same tokens: 1 is the same order, 0 no relation, and −1 the "
-        "opposite order. Importance measures also disagree with each other, so compare the value with its references, "
-        "shuffled attention and the agreement of two importance measures, and not with 1."
+        "opposite order. Importance measures also disagree with each other, so do not compare the value with 1 but "
+        "with its references: shuffled attention, and the agreement between two importance measures."
     )
     unit = "Kendall τ-b"
     value_name = "mean τ-b"

@@ -30,7 +30,7 @@ class Conicity(PerInstanceCheck):
     question = "Do the hidden states point in different directions, so that it matters which ones get weight?"
     why = (
         "If all states point in nearly the same direction, any weights give nearly the same context vector. High "
-        "conicity alone explains why the output does not change when attention is permuted."
+        "conicity alone can explain why the output does not change when attention is permuted."
     )
     how_to_read = (
         "Conicity is a mean cosine. At 1, all hidden states point in the same direction, and weights on them make no "

@@ -42,7 +42,7 @@ PLACES = {
 }
 REPLACEMENTS = {
     "live": ", live (the weights that each layer computes)",
-    "frozen": ", frozen (the unchanged model's weights)",
+    "frozen": ", frozen (the weights of the unchanged model)",
 }
 HOW_TO_READ_TVD = (
     "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, it "

@@ -73,9 +73,9 @@ class InfluenceEntropy(PerInstanceCheck):
     def why(self) -> str:
         if self.of == "hidden":
             return (
-                "Attention weights hidden states. If a state mixes all tokens evenly, a large weight on it says "
-                "little about the token at its position. Low entropy alone is not enough: check also that a state's "
-                "own token has a large share."
+                "Attention gives weights to hidden states, not to tokens. If a state mixes all tokens evenly, a large "
+                "weight on it says little about the token at its position. Low entropy alone is not enough: check "
+                "also that a state's own token has a large share."
             )
         return "An explanation that names a few tokens can be right only if the prediction depends on a few tokens."
 
@@ -89,7 +89,9 @@ class InfluenceEntropy(PerInstanceCheck):
         details: dict[str, Detail] = {"standard deviation": standard_deviation(values)}
         if self.of == "hidden":
             details["mean share of a state's own token"] = mean_of(measurements.scalar("influence.hidden.own_share"))
-            details["mean share of its largest rival"] = mean_of(measurements.scalar("influence.hidden.rival_share"))
+            details["mean share of the largest other token"] = mean_of(
+                measurements.scalar("influence.hidden.rival_share")
+            )
         return details
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

@@ -138,8 +138,8 @@ def _require_strings(e: Examples) -> None:
         strings = e.inputs.tokens.get(stream)
         if strings is None or [len(s) for s in strings] != e.inputs.mask[stream].sum(1).tolist():
             raise BrokenContractError(
-                f"Inputs.tokens of '{stream}' does not contain one string for each token that is not padding. Return "
-                "the tokens in readable form, including special tokens: the report shows them."
+                f"Inputs.tokens of '{stream}' must contain one string for each token, including special tokens but not "
+                "padding. Return the tokens in readable form: the report shows them."
             )
 
 

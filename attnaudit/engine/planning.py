@@ -143,8 +143,9 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
         names = list(dict.fromkeys(refused[capability]))
         provided, remedy = REMEDIES.get(capability, (f"the capability '{capability}'", "Implement it"))
         raise AdapterError(
-            f"{', '.join(names)} {'needs' if len(names) == 1 else 'need'} {provided}, but the adapter declares "
-            f"{capability}=False. {remedy}; or leave these checks out."
+            f"{'The measure' if len(names) == 1 else 'The measures'} {', '.join(names)} "
+            f"{'needs' if len(names) == 1 else 'need'} {provided}, but the adapter declares {capability}=False. "
+            f"{remedy}; or leave out the checks that use {'it' if len(names) == 1 else 'them'}."
         )
 
 

@@ -127,7 +127,7 @@ def task_of(where: object, architecture: str) -> str:
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return "causal"
     raise ModelError(
-        f"{where}: {architecture or 'a model of no named architecture'} has no classification head and does not "
+        f"{where}: {architecture or 'a model without a named architecture'} has no classification head and does not "
         "generate text. Fine-tune it as a sequence classifier first, for example with `attnaudit train --base`."
     )
 

@@ -302,7 +302,7 @@ class Declares(PooledAttentionAdapter):
 @pytest.mark.parametrize(
     ("declared", "needs", "message"),
     [
-        ({"task": "multi_label"}, ["uniform"], "Multi-label and regression models are not audited"),
+        ({"task": "multi_label"}, ["uniform"], "cannot audit multi-label or regression models"),
         ({"task": "regression"}, ["uniform"], "task is 'regression'"),
         ({"differentiable": False}, ["gradient.meister.inputs"], "gradient.meister.inputs needs gradients"),
         ({"deletion": False}, ["leave_one_out.inputs"], "leave_one_out.inputs needs token deletion"),
