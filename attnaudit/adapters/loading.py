@@ -88,7 +88,7 @@ def unknown_model(name: str) -> str:
     """Return the error message for a name that is neither a folder nor a registered model nor a factory."""
     path = Path(name)
     if path.is_file():
-        return f"--model {name}: this is a file; expected the checkpoint folder that holds it."
+        return f"--model {name}: this is a file; expected a folder. Give the checkpoint folder that contains the file."
     return (
         f"--model {name}: no such folder, registered model or package.module:factory. {nearest(name, models.names())} "
         "Give a checkpoint folder, or register a model in conftest.py with @attnaudit.register_model(name)."
@@ -103,9 +103,9 @@ def _from_folder(folder: Path) -> ModelAdapter:
             return adapter
     contents = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
     raise ModelError(
-        f"{folder}: no known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); "
-        f"the folder holds {contents}. Expected a folder written by `attnaudit train` or by "
-        "Transformers' save_pretrained. To audit your own model, register an adapter for it in conftest.py."
+        f"{folder}: not in a known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); "
+        f"the folder holds {contents}. Expected a folder written by `attnaudit train` or by Transformers' "
+        "save_pretrained. To audit your own model, register an adapter for it in conftest.py."
     )
 
 
@@ -140,7 +140,7 @@ def _call_factory(factory: Callable[[], Any], what: str) -> ModelAdapter:
     except Exception as error:
         expected = " It must take no argument and return a model adapter." if isinstance(error, TypeError) else ""
         raise ModelError(
-            f"{what}: its factory raised {type(error).__name__}{raised_at(error)}: {error}.{expected}"
+            f"{what}: the factory raised {type(error).__name__}{raised_at(error)}: {error}.{expected}"
         ) from error
     return adapter
 
@@ -159,7 +159,7 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
     missing = [member for member in required if not hasattr(adapter, member)]
     if missing:
         raise AdapterError(
-            f"{source} gives a {type(adapter).__name__} without {', '.join(missing)}; expected a model adapter. "
+            f"{source} returned a {type(adapter).__name__} without {', '.join(missing)}; expected a model adapter. "
             "Wrap the model in attnaudit.adapters.PooledAttentionAdapter, or add what is missing (see ModelAdapter)."
         )
     if not isinstance(capabilities, Capabilities):
@@ -168,7 +168,7 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
         )
     for name in capabilities.classes:
         if type(name) is not str:
-            raise AdapterError(f"{source}: the class name {name!r} is not a string. Give class names: str({name!r}).")
+            raise AdapterError(f"{source}: the class name {name!r} is not a string. Convert it: str({name!r}).")
 
 
 def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:

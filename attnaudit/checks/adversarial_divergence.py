@@ -30,7 +30,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2)
 NOTES = {
     "searched": "found by search: the true maximum may be larger, so a pass is not certified",
-    "bracketed": "the value is the largest divergence found; the interval reaches to a certified upper bound",
+    "bracketed": "the value is the largest divergence found; the interval extends to an upper bound that is certified",
 }
 
 
@@ -77,9 +77,7 @@ class AdversarialDivergence(PerInstanceCheck):
     def validate(self) -> None:
         self.require_number("tvd", 0.0, 1.0)
         if not 0 < self.tvd < 1:
-            raise CheckError(
-                f"AdversarialDivergence: tvd={self.tvd:g} is impossible, expected more than 0 and less than 1."
-            )
+            raise CheckError(f"AdversarialDivergence: tvd is {self.tvd:g}; expected more than 0 and less than 1.")
         if self.preset is not None:
             self.require_choice("preset", ("jain_wallace",))
 

@@ -55,13 +55,14 @@ class Agreement(PerInstanceCheck):
 
     family = "agreement"
     why = (
-        "If weights shown as an explanation rank tokens unlike what moves the output, readers are misled about which "
-        "tokens matter. Importance methods disagree among themselves, so compare the value with its references."
+        "If the weights shown as an explanation rank tokens differently from their effect on the output, readers are "
+        "misled about which tokens matter. Importance methods disagree among themselves, so compare the value with "
+        "its references."
     )
     how_to_read = (
         "Kendall's τ-b compares two orderings of the same tokens: 1 is the same order, 0 no relation, and −1 the "
-        "opposite order. Importance measures also disagree with each other, so compare the value with its references, "
-        "shuffled attention and the agreement of two importance measures, and not with 1."
+        "opposite order. Importance measures also disagree with each other, so do not compare the value with 1 but "
+        "with its references: shuffled attention, and the agreement between two importance measures."
     )
     unit = "Kendall τ-b"
     value_name = "mean τ-b"
@@ -75,21 +76,23 @@ class Agreement(PerInstanceCheck):
         if self.importance != "gradient":
             if self.preset is not None or self.detach is not None:
                 raise CheckError(
-                    f"Agreement: preset and detach belong to importance='gradient'; "
-                    f"leave them out for {self.importance!r}."
+                    "Agreement: preset and detach apply only to importance='gradient'; leave them out for "
+                    f"{self.importance!r}."
                 )
             return
         if self.preset is None:
             object.__setattr__(self, "preset", "meister")
         self.require_choice("preset", PRESETS)
         if self.detach not in (None, True, False):
-            raise CheckError(f"Agreement: detach is {self.detach!r}, expected true or false.")
+            raise CheckError(f"Agreement: detach is {self.detach!r}; expected true or false.")
         detached = self.preset == "jain_wallace"
         if self.detach is not None and self.detach != detached:
             reason = (
-                "the detached gradient norm at hidden states is proportional to attention, so τ is 1 by construction"
+                "with attention held constant, the gradient norm at hidden states is proportional to attention, so τ "
+                "is 1 by construction"
                 if self.at == "hidden" and self.detach
-                else f"that preset has attention {'held constant' if detached else 'differentiated'}"
+                else "with this preset, "
+                f"{'attention is held constant' if detached else 'gradients also pass through attention'}"
             )
             raise CheckError(
                 f"Agreement: detach={self.detach} is invalid with preset {self.preset!r}: {reason}. "
@@ -118,7 +121,10 @@ class Agreement(PerInstanceCheck):
     @property
     def question(self) -> str:
         preset = f" ({self.preset})" if self.preset else ""
-        return f"Does attention rank the tokens as {IMPORTANCES[self.importance]}{preset} at {PLACES[self.at]} does?"
+        return (
+            f"Does attention rank the tokens in the same order as {IMPORTANCES[self.importance]}{preset} at "
+            f"{PLACES[self.at]}?"
+        )
 
     @property
     def token_columns(self) -> tuple[str, ...]:
@@ -151,7 +157,10 @@ class Agreement(PerInstanceCheck):
 
     def note(self, measurements: Measurements, values: Floats) -> str:
         if self.preset == "jain_wallace" and self.at == "hidden":
-            return "gradient × input at hidden states with attention held constant contains attention as a factor"
+            return (
+                "with attention held constant, gradient × input at hidden states contains attention as a factor, so "
+                "part of the agreement is by construction"
+            )
         return ""
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

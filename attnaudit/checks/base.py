@@ -259,13 +259,14 @@ class Check(CheckArguments, ABC):
         arguments = [name for name in ("at_least", "at_most") if getattr(self, name) is not None]
         example = f"{self.directions[0]}=..."
         if len(arguments) == 2:
-            raise CheckError(f"{self.name_in_errors}: both at_least and at_most are given; keep one.")
+            raise CheckError(f"{self.name_in_errors}: both at_least and at_most are given; remove one of them.")
         if not arguments and self.severity == "gate":
             raise CheckError(f'{self.name_in_errors}: a gate needs a threshold: give {example}, or severity="report".')
         for argument in arguments:
             if argument not in self.directions:
                 raise CheckError(
-                    f"{self.name_in_errors}: {argument} would reward what this check warns of; give {example}."
+                    f"{self.name_in_errors}: with {argument}, the check would pass in the very case it warns of; give "
+                    f"{example} instead."
                 )
             if isinstance(getattr(self, argument), str):
                 self._validate_expression(argument)
@@ -279,17 +280,17 @@ class Check(CheckArguments, ABC):
         if self.several_readings:
             raise CheckError(
                 f"{self.name_in_errors}: {argument} is relative to references, but reading {self.reading!r} stands for "
-                "several readings, and each has its own references. Give a number, or name one layer and one head."
+                "several readings, each with its own references. Give a number, or name one layer and one head."
             )
         with contextlib.suppress(ValueError):
             float(text)
             raise CheckError(
-                f"{self.name_in_errors}: {argument} is {text!r}, expected a number: write it without quotes."
+                f"{self.name_in_errors}: {argument} is {text!r}; expected a number. Write it without quotes."
             )
         if not known:
             raise CheckError(
-                f"{self.name_in_errors}: {argument} is {text!r}, expected a number: this check has no reference that "
-                "is measured on every instance."
+                f"{self.name_in_errors}: {argument} is {text!r}; expected a number, because this check has no "
+                "reference that is measured on every instance."
             )
         try:
             least, most = parse(text, known).range(low, high)
@@ -298,7 +299,7 @@ class Check(CheckArguments, ABC):
         if most < low or least > high:
             raise CheckError(
                 f"{self.name_in_errors}: {argument}={text!r} is impossible: it lies between {least:.4g} and "
-                f"{most:.4g}, expected a number between {low:g} and {high:.4g}."
+                f"{most:.4g}, but the value of this check lies between {low:g} and {high:.4g}."
             )
 
 

@@ -88,12 +88,12 @@ class CheckArguments:
         """
         value = getattr(self, argument)
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise CheckError(f"{self.name_in_errors}: {argument} is {value!r}, expected a number.")
+            raise CheckError(f"{self.name_in_errors}: {argument} is {value!r}; expected a number.")
         if not low <= value <= high:
             expected = f"between {low:g} and {high:.4g}" if math.isfinite(high - low) else "that is finite"
             huge = isinstance(value, int) and abs(value) > 10**300
-            text = "a number too large" if huge else f"{value:g}"
-            raise CheckError(f"{self.name_in_errors}: {argument}={text} is impossible, expected a number {expected}.")
+            text = "too large" if huge else f"{value:g}"
+            raise CheckError(f"{self.name_in_errors}: {argument} is {text}; expected a number {expected}.")
         object.__setattr__(self, argument, float(value))
 
     def _validate_reading(self) -> None:
@@ -101,7 +101,7 @@ class CheckArguments:
         if self.reading is None:
             return
         if not isinstance(self.reading, str):
-            raise CheckError(f"{self.name_in_errors}: reading is {self.reading!r}, expected text such as {FORM!r}.")
+            raise CheckError(f"{self.name_in_errors}: reading is {self.reading!r}; expected text such as {FORM!r}.")
         try:
             reading = parse_reading(self.reading)
         except CheckError as error:

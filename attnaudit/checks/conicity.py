@@ -30,11 +30,11 @@ class Conicity(PerInstanceCheck):
     question = "Do the hidden states point in different directions, so that it matters which ones get weight?"
     why = (
         "If all states point in nearly the same direction, any weights give nearly the same context vector. High "
-        "conicity alone explains why the output does not change when attention is permuted."
+        "conicity alone can explain why the output does not change when attention is permuted."
     )
     how_to_read = (
         "Conicity is a mean cosine. At 1, all hidden states point in the same direction, and weights on them make no "
-        "difference; compare it with the value of as many orthogonal states."
+        "difference; compare the value with the conicity of the same number of orthogonal states."
     )
     unit = "cosine"
     value_name = "mean conicity"

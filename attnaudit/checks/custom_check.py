@@ -68,7 +68,10 @@ class CustomCheck(PerInstanceCheck):
     def no_interval(self, value: float | None, groups: Groups) -> str:
         if len(groups) < 2:
             return ""
-        return "all values are equal, so an interval needs the range of possible values: give the check low and high"
+        return (
+            "all values are equal, so an interval can be computed only if the check declares low and high, the range "
+            "of possible values"
+        )
 
     def values(self, measurements: Measurements) -> Floats:
         """Call the function on the measurements that it declared, and return its (n,) values.
@@ -83,28 +86,37 @@ class CustomCheck(PerInstanceCheck):
         try:
             returned = type(self).function(measurements.of(declared))
             if np.iscomplexobj(returned):
-                raise CheckError(f"check '{name}' returned complex numbers, expected real ones.")
+                raise CheckError(f"check '{name}' returned complex numbers; expected real ones.")
             values = np.asarray(returned, dtype=np.float64)
         except AuditError:
             raise
         except Exception as error:
-            remedy = " All checks share the measurements: change a copy, x.copy()." if "read-only" in str(error) else ""
+            remedy = (
+                " All checks share the measurements, so make changes in a copy: x.copy()."
+                if "read-only" in str(error)
+                else ""
+            )
             raise CheckError(
                 f"check '{name}' failed: {type(error).__name__}{raised_at(error)}: {error}.{remedy}"
             ) from error
         n = len(measurements)
         if values.shape != (n,):
-            raise CheckError(f"check '{name}' returned shape {values.shape}, expected one number per instance, ({n},).")
+            raise CheckError(f"check '{name}' returned shape {values.shape}; expected one number per instance, ({n},).")
         defined = values[~np.isnan(values)]
         if not np.isfinite(defined).all():
             raise CheckError(f"check '{name}' returned an infinite value. Return NaN where the value is undefined.")
         if len(defined) and np.abs(defined).max() > LARGEST:
-            raise CheckError(f"check '{name}' returned a value beyond {LARGEST:g}: rescale it.")
+            raise CheckError(
+                f"check '{name}' returned a value larger than {LARGEST:g} in magnitude. Rescale the values."
+            )
         outside = defined[(defined < low) | (defined > high)]
         if len(outside):
-            raise CheckError(f"check '{name}' returned {outside[0]:g}, expected values between {low:g} and {high:g}.")
+            raise CheckError(f"check '{name}' returned {outside[0]:g}; expected values between {low:g} and {high:g}.")
         if self.statistic == "proportion" and not np.isin(defined, (0.0, 1.0)).all():
-            raise CheckError(f"check '{name}': a proportion needs 0 or 1 per instance, or NaN where undefined.")
+            raise CheckError(
+                f"check '{name}': returned values other than 0 and 1; with statistic='proportion', expected 0, 1 or "
+                "NaN (undefined) for each instance."
+            )
         return values
 
 
@@ -184,17 +196,17 @@ def check(
     if worst not in ("lowest", "highest"):
         raise CheckError(f"check: unknown worst {worst!r}. {nearest(worst, ('lowest', 'highest'))}")
     if isinstance(needs, str):
-        raise CheckError(f"check: needs is {needs!r}, expected a tuple of names, such as ({needs!r},).")
+        raise CheckError(f"check: needs is {needs!r}; expected a tuple of names, such as ({needs!r},).")
     texts = {"title": title, "question": question, "why": why, "how_to_read": how_to_read, "unit": unit}
     for argument, text in texts.items():
         if not isinstance(text, str):
-            raise CheckError(f"check: {argument} is {text!r}, expected text.")
+            raise CheckError(f"check: {argument} is {text!r}; expected text.")
     for argument, names in (("needs", needs), ("token_columns", token_columns)):
         if not all(isinstance(name, str) for name in names):
-            raise CheckError(f"check: {argument} is {names!r}, expected a tuple of names.")
+            raise CheckError(f"check: {argument} is {names!r}; expected a tuple of names.")
     for argument, bound in (("low", low), ("high", high)):
         if isinstance(bound, bool) or not isinstance(bound, (int, float)) or math.isnan(bound):
-            raise CheckError(f"check: {argument} is {bound!r}, expected a number.")
+            raise CheckError(f"check: {argument} is {bound!r}; expected a number.")
 
     def declare(function: Function) -> CheckFactory:
         name = getattr(function, "__name__", "")

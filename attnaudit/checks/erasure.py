@@ -43,12 +43,13 @@ UNSUPPORTED = {
     "mask": "the model's adapter names no mask token",
 }
 HOW_TO_READ_GAIN = (
-    "Tokens are erased from the most attended down. At 0, the order of attention does no better than a random order; "
-    "compare a positive value with the order by signed leave-one-out, which knows the effect of each token."
+    "Tokens are erased in the order of attention, the most attended first. At 0, this order does no better than a "
+    "random one; compare a positive value with the order by signed leave-one-out, which ranks each token by its "
+    "measured effect on the prediction."
 )
 HOW_TO_READ_SHARE = (
-    "Tokens are erased from the most attended down. At 0, the order of attention does no better than a random order; "
-    "at 1, it does as well as the order by signed leave-one-out. A better order may exceed 1."
+    "Tokens are erased in the order of attention, the most attended first. At 0, this order does no better than a "
+    "random one; at 1, it does as well as the order by signed leave-one-out. A better order may exceed 1."
 )
 
 
@@ -160,7 +161,9 @@ class Erasure(PerInstanceCheck):
     def no_interval(self, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
-        return "the gain of the signed leave-one-out order is not clearly above 0: a share of it has no interval"
+        return (
+            "the gain of the signed leave-one-out order is not clearly above 0, so a share of this gain has no interval"
+        )
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
         if self.against == "random":
@@ -195,7 +198,7 @@ class Erasure(PerInstanceCheck):
             "mean AOPC, random order": mean_aopc("random"),
             "mean AOPC, order of signed leave-one-out": mean_aopc("loo"),
             "mean gain over random order": mean_of(values),
-            "the same under the other operator": mean_of(
+            "mean gain with the other operator": mean_of(
                 self._gain(measurements, "attention", operator=self.other_operator)
             ),
         }
@@ -230,7 +233,10 @@ class Erasure(PerInstanceCheck):
     def evidence(self, measurements: Measurements) -> Evidence:
         evidence = super().evidence(measurements)
         if evidence.value is None and evidence.defined.any():
-            note = "the signed leave-one-out order gains nothing over a random one, so there is no share of it"
+            note = (
+                "the order by signed leave-one-out gains nothing over a random order, so the share of its gain is "
+                "undefined"
+            )
             return replace(evidence, note=note)
         return evidence
 
@@ -245,8 +251,8 @@ class Erasure(PerInstanceCheck):
             return record
         return with_note(
             record,
-            f"depends on the erasure operator: {record.verdict} under {OPERATORS[self.operator]}, "
-            f"{other.verdict} under {OPERATORS[self.other_operator]}",
+            f"the verdict depends on the erasure operator: {record.verdict} with {OPERATORS[self.operator]}, "
+            f"{other.verdict} with {OPERATORS[self.other_operator]}",
         )
 
     def _gain(self, measurements: Measurements, order: str, *, operator: str = "") -> Floats:

@@ -36,14 +36,17 @@ BINS = 4
 #: A smaller TVD between two outputs is a rounding error.
 ROUNDING = 1e-6
 PLACES = {
-    "reading": "hidden states fixed",
+    "reading": "with the hidden states fixed",
     "layer": "in all rows of the layer",
     "everywhere": "in all rows of every layer",
 }
-REPLACEMENTS = {"live": ", live (each layer's own weights)", "frozen": ", frozen (the unchanged model's weights)"}
+REPLACEMENTS = {
+    "live": ", live (the weights that each layer computes)",
+    "frozen": ", frozen (the weights of the unchanged model)",
+}
 HOW_TO_READ_TVD = (
-    "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, the "
-    "model does not use which tokens are attended."
+    "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, it "
+    "makes little difference to the output which tokens are attended."
 )
 HOW_TO_READ_F1 = (
     "The drop is the F1 score with the model's own attention minus the F1 score with replaced weights. Near 0, the "
@@ -90,7 +93,7 @@ class Fragility(PerInstanceCheck):
         elif self.replacement is not None:
             raise CheckError(
                 f"{self.name_in_errors}: replacement={self.replacement!r} chooses between live and frozen weights in "
-                "deeper layers and belongs to where='everywhere': leave it out."
+                "deeper layers, so it applies only to where='everywhere'. Leave it out."
             )
 
     @property
@@ -200,7 +203,9 @@ class Fragility(PerInstanceCheck):
             ),
             details=self.details(measurements, changed),
             charts=tuple(self.charts(measurements, changed)),
-            note="" if labelled.any() else "F1 needs labels: add a label column, or use measure='tvd'",
+            note=""
+            if labelled.any()
+            else "F1 cannot be computed without labels: add a label column, or use measure='tvd'",
         )
 
     def _not_replaceable(self, measurements: Measurements) -> Mask:

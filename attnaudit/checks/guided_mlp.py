@@ -59,13 +59,16 @@ class GuidedMLP(RetrainingCheck):
         if self.adversary is not None:
             self.require_number("adversary", 0.0, 1e6)
         elif self.divergence != "kl":
-            raise CheckError("GuidedMLP: divergence is that of the adversary: give adversary=λ, or leave it out.")
+            raise CheckError(
+                "GuidedMLP: divergence applies only to the adversary. Give adversary=λ as well, or leave divergence "
+                "out."
+            )
 
     @property
     def why(self) -> str:
         return (
-            "Weights that only make sense together with the states that they were learnt with help no other model; "
-            f"weights that point at the words that matter do. {self.cost()}"
+            "Weights that point at the words that matter also help another model; weights that only suit the hidden "
+            f"states they were trained with do not. {self.cost()}"
         )
 
     @property

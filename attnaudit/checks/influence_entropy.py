@@ -67,16 +67,17 @@ class InfluenceEntropy(PerInstanceCheck):
     def question(self) -> str:
         if self.of == "hidden":
             return "Does a hidden state represent one token, so that attention to it points at that token?"
-        return f"Does {INFLUENCES[self.of]} single out few tokens?"
+        return f"Does {INFLUENCES[self.of]} single out a few tokens?"
 
     @property
     def why(self) -> str:
         if self.of == "hidden":
             return (
-                "Attention weights hidden states. If a state mixes all tokens evenly, a large weight on it says little "
-                "about the token at its position. Low entropy alone is not enough: see the share of the own token."
+                "Attention gives weights to hidden states, not to tokens. If a state mixes all tokens evenly, a large "
+                "weight on it says little about the token at its position. Low entropy alone is not enough: check "
+                "also that a state's own token has a large share."
             )
-        return "An explanation that names few tokens can only be right if the prediction depends on few tokens."
+        return "An explanation that names a few tokens can be right only if the prediction depends on a few tokens."
 
     def needs(self) -> tuple[str, ...]:
         return ("influence.hidden",) if self.of == "hidden" else (COLUMNS[self.of],)
@@ -88,7 +89,9 @@ class InfluenceEntropy(PerInstanceCheck):
         details: dict[str, Detail] = {"standard deviation": standard_deviation(values)}
         if self.of == "hidden":
             details["mean share of a state's own token"] = mean_of(measurements.scalar("influence.hidden.own_share"))
-            details["mean share of its largest rival"] = mean_of(measurements.scalar("influence.hidden.rival_share"))
+            details["mean share of the largest other token"] = mean_of(
+                measurements.scalar("influence.hidden.rival_share")
+            )
         return details
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

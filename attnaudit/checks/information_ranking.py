@@ -30,8 +30,8 @@ REFERENCE_SHUFFLES = 50
 #: With fewer sources, the interval contains the true value too rarely (see benchmarks/coverage.md).
 ENOUGH_SOURCES = 100
 FEW_SOURCES = (
-    f"there are fewer than {ENOUGH_SOURCES} sources: with 30, a 95% interval of this statistic was measured to hold "
-    "the truth in 91% of samples"
+    f"there are fewer than {ENOUGH_SOURCES} independent sources, so the interval may be too narrow: in simulations "
+    "with 30 sources, 95% intervals of this statistic contained the true value in 91% of samples"
 )
 #: The floor is not computed if an iteration of its k-means would need more multiplications than this.
 LARGEST_FLOOR_COST = 2e10
@@ -181,7 +181,7 @@ class InformationRanking(Check):
             name="floor",
             value=value,
             meaning="weighted τ with each instance's attention shuffled over its ranked states"
-            + ("" if value is not None else "; undefined, or too expensive to compute"),
+            + ("" if value is not None else "; the value is undefined or too expensive to compute"),
             n=n,
         )
 

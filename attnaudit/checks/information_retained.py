@@ -45,12 +45,13 @@ class InformationRetained(Check):
     family = "states"
     question = "Does the hidden state at a token still determine which word it is?"
     why = (
-        "A weight on a hidden state is shown as a weight on the word at its position. If the state has lost that word, "
-        "the weight is about something else."
+        "A weight on a hidden state is shown as a weight on the word at its position. If the state no longer contains "
+        "that word, the weight says little about it."
     )
     how_to_read = (
-        "At 1, a hidden state determines which word it stands at; at 0, it tells no more about that word than chance "
-        "does. The lower the value, the less a weight on a state is a weight on the word there."
+        "At 1, a hidden state determines which word it stands at; at 0, it carries no more information about that "
+        "word than expected by chance. The lower the value, the less a weight on a state is a weight on the word "
+        "there."
     )
     statistic = "ratio"
     unit = "share of information"

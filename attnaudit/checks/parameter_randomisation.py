@@ -43,12 +43,13 @@ class ParameterRandomisation(PerInstanceCheck):
 
     family = "randomisation"
     why = (
-        "If a model with random parameters shows the same, the explanation comes from the architecture or from the "
-        "text, and not from what this model has learnt."
+        "If a model with random parameters gives the same explanation, the explanation comes from the architecture or "
+        "from the text, not from what this model has learnt."
     )
     how_to_read = (
-        "The model is compared with copies that have random parameters of the same scale. What those copies share with "
-        "it does not come from what the model learnt. Compare the value with that between two such copies."
+        "The model is compared with copies that have random parameters of the same scale. Whatever the copies have in "
+        "common with the model does not come from what it has learnt. Compare the value with the floor, the same "
+        "measure between two such copies."
     )
     threshold_references = ("floor",)
 
@@ -58,8 +59,8 @@ class ParameterRandomisation(PerInstanceCheck):
         right, wrong = ("at_most", "at_least") if self.measure == "tau" else ("at_least", "at_most")
         if getattr(self, wrong) is not None:
             raise CheckError(
-                f"ParameterRandomisation: with measure={self.measure!r}, {wrong} would reward what this check warns "
-                f"of; give {right}=..."
+                f"ParameterRandomisation: with measure={self.measure!r} and {wrong}, the check would pass in the very "
+                f"case it warns of; give {right}=... instead."
             )
 
     @property
@@ -112,7 +113,7 @@ class ParameterRandomisation(PerInstanceCheck):
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
         return (
             ReferenceValues(
-                "floor", measurements.scalar(f"{self.column}.floor"), "the same between two randomised models"
+                "floor", measurements.scalar(f"{self.column}.floor"), "the same measure between two randomised models"
             ),
             Reference(
                 name="maximum",
@@ -139,7 +140,10 @@ class ParameterRandomisation(PerInstanceCheck):
         copies = [mean for mean in self._means_by_copy(measurements, values) if mean is not None]
         if len(copies) < 2:
             return ""
-        return f"the interval covers the choice of the {len(copies)} random copies, so more instances hardly narrow it"
+        return (
+            f"the interval includes the uncertainty from drawing only {len(copies)} random copies, so more instances "
+            "hardly narrow it"
+        )
 
     def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:
         """Return the mean of each copy over the instances that have a value; None if there are none."""

@@ -70,7 +70,7 @@ def evidence_over_readings(
             defined=np.any([evidence.defined for evidence in by_reading.values()], axis=0),
             details=details,
             note=join_remarks(["the mean of the values under the single readings, which has no interval", *notes]),
-            no_interval="the mean of such values under several readings has no interval",
+            no_interval="this statistic has no interval over several readings",
         )
         return evidence, matrix
     mean = _mean(values)

@@ -53,7 +53,7 @@ def relative_to_references(
     if evidence.values is None or not set(expression.weights) <= set(evidence.reference_values):
         raise CheckError(
             f"{name_in_errors}: the threshold '{expression.text}' needs values per instance of the check and of its "
-            "references, and the measurements do not contain them."
+            "references, but the measurements do not contain them."
         )
     limits = expression.of(evidence.reference_values)
     both = evidence.defined & ~np.isnan(evidence.values) & ~np.isnan(limits)

@@ -21,14 +21,14 @@ from attnaudit.statistics.groups import Groups
 
 MOST_SEEDS = 100
 HOW_TO_READ_F1 = (
-    "The value is a difference between mean F1 scores of models that were trained for this check, or of the audited "
-    "model. Near 0, the other models do as well. The interval is over instances, not over training runs, so compare it "
-    "with the scores of the single seeds."
+    "The value is a difference between two mean F1 scores: of models that were trained for this check, or of the "
+    "audited model. Near 0, both do equally well. The interval is over instances, not over training runs, so compare "
+    "it with the scores of the individual seeds."
 )
 HOW_TO_READ_JSD = (
-    "Jensen–Shannon divergence runs from 0, where the copy attends as the model does, to ln 2 ≈ 0.693 nats. The copies "
-    "were trained for this check. The interval is over instances, not over training runs, so compare it with the "
-    "values of the single seeds."
+    "Jensen–Shannon divergence runs from 0, where the copy attends as the model does, to ln 2 ≈ 0.693 nats. The "
+    "copies were trained for this check. The interval is over instances, not over training runs, so compare it with "
+    "the values of the individual seeds."
 )
 
 
@@ -57,7 +57,7 @@ class RetrainingCheck(Check):
             value = getattr(self, argument)
             if value is not None and (not isinstance(value, str) or not value):
                 raise CheckError(
-                    f"{self.name_in_errors}: {argument} is {value!r}, expected the name of a data set or a file."
+                    f"{self.name_in_errors}: {argument} is {value!r}; expected the name of a data set or a file."
                 )
 
     def require_count(self, argument: str, low: int) -> None:
@@ -69,7 +69,7 @@ class RetrainingCheck(Check):
         value = getattr(self, argument)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MOST_SEEDS:
             raise CheckError(
-                f"{self.name_in_errors}: {argument} is {value!r}, expected a whole number from {low} to {MOST_SEEDS}."
+                f"{self.name_in_errors}: {argument} is {value!r}; expected a whole number from {low} to {MOST_SEEDS}."
             )
 
     @abstractmethod
@@ -94,7 +94,7 @@ class RetrainingCheck(Check):
             for number, times in ((adversaries, f"up to {LONGER} times"), (others, "about"))
             if number
         ]
-        return f"Trains {'; '.join(parts)}, unless another check has trained it."
+        return f"Trains {'; '.join(parts)}. A model that another check has already trained is not trained again."
 
     def require_trained(self, measurements: Measurements) -> None:
         """Require that every copy was trained.

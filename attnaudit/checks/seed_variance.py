@@ -33,8 +33,8 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
 
-    title = "Attention is the same from other seeds"
-    question = "Do models that are trained alike, from other seeds, attend to the same tokens?"
+    title = "Attention is the same with other seeds"
+    question = "Do models that are trained in the same way, but with other seeds, attend to the same tokens?"
     how_to_read = HOW_TO_READ_JSD
     unit = "nats"
     value_name = "mean JSD to other seeds"
@@ -48,8 +48,8 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
     @property
     def why(self) -> str:
         return (
-            "If another seed gives an equally good model with other attention, the weights are only one of several "
-            f"possible results of training. {self.cost()}"
+            "If another seed gives an equally good model with different attention, the weights are only one of "
+            f"several possible results of training. {self.cost()}"
         )
 
     def retrainings(self) -> Sequence[Retraining]:
@@ -70,10 +70,10 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
         tvd = columns_of_copies(measurements, self.retrainings(), "tvd")
         same_decision = predicted == measurements.predicted[:, None]
         return {
-            "lowest of a seed": min(by_seed, default=None),
-            "highest of a seed": max(by_seed, default=None),
+            "lowest mean JSD of a seed": min(by_seed, default=None),
+            "highest mean JSD of a seed": max(by_seed, default=None),
             "mean TVD of the output to other seeds": mean_of(tvd.mean(1)),
-            "share of decisions that other seeds share": float(same_decision.mean()) if len(measurements) else None,
+            "share of decisions on which other seeds agree": float(same_decision.mean()) if len(measurements) else None,
         }
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

@@ -34,12 +34,12 @@ class TokenProbability(PerInstanceCheck):
     title = "One token's state alone does not decide"
     question = "Is the predicted class less probable from one token's hidden state alone than from all of them?"
     why = (
-        "If every state alone gives the prediction, each one carries the information of the whole text, and the weight "
-        "on it says nothing about the token at its position."
+        "If every hidden state gives the prediction on its own, each one carries the information of the whole text, "
+        "and the weight on a state says nothing about the token at its position."
     )
     how_to_read = (
-        "Near the probability from the whole text, each hidden state alone already gives the prediction. Near one over "
-        "the number of classes, one state alone says nothing about it."
+        "If the value is near the probability from the whole text, a single hidden state already gives the "
+        "prediction. If it is near one over the number of classes, a single state says nothing about the prediction."
     )
     unit = "probability"
     value_name = "mean per-token probability"
@@ -76,6 +76,8 @@ class TokenProbability(PerInstanceCheck):
         correct = measurements.labels == measurements.predicted
         record = super().judge(measurements.only(correct), gated=gated)
         if not (measurements.labels >= 0).any():
-            return with_note(record, "needs labels: add a label column, or use among='all'")
-        remark = f"{int(correct.sum()):,} of {len(measurements):,} instances, those that are predicted correctly"
+            return with_note(record, "the check needs labels: add a label column, or use among='all'")
+        remark = (
+            f"measured on the {int(correct.sum()):,} of {len(measurements):,} instances that are predicted correctly"
+        )
         return with_note(record, remark)

@@ -75,10 +75,12 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         for argument in ("frozen", "sweep"):
             value = getattr(self, argument)
             if not isinstance(value, bool):
-                raise CheckError(f"TrainedAdversary: {argument} is {value!r}, expected true or false.")
+                raise CheckError(f"TrainedAdversary: {argument} is {value!r}; expected true or false.")
         self.require_count("compare_seeds", 0)
         if self.sweep and self.weight == 0:
-            raise CheckError("TrainedAdversary: sweep=True multiplies weight, which is 0: give a weight above 0.")
+            raise CheckError(
+                "TrainedAdversary: sweep=True varies weight by multiplication, but weight is 0. Give a weight above 0."
+            )
 
     @property
     def subject(self) -> str:
@@ -96,8 +98,8 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     @property
     def why(self) -> str:
         return (
-            "If it can, the weights are not the only way to these outputs. If another seed alone changes attention as "
-            f"much, an adversary shows no more than that. {self.cost()}"
+            "If it can, other weights lead to these outputs as well. If retraining with another seed changes "
+            f"attention as much, the adversary shows nothing more than that. {self.cost()}"
         )
 
     @property
@@ -160,7 +162,10 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return (single_token(measurements), ("no attention to compare", undefined))
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        return f"at a mean TVD of the output of {mean_of(self._mean_over_seeds(measurements, 'tvd')) or 0.0:.3f}"
+        return (
+            "the adversary's outputs differ from the model's by a mean TVD of "
+            f"{mean_of(self._mean_over_seeds(measurements, 'tvd')) or 0.0:.3f}"
+        )
 
     def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
         if not self.sweep:

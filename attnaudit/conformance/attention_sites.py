@@ -25,7 +25,7 @@ def check_sites(e: Examples) -> str:
         unknown = {site.keys, site.query or TEXT} - streams
         if unknown:
             raise BrokenContractError(
-                f"site '{site.key}' names the stream {listed(sorted(unknown))}, but collate() returns "
+                f"site '{site.key}' names the stream {listed(sorted(unknown))}, but collate() returns only "
                 f"{listed(sorted(streams))}. Return ids, mask and special for every stream that a site names."
             )
     _require_real_tokens(e)
@@ -35,7 +35,7 @@ def check_sites(e: Examples) -> str:
             f"run() returns no attention or allowed mask for {listed(missing)}. Return both for every site."
         )
     heads = sum(site.heads for site in e.sites)
-    return f"{len(keys)} site{'s' * (len(keys) > 1)}" + (f", {heads} heads in all" if heads > len(keys) else "")
+    return f"{len(keys)} site{'s' * (len(keys) > 1)}" + (f", {heads} heads in total" if heads > len(keys) else "")
 
 
 @contract(basic=True)
@@ -55,7 +55,7 @@ def check_shapes(e: Examples) -> str:
             if value is None or value.shape != ids.shape or value.dtype != torch.bool:
                 problem = "missing" if value is None else f"{value.dtype} of shape {tuple(value.shape)}"
                 raise BrokenContractError(
-                    f"Inputs.{name} of '{stream}' is {problem}; expected bool of the shape of its ids, "
+                    f"Inputs.{name} of '{stream}' is {problem}; expected bool of the same shape as the ids, "
                     f"{tuple(ids.shape)}."
                 )
     _require_finite(e, e.trace.logits, "the logits")
@@ -80,8 +80,8 @@ def _require_unnormalised_logits(logits: Tensor) -> None:
     if logits.dtype in (torch.float16, torch.bfloat16):
         kind = str(logits.dtype).removeprefix("torch.")
         raise BrokenContractError(
-            f"the logits are {kind}, whose rounding errors are larger than the differences that an audit measures. "
-            "Audit the model in single precision: model.float()."
+            f"the logits are {kind}, and the rounding errors of this type are larger than the differences that an "
+            "audit measures. Audit the model in single precision: model.float()."
         )
     rows, classes = logits.shape
     sums = logits.sum(1)
@@ -100,7 +100,7 @@ def _require_finite(e: Examples, values: Tensor, what: str) -> None:
         value = first[~first.isfinite()][0].item()
         raise BrokenContractError(
             f"{what} contain {value} for {instance.where or instance.id}, {instance.text[:40]!r}. Look for a division "
-            "by zero, a logarithm of zero, a softmax over no keys, or numbers too large for their type."
+            "by zero, a logarithm of zero, a softmax without any allowed key, or numbers too large for their type."
         )
 
 
@@ -138,8 +138,8 @@ def _require_strings(e: Examples) -> None:
         strings = e.inputs.tokens.get(stream)
         if strings is None or [len(s) for s in strings] != e.inputs.mask[stream].sum(1).tolist():
             raise BrokenContractError(
-                f"Inputs.tokens of '{stream}' does not contain one string per unpadded token. Return the tokens in "
-                "readable form, including special tokens: the report shows them."
+                f"Inputs.tokens of '{stream}' must contain one string for each token, including special tokens but not "
+                "padding. Return the tokens in readable form: the report shows them."
             )
 
 
@@ -159,9 +159,9 @@ def check_sums(e: Examples) -> str:
         off = over.max().item() if over.numel() else 0.0
         if not off <= TOLERANCE:
             raise BrokenContractError(
-                f"the attention weights at '{site.key}' do not sum to one: the sum is off by {off:.2g}. Normalise over "
-                "the allowed tokens, do not apply dropout to the weights in the trace, and declare Site(sinks=True) if "
-                "the remaining weight goes to a sink that is not a token."
+                f"the attention weights at '{site.key}' do not sum to one: a sum differs from one by {off:.2g}. "
+                "Normalise over the allowed tokens, and do not apply dropout to the weights in the trace. If the "
+                "remaining weight goes to a sink that is not a token, declare Site(sinks=True)."
             )
     sinks = any(site.sinks for site in e.sites)
     return f"weights sum to {'at most ' * sinks}one over the allowed tokens and are zero elsewhere"
@@ -174,12 +174,13 @@ def _require_zero_outside_mask(site: Site, weights: Tensor, allowed: Tensor) -> 
         return
     if not bool((outside * allowed.any(-1, keepdim=True) > TOLERANCE).any()):
         raise BrokenContractError(
-            f"attention at '{site.key}' puts {worst:.2g} in rows without an allowed key, such as the rows of padding "
-            "queries. Multiply the weights by allowed: a softmax over fully masked scores is uniform or NaN."
+            f"attention at '{site.key}' has a weight of {worst:.2g} in rows without an allowed key, such as the rows "
+            "of padding queries. Multiply the weights by allowed, because a softmax over fully masked scores is "
+            "uniform or NaN."
         )
     raise BrokenContractError(
-        f"attention at '{site.key}' puts {worst:.2g} on tokens that are not allowed, such as padding. "
-        "Mask the scores with -inf before the softmax."
+        f"attention at '{site.key}' puts a weight of {worst:.2g} on tokens that are not allowed, such as padding. Mask "
+        "the scores with -inf before the softmax."
     )
 
 
@@ -205,7 +206,8 @@ def check_allowed(e: Examples) -> str:
                 )
         if bool((queries[..., 0] & ~allowed.any(-1)).any()):
             raise BrokenContractError(
-                f"allowed at '{site.key}' allows a token no keys. Mark the keys to which the token may attend."
+                f"allowed at '{site.key}' is False on every key of some token. Set it to True on the keys to which "
+                "that token may attend."
             )
         if site.query == site.keys:
             structures.add(_structure(e, site, allowed))
@@ -230,8 +232,8 @@ def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
             later = "later tokens" if min(always) > 0 else "tokens at some distances"
             raise BrokenContractError(
                 f"allowed at '{site.key}' lets tokens attend to {later}, where the weights are always zero. Include "
-                "the causal or sliding-window structure in allowed: interventions spread weight over all keys that it "
-                "marks."
+                "the causal or sliding-window structure in allowed: interventions spread weight over all keys where "
+                "allowed is True."
             )
     causal = int(reachable.max()) == 0
     within = e.inputs.mask[site.keys][:, None, None, :] & e.inputs.mask[site.keys][:, None, :, None]

@@ -30,7 +30,7 @@ def check_evaluation_mode(e: Examples) -> str:
     require_same_logits(
         e.run(e.inputs).logits,
         e.trace.logits,
-        "two passes over the same input give logits that differ",
+        "the logits of two passes over the same input differ",
         "A computation is random in evaluation mode. Use nn.Dropout instead of functional dropout, and list every "
         "module in modules.",
     )
@@ -70,7 +70,7 @@ def _require_same_rows(e: Examples, inputs: Inputs, trace: Trace, rows: list[int
             require_close(
                 at_tokens(trace.attention[site.key], inputs, site, row),
                 at_tokens(e.trace.attention[site.key], e.inputs, site, expected),
-                f"{what} change the attention at '{site.key}', although not the logits,",
+                f"{what} change the attention at '{site.key}', but not the logits,",
                 "Return each weight at the positions of its query and key in the padded inputs.",
             )
 
@@ -81,7 +81,7 @@ def _compare_with_padded(e: Examples, *, left: int, right: int, what: str, advic
         widths = e.inputs.mask[TEXT].sum(1).tolist()
         short = [one for one, width in zip(e.instances, widths, strict=True) if width + EXTRA_PADDING <= limit]
         if not short:
-            return f"no example is short enough to add padding below {limit} tokens"
+            return f"not compared: with more padding, every example would exceed {limit} tokens"
         e = Examples(e.adapter, short, e.thorough)
     wide = widened(e.inputs, left=left, right=right)
     _require_same_rows(e, wide, e.run(wide), list(range(len(e.instances))), what, advice)
@@ -97,7 +97,8 @@ def check_padding(e: Examples) -> str:
         left=EXTRA_PADDING if e.padded_left else 0,
         right=0 if e.padded_left else EXTRA_PADDING,
         what=f"{EXTRA_PADDING} more padding tokens",
-        advice="Pass the mask to the encoder and the attention: pack recurrent inputs, and mask the scores with -inf.",
+        advice="Use the mask in the encoder and the attention: pack the inputs of recurrent layers, and set masked "
+        "scores to -inf.",
     )
 
 
@@ -125,7 +126,7 @@ def check_batch_mates(e: Examples) -> str:
             e.run(alone),
             [b],
             "other rows in the batch",
-            "An instance must give the same result alone and in a batch. Look for batch normalisation in training "
+            "Each instance must give the same result alone and in a batch. Look for batch normalisation in training "
             "mode, an unused mask, or sorted rows that are not put back in order.",
         )
     order = list(range(len(e.instances)))[::-1]

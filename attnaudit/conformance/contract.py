@@ -143,7 +143,7 @@ def require_close(
     difference = gap(actual, expected)
     if not difference <= tolerance:
         where = f" ({at})" if at else ""
-        raise BrokenContractError(f"{what} by {difference:.2g}{where}, expected at most {tolerance:.2g}. {advice}")
+        raise BrokenContractError(f"{what} by {difference:.2g}{where}; expected at most {tolerance:.2g}. {advice}")
     return difference
 
 

@@ -32,10 +32,12 @@ def check_capabilities(e: Examples) -> str:
             "class" + (", or a single logit for a sigmoid." if len(capabilities.classes) == 2 else ".")
         )
     if not bool(logits.isfinite().all()):
-        raise BrokenContractError("the logits are not finite. Look for a division by zero, or damaged weights.")
+        raise BrokenContractError(
+            "the logits are not finite (NaN or infinite). Look for a division by zero, or damaged weights."
+        )
     if not e.adapter.modules or not all(isinstance(module, nn.Module) for module in e.adapter.modules):
         raise BrokenContractError(
-            "modules must contain nn.Modules only, and at least one. List the modules that own the parameters."
+            "modules must contain at least one nn.Module, and nothing else. List the modules that own the parameters."
         )
     longest = int(e.inputs.mask[TEXT].sum(1).max())
     if capabilities.max_tokens is not None and longest > capabilities.max_tokens:
@@ -57,7 +59,7 @@ def check_modules(e: Examples) -> str:
     if unlisted:
         shapes = listed(sorted({str(tuple(parameter.shape)) for parameter in unlisted})[:4])
         raise BrokenContractError(
-            f"the logits are computed with {len(unlisted)} parameters that are in none of the modules; their shapes "
+            f"the logits depend on {len(unlisted)} parameters that belong to none of the listed modules; their shapes "
             f"are {shapes}. List the module that owns them, as in modules=(model,). The audit hashes, moves and "
             "randomises only listed modules, and switches only those to evaluation mode."
         )
@@ -95,7 +97,9 @@ def check_reading(e: Examples) -> str:
             f"which weights are the explanation, such as reading={FORM!r}."
         )
     if len(pooled) == len(e.sites):
-        raise BrokenContractError(f"reading {text!r}: pooled attention has no layers or heads. Leave reading empty.")
+        raise BrokenContractError(
+            f"reading {text!r}: the model has only pooled attention, without layers or heads. Leave reading empty."
+        )
     try:
         reading = parse(text)
     except CheckError as error:
@@ -116,11 +120,13 @@ def check_reading(e: Examples) -> str:
 def _require_capable(e: Examples, reading: Reading) -> None:
     if reading.kind == "norms" and not e.capabilities.value_vectors:
         raise BrokenContractError(
-            f"reading {reading.text!r} needs value_vectors(). Declare value_vectors=True, or a reading of the weights."
+            f"reading {reading.text!r} needs value_vectors(). Implement it and declare value_vectors=True, or declare "
+            "a reading of the attention weights."
         )
     if reading.kind == "gradients" and not e.capabilities.differentiable:
         raise BrokenContractError(
-            f"reading {reading.text!r} needs gradients. Declare differentiable=True, or a reading of the weights."
+            f"reading {reading.text!r} needs gradients. Declare differentiable=True, or a reading of the attention "
+            "weights."
         )
 
 
@@ -135,8 +141,9 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
     name = reading.stack or (present[0] if len(present) == 1 else "")
     if not stacks.get(name):
         raise BrokenContractError(
-            f"reading {reading.text!r} names {'no stack' if not name else repr(name)}; the model has "
-            f"{listed(present) or 'none'}. Add stack=..., and give every site its kind, query and keys."
+            f"reading {reading.text!r} names {'no stack' if not name else repr(name)}; the stacks of the model are "
+            f"{listed(present) or 'unknown'}. Add stack=... to the reading, and check the kind, query and keys of "
+            "every site."
         )
     sites = sorted(stacks[name], key=lambda site: site.layer)
     if [site.layer for site in sites] != list(range(len(sites))):

@@ -49,9 +49,9 @@ def check_embeddings(e: Examples) -> str:
     require_same_logits(
         e.run(e.inputs, embeddings=embedded).logits,
         e.trace.logits,
-        "the logits of run() on the embeddings of the inputs and of run() on the inputs differ",
-        "Use the given embeddings in place of the model's embedding lookup: scale them once, then add the positions of "
-        "the inputs.",
+        "the logits that run() computes from the embeddings and from the token ids differ",
+        "Use the given embeddings in place of the model's embedding lookup: scale them once if the model scales its "
+        "embeddings, then add the position embeddings.",
     )
     return f"embeddings of {listed(sorted(embedded))} give the same logits as the ids"
 
@@ -89,15 +89,16 @@ def check_gradients(e: Examples) -> str:
     missed = [site.key for site in e.sites if site.key not in reached]
     if missed:
         raise BrokenContractError(
-            f"no gradient reaches the replaced attention at {listed(missed)}, so the model does not use it. {ADVICE}"
+            f"no gradient reaches the weights that intervene returns at {listed(missed)}: run() detaches or ignores "
+            f"them. {ADVICE}"
         )
     for stream, gradient in at_embeddings.items():
         padding = ~e.inputs.mask[stream]
         leaked = gradient[padding].abs().max().item() if gradient is not None and bool(padding.any()) else 0.0
         if not leaked == 0:
             raise BrokenContractError(
-                f"padding of '{stream}' has a gradient ({leaked:.2g}), so it influences the output. Mask padding in "
-                "the encoder and the attention."
+                f"the gradient at padding of '{stream}' is not zero ({leaked:.2g}), so padding influences the output. "
+                "Mask padding in the encoder and the attention."
             )
     return "gradients reach the embeddings and the replaced attention, and none reaches padding"
 
@@ -120,7 +121,7 @@ def check_live_gradients(e: Examples) -> str:
     missed = [key for key, g in zip(connected, gradients, strict=True) if g is None or not bool(g.any())]
     if missed:
         raise BrokenContractError(
-            f"no gradient reaches the live weights at {listed(missed)} when intervene returns them. {ADVICE}"
+            f"when intervene returns the weights it was given, no gradient reaches them at {listed(missed)}. {ADVICE}"
         )
     detached = [key for key in live if key not in connected]
     if detached:
@@ -136,8 +137,11 @@ def check_live_gradients(e: Examples) -> str:
                 f"the weights at {listed(dependent)} depend on the embeddings, but no gradient passes through them. "
                 f"{ADVICE}"
             )
-        return f"{len(connected)} of {len(live)} sites pass gradients; the other attention does not depend on the input"
-    return f"gradients reach the live weights of {len(live)} site{'s' * (len(live) > 1)}"
+        return (
+            f"gradients pass through {len(connected)} of {len(live)} sites; the attention at the other sites does not "
+            "depend on the input"
+        )
+    return f"gradients reach the model's own weights at {len(live)} site{'s' * (len(live) > 1)}"
 
 
 @contract("differentiable", quick=False)
@@ -173,8 +177,9 @@ def check_finite_differences(e: Examples) -> str:
     median = comparable.median().item()
     if median > LARGEST_ERROR:
         raise BrokenContractError(
-            f"the change of the logits along the gradient at the embeddings differs by {median:.0%} from the gradient; "
-            f"expected at most {LARGEST_ERROR:.0%}. A part of the computation is missing from the graph. Look for "
-            "detached tensors between embeddings and logits, such as detached attention weights."
+            f"when the embeddings move along the gradient, the logits change at a rate that differs by {median:.0%} "
+            f"from the gradient's norm; expected at most {LARGEST_ERROR:.0%}. Part of the computation is missing from "
+            "the autograd graph. Look for detached tensors between embeddings and logits, such as detached attention "
+            "weights."
         )
     return f"gradients agree with finite differences within {median:.1%}"

@@ -99,7 +99,8 @@ def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Callable[
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise CheckError(
-            f"two models are called {repeated[0]!r}. Name them: parametrize_with_checks({{'name': model}})."
+            f"two models are called {repeated[0]!r}. Give each its own name: parametrize_with_checks({{'name': "
+            "model})."
         )
     return {name: _maker(one) for name, one in pairs}
 
@@ -118,7 +119,7 @@ def _maker(model: Model) -> Callable[[], ModelAdapter]:
         return lambda: cast(ModelAdapter, model)
     if not callable(model):
         raise CheckError(
-            f"a {type(model).__name__} is neither a model adapter (it has no capabilities) nor a function that "
-            "returns one."
+            f"got a {type(model).__name__}, which is neither a model adapter (it has no capabilities) nor a function "
+            "that returns one."
         )
     return model

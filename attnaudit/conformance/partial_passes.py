@@ -19,8 +19,8 @@ from attnaudit.conformance.gradient_flow import projected
 from attnaudit.conformance.sample_texts import Examples
 
 ADVICE = (
-    "Start from the states in the trace before the site, replace the weights in the row of that query, run all later "
-    "layers again, and leave the other rows and the residual path unchanged."
+    "In replay(), start from the trace's states before the site, replace only the weights of that query, keep the "
+    "weights of the other queries and the residual connections, and run all later layers again."
 )
 #: If a change of the weights leaves the weighted sum of the value vectors unchanged, it may change the logits by at
 #: most this fraction of the effect of a random change.
@@ -71,7 +71,10 @@ def check_replay(e: Examples) -> str:
                 )
             for v, rows in enumerate(alternatives):
                 expected = _run_with(few, site, queries, rows)
-                what = f"the logits of replay() at '{site.key}' and of run() with {description} replaced differ"
+                what = (
+                    f"the logits of replay() at '{site.key}' and of run() with the same weights for {description} "
+                    "differ"
+                )
                 worst = max(worst, require_same_logits(logits[:, v], expected, what, ADVICE))
     if few.capabilities.differentiable:
         _require_same_gradient(few, sites[0])
@@ -101,7 +104,7 @@ def _require_same_gradient(e: Examples, site: Site) -> None:
         if gradient is None:
             raise BrokenContractError(
                 f"replay() at '{site.key}' passes no gradient to its weights. Compute the logits from them without "
-                "detach() or no_grad; the states of the trace may be detached."
+                "detach() or no_grad; only the states of the trace may be detached."
             )
         (expected,) = torch.autograd.grad(projected(e.adapter.run(e.inputs, intervene=replace_row).logits), rows)
     size = max(expected.abs().max().item(), 1e-6)
@@ -181,8 +184,8 @@ def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries
     if residue > LARGEST_RESIDUE * effect:
         raise BrokenContractError(
             f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied: a change "
-            f"of the weights that cancels in their weighted sum changes the logits by {residue:.2g} (a random change: "
-            f"{effect:.2g}). Return each head's value vectors, including the bias, multiplied by the part of the "
-            "output projection that belongs to this head."
+            "of the weights that leaves the weighted sum of these vectors unchanged changes the logits by "
+            f"{residue:.2g} (a random change of the weights: {effect:.2g}). Return each head's value vectors, "
+            "including the bias, multiplied by the part of the output projection that belongs to this head."
         )
     return True

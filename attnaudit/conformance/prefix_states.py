@@ -12,9 +12,10 @@ from attnaudit.conformance.contract import TOLERANCE, contract, require_close, r
 from attnaudit.conformance.sample_texts import Examples
 
 ADVICE = (
-    "Pass as lstm the layer whose concatenated forward and backward outputs are the encoder's states without any "
-    "further computation, or pass as reach the largest distance, in tokens, over which a state depends on the text; or "
-    "pass neither. A custom adapter can declare shares_states=False and influences=False."
+    "If you pass lstm, it must be the layer whose concatenated forward and backward outputs are the encoder's states, "
+    "without any further computation. If you pass reach, it must be the largest distance, in tokens, between a state "
+    "and a token that it depends on. You can also pass neither. A custom adapter can declare shares_states=False and "
+    "influences=False."
 )
 
 
@@ -31,7 +32,7 @@ def check_logits_without(e: Examples) -> str:
     require_same_logits(
         logits,
         examples.run(examples.adapter.keep(examples.inputs, TEXT, rows, keep)).logits,
-        "the logits of logits_without() and of run() on the inputs from keep() differ",
+        "the logits of logits_without() and of run() on the inputs that keep() returns differ",
         ADVICE,
     )
     return f"shared states give the logits of the shortened inputs ({len(rows)} variants)"

@@ -16,7 +16,7 @@ from attnaudit.conformance.contract import (
 )
 from attnaudit.conformance.sample_texts import Examples
 
-ADVICE = "Use the weights that intervene returns instead of the live ones when the values are weighted and summed."
+ADVICE = "Compute the weighted sum of the values with the weights that intervene returns, not with those passed to it."
 
 
 def _replace(weights: dict[str, Tensor]) -> Intervention:
@@ -49,7 +49,7 @@ def check_self_replacement(e: Examples) -> str:
             weights,
             own[site.key],
             f"the weights passed to intervene and the weights in the trace at '{site.key}' differ",
-            "Pass the final live weights to intervene, and apply no dropout or scaling after the call.",
+            "Pass the final weights of the model to intervene, and apply no dropout or scaling after the call.",
         )
         if not torch.equal(allowed.expand_as(weights), e.allowed(site)):
             raise BrokenContractError(
@@ -61,7 +61,10 @@ def check_self_replacement(e: Examples) -> str:
         for site in few.sites:
             alone = few.run(few.inputs, _replace({site.key: few.trace.attention[site.key]}))
             require_same_logits(alone.logits, few.trace.logits, what, ADVICE, at=f"at '{site.key}' alone")
-        return f"the model's own weights change nothing, together and at each of {len(e.sites)} sites alone"
+        return (
+            f"replacing attention with the model's own weights changes nothing, neither at all {len(e.sites)} sites "
+            "together nor at each site alone"
+        )
     return "the model's own weights change nothing"
 
 
@@ -77,7 +80,7 @@ def check_intervention(e: Examples) -> str:
             "replacing attention at every site leaves the logits unchanged, so run() ignores the replaced weights. "
             f"{ADVICE}"
         )
-    return "replaced attention is used, and is in the trace"
+    return "the model uses replaced attention, and the trace contains it"
 
 
 def _require_in_trace(found: Tensor, expected: Tensor, site: Site) -> None:
@@ -110,18 +113,18 @@ def check_each_site(e: Examples) -> str:
                 changed.attention[earlier],
                 few.trace.attention[earlier],
                 f"replacing attention at '{site.key}' alone changes the attention at the earlier site '{earlier}'",
-                "Apply the weights that intervene returns only at the site of the call.",
+                "Use the weights that intervene returns only at the site for which it was called.",
             )
         if site.key not in fixed and gap(changed.logits, few.trace.logits) == 0:
             unused.append(site.key)
     if unused:
         raise BrokenContractError(
-            f"replacing attention at {listed(unused)} alone leaves the logits unchanged. {ADVICE} Remove sites that do "
-            "not influence the logits from sites()."
+            f"replacing attention at {listed(unused)} alone leaves the logits unchanged. {ADVICE} If a site cannot "
+            "influence the logits, leave it out of sites()."
         )
     count = len(few.sites) - len(fixed)
-    rest = f"; {listed(fixed)} always attend to the first key only" if fixed else ""
-    return f"each of {count} sites alone changes the logits{rest}"
+    rest = f"; not tested: {listed(fixed)}, where all weight is on the first key already" if fixed else ""
+    return f"replacing attention at each of {count} sites alone changes the logits{rest}"
 
 
 def _order(e: Examples) -> list[str]:
@@ -137,15 +140,15 @@ def check_decode(e: Examples) -> str:
     site = e.sites[0]
     if len(e.sites) != 1 or site.query is not None or site.heads != 1:
         raise BrokenContractError(
-            f"the capabilities declare decodes or linear_decoder, but the model has {len(e.sites)} sites, and "
-            f"the first has {site.heads} heads. Both are for models with a single pooled attention. Declare replays "
-            "instead."
+            f"the capabilities declare decodes or linear_decoder, but the model has {len(e.sites)} sites, and the "
+            f"first has {site.heads} heads. Both capabilities are for models with a single pooled attention. Declare "
+            "replays instead."
         )
     states = e.trace.hidden[site.key]
     several = [e.random_weights(site, seed) for seed in range(3 if e.thorough else 1)]
     flat = torch.cat([weights[:, 0] for weights in several], dim=1)
     expected = [e.run(e.inputs, _replace({site.key: weights})).logits for weights in several]
-    advice = "Use the decoder of run(), applied to the hidden states that run(hidden=True) returns."
+    advice = "Apply the decoder that run() uses to the hidden states that run(hidden=True) returns."
     if e.capabilities.decodes:
         with torch.no_grad():
             logits = decode_logits(e.adapter, states, flat, e.trace.decoder_condition)
@@ -165,6 +168,6 @@ def check_decode(e: Examples) -> str:
         weight, bias = linear_decoder(e.adapter, states, e.trace.decoder_condition)
         linear = (flat @ states) @ weight.T + bias[:, None]
         for v, expected_logits in enumerate(expected):
-            what = "the logits from decoder_weights() and of run() with the same attention differ"
+            what = "the logits computed from decoder_weights() and those of run() with the same attention differ"
             require_same_logits(linear[:, v], expected_logits, what, advice)
     return "fast decoding gives the logits of run()"

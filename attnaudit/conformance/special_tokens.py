@@ -36,8 +36,8 @@ def check_special_tokens(e: Examples) -> str:
             if not any(bare in text for text in texts):
                 raise BrokenContractError(
                     f"every input {verb} with {token!r}, which is in none of the texts and is not flagged as special. "
-                    "Flag the tokens that the tokeniser or a prompt adds: the model reads special tokens, but no "
-                    "statistic includes them."
+                    "Flag the tokens that the tokeniser or a prompt adds: the model reads special tokens, but the "
+                    "audit leaves them out of its statistics."
                 )
     count = int(special.sum())
     return f"{count / len(strings):.2g} special tokens per text" if count else "no special tokens"
@@ -54,11 +54,12 @@ def check_query(e: Examples) -> str:
     logits = e.run(e.adapter.collate(pairs)).logits
     if not bool(logits.isfinite().all()):
         raise BrokenContractError(
-            "the logits of inputs with a query are not finite. Look for a division by zero or a softmax over no keys."
+            "the logits of inputs with a query are not finite. Look for a division by zero or a softmax without any "
+            "allowed key."
         )
     if gap(logits, e.run(e.adapter.collate(others)).logits) == 0:
         raise BrokenContractError(
-            "another query leaves the logits unchanged. Encode Instance.query too, or declare query=False."
+            "another query leaves the logits unchanged. Encode Instance.query in collate(), or declare query=False."
         )
     return "another query changes the logits"
 
@@ -77,15 +78,15 @@ def check_words(e: Examples) -> str:
         real = e.inputs.real(stream)
         if not torch.equal(words >= 0, real) or bool((words < -1).any()):
             raise BrokenContractError(
-                f"Inputs.words of '{stream}' is not -1 exactly on special tokens and padding. Number the words of real "
-                "tokens from 0, and set all other positions to -1."
+                f"Inputs.words of '{stream}' must be -1 on special tokens and padding, and nowhere else. Give every "
+                "other token the number of its word, counted from 0."
             )
         for row, is_real in zip(words, real, strict=True):
             numbers = row[is_real]
             if bool((numbers.diff() < 0).any()):
                 raise BrokenContractError(
-                    f"word numbers of '{stream}' decrease along a text: {numbers.tolist()[:12]}. Number the words "
-                    "in their order, and continue the numbering in a second text."
+                    f"word numbers of '{stream}' decrease along a text: {numbers.tolist()[:12]}. Number the words in "
+                    "the order of the text; if the stream has a second text, continue the numbering there."
                 )
     real = e.inputs.real()
     text_words = e.inputs.words.get(TEXT)

@@ -48,8 +48,8 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
     variants = e.adapter.delete(e.inputs, TEXT, [(row, place) for place in chosen])
     if set(variants.extra) != set(e.inputs.extra):
         raise BrokenContractError(
-            f"delete() returns the extra entries {sorted(variants.extra)}, but its input has {sorted(e.inputs.extra)}. "
-            "Copy every entry together with its row."
+            f"delete() returns Inputs.extra with the entries {sorted(variants.extra)}, but its input has "
+            f"{sorted(e.inputs.extra)}. Copy all entries of each row."
         )
     logits = e.run(variants).logits
     for v, place in enumerate(chosen):
@@ -58,13 +58,14 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
         ids = variants.ids[TEXT][v][variants.mask[TEXT][v]].tolist()
         if ids != expected:
             raise BrokenContractError(
-                f"delete() of position {place} returns the ids {ids[:8]}...; expected {expected[:8]}.... "
-                "Remove only that id, and do not decode and tokenise the text again."
+                f"delete() of position {place} returns the ids {ids[:8]}...; expected {expected[:8]}.... Remove only "
+                "the id at that position; do not decode the ids and tokenise the text again."
             )
         special = e.inputs.special[TEXT][row, remaining]
         if variants.special[TEXT][v][variants.mask[TEXT][v]].tolist() != special.tolist():
             raise BrokenContractError(
-                "delete() returns wrong special flags. Move the flags together with their tokens."
+                "delete() returns special flags that differ from those of the remaining tokens. Move each flag "
+                "together with its token."
             )
         # Take the other streams from the variant: a decoder's inputs, for example, are computed from this stream.
         shorter = Inputs(
@@ -88,8 +89,8 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
     require_same_logits(
         e.run(e.adapter.keep(e.inputs, TEXT, kept_rows, kept)).logits,
         logits,
-        "the logits of keep() without one position and of delete() of that position differ",
-        "Return from keep() the marked positions in their order, as delete() does.",
+        "the logits after keep() of all positions but one and after delete() of that position differ",
+        "keep() must return the marked positions in their original order, as delete() does.",
     )
     if bool((variants.special[TEXT] & ~variants.mask[TEXT]).any()):
         raise BrokenContractError(
@@ -114,7 +115,7 @@ def check_repeated_deletion(e: Examples) -> str:
         keep[deleted] = False
         rows_ = torch.tensor([row], device=e.device)
         together = e.adapter.keep(e.inputs, TEXT, rows_, keep[None])
-        advice = "Return from keep() the marked positions in their order, as repeated calls of delete() do."
+        advice = "keep() must return the marked positions in their original order, as repeated calls of delete() do."
         ids = together.ids[TEXT][0][together.mask[TEXT][0]].tolist()
         expected = remaining.ids[TEXT][0][remaining.mask[TEXT][0]].tolist()
         if ids != expected:
@@ -142,7 +143,8 @@ def check_substitution(e: Examples) -> str:
     before, after = e.inputs.ids[TEXT], masked.ids[TEXT]
     if before.shape != after.shape or not torch.equal(masked.mask[TEXT], e.inputs.mask[TEXT]):
         raise BrokenContractError(
-            "substitute() changes the length or the padding. Replace the id at each marked position, and move no token."
+            "substitute() changes the length or the padding. Replace only the id at each marked position, and leave "
+            "every token in its place."
         )
     if bool((before != after)[~first].any()):
         raise BrokenContractError(

@@ -285,9 +285,9 @@ class AttentionView(AttentionReading):
         gap = (probabilities(logits) - self.probabilities).abs().max().item()
         if not gap <= TOLERANCE:
             raise AdapterError(
-                f"decoder_weights: the output computed from (W, b) differs from the model's own output by {gap:.2g} in "
-                f"probability. Expected at most {TOLERANCE:g}. Declare linear_decoder=False, or return the decoder's "
-                "own weight and bias."
+                "decoder_weights(): the probabilities computed from the weight and bias that it returns differ from "
+                f"those of the model by {gap:.2g}; expected at most {TOLERANCE:g}. Return the decoder's own weight and "
+                "bias, or declare linear_decoder=False."
             )
         return token_logits, bias
 

@@ -79,7 +79,8 @@ def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:
     if not clean.adapter.capabilities.value_vectors:
         raise AdapterError(
             "The reading 'norms' needs the value vectors after the output projection, but the adapter declares "
-            "value_vectors=False. Read the attention weights themselves, or gradients@..."
+            "value_vectors=False. Implement value_vectors() and declare it, or use a reading of the attention weights "
+            "or gradients@..."
         )
     adapter = cast(TransformerAdapter, clean.adapter)
     with torch.no_grad():

@@ -20,7 +20,7 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
     Returns:
         An error about the first row that raises when it is measured alone, or about the whole batch if none does.
     """
-    culprit, others = rows[0][0], f" and the {len(rows) - 1} other rows of its batch, though none of them alone"
+    culprit, others = rows[0][0], f" and the {len(rows) - 1} other rows of its batch"
     if len(rows) == 1:
         others = ""
     for instance, measure_alone in rows if others else ():
@@ -29,9 +29,10 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
         except Exception as own_error:
             error, culprit, others = own_error, instance, ""
             break
+    alone = " Measuring each of these rows alone raised no error." if others else ""
     return AuditError(
-        f"{culprit.where or culprit.id}{others}: measuring raised {type(error).__name__}: {error}. Fix the cause "
-        "(pytest --full-trace shows where it was raised), or remove the row."
+        f"{culprit.where or culprit.id}{others}: measuring raised {type(error).__name__}: {error}.{alone} Fix the "
+        "cause (pytest --full-trace shows where it was raised), or remove the row."
     )
 
 

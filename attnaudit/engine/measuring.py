@@ -81,7 +81,7 @@ def measure(
     started = time.perf_counter()
     refuse_unauditable(adapter)
     if not dataset.instances:
-        raise DataError(f"Data set '{dataset.name}' has no instances: nothing to audit.")
+        raise DataError(f"Data set '{dataset.name}' has no instances, so there is nothing to audit.")
     plan = resolve(needs, adapter)
     order = sorted(range(len(dataset.instances)), key=lambda i: dataset.instances[i].id)
     instances = [dataset.instances[i] for i in order]
@@ -146,8 +146,8 @@ def measure(
             if len(positions) == 1 and budget <= width:
                 alone = instances[positions[0]]
                 raise AuditError(
-                    f"{alone.where or alone.id}: not enough memory on {device} for this instance alone "
-                    f"({width} tokens). Shorten it, or audit on another device (--audit-device cpu)."
+                    f"{alone.where or alone.id}: not enough memory on {device}, even for this instance alone ({width} "
+                    "tokens). Shorten the text, or audit on another device (--audit-device cpu)."
                 ) from error
             budget = max(1, min(budget, len(positions) * width) // 2)
         else:
@@ -214,12 +214,12 @@ def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str
         share = float(np.nanmean(measurements.scalar("attention.special_mass")))
         notes.append(
             f"The attention shown is the reading {measurements.own_reading}, renormalised over the {unit} of the text; "
-            f"on average {share:.0%} of its weight is on special tokens and left out."
+            f"on average, {share:.0%} of its weight is on special tokens and is left out."
         )
     if unit == "words":
         notes.append(
-            "Statistics are over words: the attention on a word's tokens is summed, their gradients are joined, and "
-            "words are deleted whole."
+            "Statistics are computed over words: the attention on the tokens of a word is summed, their gradients are "
+            "combined, and all tokens of a word are deleted together."
         )
     truncated = int(np.nansum(measurements.scalars.get("truncated", np.zeros(1))))
     if truncated:
@@ -268,6 +268,6 @@ def _refuse_invalid_output(batch: Batch) -> None:
             raise AdapterError(
                 f"{instance.where or instance.id}: attention at site '{site.key}' sums to "
                 f"{attention_row.sum().item():.4g} with smallest weight {attention_row.min().item():.4g}. Expected "
-                "non-negative weights that sum to 1 over the tokens. Normalise after masking, and apply dropout after "
-                "the weights are returned, not before."
+                "non-negative weights that sum to 1 over the tokens. Normalise after masking, and do not apply "
+                "dropout to the weights in the trace."
             )

@@ -102,7 +102,7 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
         name, reading_text = split(need)
         if reading_text and reading_text not in readings:
             if adapter is None:
-                raise CheckError(f"Need '{need}': a reading can be resolved only with a model.")
+                raise CheckError(f"Need '{need}': the reading can be resolved only with a model, and none is given.")
             single = {reading.text: reading for reading in expanded(adapter, reading_text)}
             readings[reading_text] = ["" if text == own_text else text for text in single]
             parsed |= {text: reading for text, reading in single.items() if text != own_text}
@@ -122,8 +122,9 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
     capabilities = adapter.capabilities
     if capabilities.task != "classification":
         raise AdapterError(
-            f"The model's task is '{capabilities.task}'. Expected 'classification' with one label per input. "
-            "Multi-label and regression models are not audited by this version: wrap one output as a two-class model."
+            f"The model's task is '{capabilities.task}'. Expected 'classification' with one label per input. This "
+            "version cannot audit multi-label or regression models. To audit a single output, wrap it as a two-class "
+            "model."
         )
     own_reading(adapter)
 
@@ -142,8 +143,9 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
         names = list(dict.fromkeys(refused[capability]))
         provided, remedy = REMEDIES.get(capability, (f"the capability '{capability}'", "Implement it"))
         raise AdapterError(
-            f"{', '.join(names)} {'needs' if len(names) == 1 else 'need'} {provided}, but the adapter declares "
-            f"{capability}=False. {remedy}; or leave these checks out."
+            f"{'The measure' if len(names) == 1 else 'The measures'} {', '.join(names)} "
+            f"{'needs' if len(names) == 1 else 'need'} {provided}, but the adapter declares {capability}=False. "
+            f"{remedy}; or leave out the checks that use {'it' if len(names) == 1 else 'them'}."
         )
 
 

@@ -119,7 +119,7 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
     sites = adapter.sites()
     if all(site.query is None for site in sites):
         raise AdapterError(
-            f"reading {reading.text!r}: the model has one pooled attention and no layers or heads. Leave reading out."
+            f"reading {reading.text!r}: the model has one pooled attention, without layers or heads. Leave reading out."
         )
     stacks = {
         "encoder": [s for s in sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],
@@ -130,7 +130,7 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
     name = reading.stack or (available[0] if len(available) == 1 else "")
     if not name or not stacks[name]:
         raise AdapterError(
-            f"reading {reading.text!r}: the model has these attentions: {', '.join(available)}. Name one, as in "
+            f"reading {reading.text!r}: the model has these attention stacks: {', '.join(available)}. Name one, as in "
             f"'{reading.query}@layer=-1,heads=mean,stack={available[-1]}'."
         )
     if stacks[name][0].keys != TEXT:

@@ -104,9 +104,9 @@ def adversarial(view: AttentionView, request: Request) -> Columns:
         row = int(exceeds.int().argmax())
         instance = view.instances[row]
         raise AdapterError(
-            f"{instance.where or instance.id}: the adversarial attention found at ε={argument.epsilon:g} moves the "
-            f"model's own output by {tvd[row].item():.6f}. The decoder does not compute what the adapter declares: its "
-            "output must depend only on the weights and the hidden states."
+            f"{instance.where or instance.id}: the adversarial attention found at ε={argument.epsilon:g} changes the "
+            f"output by a total variation of {tvd[row].item():.6f} when the model is run with it; expected at most ε. "
+            "The output of the adapter's decoder must depend only on the weights and the hidden states."
         )
     scalars = {
         "jsd": jsd,

@@ -61,7 +61,7 @@ def influence(view: AttentionView, request: Request) -> Columns:
 def _importance(text: str) -> str:
     """Return the name of a feature importance. Raises CheckError if it is empty."""
     if not text:
-        raise CheckError("name the feature importance, such as entropy.gradient.meister.inputs.")
+        raise CheckError("the feature importance is missing. Name it, as in entropy.gradient.meister.inputs.")
     return text
 
 

@@ -60,8 +60,8 @@ class Retrained(StatefulMeasure):
         copy = AttentionView(view.batch.read_by(self._copy, keep_graph=keep_graph), view.reading)
         if copy.inputs.tokens[TEXT] != view.inputs.tokens[TEXT]:
             raise AdapterError(
-                "retrain: the copy reads other tokens than the model. It must tokenise like the model, with the same "
-                "vocabulary."
+                "retrain(): the copy splits the texts into different tokens than the model does. The copy must use "
+                "the model's tokeniser and vocabulary."
             )
         jsd = jensen_shannon(view.attention, copy.attention, view.real)
         return Columns(
@@ -85,14 +85,14 @@ class Retrained(StatefulMeasure):
         """
         if "retrains" in request.lacking:
             raise AdapterError(
-                "This check retrains the model, but the adapter declares retrains=False. Give it retrains=True and a "
-                "method retrain(retraining, progress), or leave the check out."
+                "This check retrains the model, but the adapter declares retrains=False. Implement "
+                "retrain(retraining, progress) and declare retrains=True, or leave the check out."
             )
         classes = view.adapter.capabilities.classes
         copy = cast(RetrainableAdapter, view.adapter).retrain(self.retraining, self._progress(view))
         if copy.capabilities.classes != classes:
             raise AdapterError(
-                f"retrain: the copy has the classes {copy.capabilities.classes}. Expected the classes of the model, "
+                f"retrain(): the copy has the classes {copy.capabilities.classes}; expected those of the model, "
                 f"{classes}."
             )
         for module in copy.modules:

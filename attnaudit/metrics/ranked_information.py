@@ -75,7 +75,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
         ValueError: there is no instance, or the shapes do not fit.
 
     >>> choose_ranks([3, 3, 4], [[0.8, 0.2, 0.0], [0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])
-    (2, 'weights: at rank 3 only 33% exceed 1e-05')
+    (2, 'weights: at rank 3, only 33% of them exceed 1e-05')
     """
     counts, ranked = np.asarray(lengths), np.asarray(weights, dtype=np.float64)
     if counts.ndim != 1 or counts.size == 0:
@@ -86,8 +86,11 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
     shares = [float((ranked[counts > r, r] > FLOOR_WEIGHT).mean()) for r in range(by_length)]
     by_weight = max((r + 1 for r in range(by_length) if shares[r] >= 0.8), default=1)
     if by_weight < by_length:
-        return by_weight, f"weights: at rank {by_weight + 1} only {shares[by_weight]:.0%} exceed {FLOOR_WEIGHT:g}"
-    return by_length, "length: the 10th percentile of real tokens"
+        return (
+            by_weight,
+            f"weights: at rank {by_weight + 1}, only {shares[by_weight]:.0%} of them exceed {FLOOR_WEIGHT:g}",
+        )
+    return by_length, "length: the 10th percentile of the number of real tokens"
 
 
 def default_clusters(instances: int) -> int:
@@ -300,7 +303,7 @@ def ranking_agreement(corrected: Floats, attention: Floats) -> tuple[float, floa
 def _require_states(states: RealArray) -> None:
     """Raise ValueError unless the states have shape (n, k, m)."""
     if states.ndim != 3 or 0 in states.shape:
-        raise ValueError(f"states: expected shape (n, k, m), none of them 0, but got {states.shape}")
+        raise ValueError(f"states: expected shape (n, k, m), with n, k and m at least 1, but got {states.shape}")
 
 
 def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Floats]:

@@ -83,8 +83,8 @@ def few_sources_warning(groups: Groups) -> str:
     if len(groups) < FEW_GROUPS:
         return f"there are only {len(groups)} independent sources"
     return (
-        f"most rows come from a few of the {len(groups)} sources, which together count as {groups.effective:.1f} "
-        "sources of equal size"
+        f"most rows come from a few of the {len(groups)} sources, and all sources together are worth only "
+        f"{groups.effective:.1f} sources of equal size"
     )
 
 

@@ -69,7 +69,7 @@ def parse(text: str, known: Sequence[str]) -> Expression:
             or contains a number that is too large. The message gives the position of invalid syntax.
     """
     if len(text) > MAX_LENGTH:
-        raise CheckError(f"a threshold of {len(text)} characters; expected at most {MAX_LENGTH}.")
+        raise CheckError(f"the threshold has {len(text)} characters; expected at most {MAX_LENGTH}.")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -78,10 +78,12 @@ def parse(text: str, known: Sequence[str]) -> Expression:
         raise _refusal(text, known, reason, position) from None
     terms = _Reader(text, known).terms(tree.body)
     if not np.isfinite(list(terms.values())).all():
-        raise CheckError(f"'{text}' holds a number that is too large.")
+        raise CheckError(f"'{text}' contains a number that is too large.")
     weights = {name: weight for name, weight in terms.items() if name and weight != 0}
     if not weights:
-        raise CheckError(f"'{text}' names no reference: expected a number or, for example, '{known[0]} + 0.2'.")
+        raise CheckError(
+            f"'{text}' names no reference. Expected a number without quotes or, for example, '{known[0]} + 0.2'."
+        )
     return Expression(text.strip(), terms.get("", 0.0), weights)
 
 
@@ -118,7 +120,7 @@ class _Reader:
 
     def _product(self, left: Terms, right: Terms, node: ast.expr) -> Terms:
         if set(left) - {""} and set(right) - {""}:
-            raise self._refusal("a product of two references", node)
+            raise self._refusal("a product of two references is not allowed", node)
         scale, scaled = (right, left) if set(left) - {""} else (left, right)
         factor = scale.get("", 0.0)
         return {name: factor * weight for name, weight in scaled.items()}

@@ -51,7 +51,7 @@ def decide(
     if n_defined < MINIMUM_SHARE * n:
         return "undefined", f"only {n_defined:,} of {n:,} instances have a value, fewer than {MINIMUM_SHARE:.0%}"
     if requirement is None:
-        return "inconclusive", "there is no threshold, so the value is reported and not judged"
+        return "inconclusive", "there is no threshold, so the value is reported but not judged"
     if n_defined < MINIMUM_DEFINED:
         return "inconclusive", f"fewer than {MINIMUM_DEFINED} instances have a value, too few for a verdict"
     if interval is None:

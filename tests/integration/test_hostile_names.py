@@ -66,8 +66,6 @@ def test_measurements(measurements):
 """
 
 
-#: Why a test of what the plugin prints is expected to fail.
-NOT_WIRED = "the plugin does not call attnaudit.plugin.clean_reports and terminal_safe yet"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 
 

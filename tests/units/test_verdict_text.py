@@ -142,8 +142,8 @@ def test_an_interval_bound_is_never_rounded_to_the_threshold() -> None:
             "Only 5 of 2,026 instances have a value.",
         ),
         (
-            {"requirement": None, "reason": "there is no threshold, so the value is reported and not judged"},
-            "There is no threshold, so the value is reported and not judged.",
+            {"requirement": None, "reason": "there is no threshold, so the value is reported but not judged"},
+            "There is no threshold, so the value is reported but not judged.",
         ),
         (
             {"verdict": "inconclusive", "interval": None, "reason": "there are too few sources"},

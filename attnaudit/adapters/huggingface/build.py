@@ -36,7 +36,7 @@ def from_folder(
     tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None
     if checkpoint.requested_kernel and checkpoint.requested_kernel not in _PORTABLE_KERNELS:
-        note = f"{checkpoint.requested_kernel}, which the checkpoint asks for, is not compared"
+        note = f"the kernel {checkpoint.requested_kernel}, which the checkpoint asks for, was not compared"
         requested = _PORTABLE_KERNELS[0]
     model = checkpoint_files.read_model(checkpoint, torch.float32, requested)
     implementation = attention_interface.current_implementation(model)
@@ -74,7 +74,7 @@ def from_model(
     implementation, dtype = attention_interface.current_implementation(model), next(model.parameters()).dtype
     note = ""
     if implementation not in _PORTABLE_KERNELS:
-        note = f"{implementation}, which the model uses, is not compared"
+        note = f"the kernel {implementation}, which the model uses, was not compared"
         implementation = _PORTABLE_KERNELS[0]
     if not attention_interface.uses_interface(model) and implementation != "eager":
         raise ModelError(
@@ -110,15 +110,14 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
         raise ModelError(f"transformer({name}): a model in memory needs its tokenizer as the second argument.")
     if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
         raise ModelError(
-            f"{name}: the model is quantised, and attention is audited in float32. Pass the model that it was made "
-            "from."
+            f"{name}: the model is quantised, but attention is audited in float32. Pass the unquantised model instead."
         )
     devices = {str(p.device) for p in model.parameters()}
     mapped = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) != 1 or "meta" in devices or len(mapped) > 1:
         raise ModelError(
-            f"{name}: its weights are spread over {', '.join(sorted(devices))}. Load it on one device, without "
-            "device_map."
+            f"{name}: the model is spread over several devices, or has weights without values (devices: "
+            f"{', '.join(sorted(devices))}). Load it on one device, without device_map."
         )
 
 
@@ -135,9 +134,9 @@ def _build(
 ) -> HuggingFaceAdapter:
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
-            f"{where}: the model attends to blocks in long texts and to all tokens in short ones, so its weights mean "
-            "different things in different texts. If it is also used with full attention, set attention_type to "
-            "'original_full' in config.json."
+            f"{where}: the model attends to blocks of tokens in long texts and to all tokens in short ones, so its "
+            "weights mean different things in different texts. If it is also used with full attention, set "
+            "attention_type to 'original_full' in config.json."
         )
     head = _head(model, tokenizer, task, labels, template, where)
     _require_matching_vocabulary(model, tokenizer, where)
@@ -175,8 +174,8 @@ def _build(
         raise
     except Exception as error:
         raise AdapterError(
-            f"{where}: the model cannot be run on synthetic tokens in the way in which an audit would run it "
-            f"({type(error).__name__}: {checkpoint_files.first_line(error)}). The architecture is not audited."
+            f"{where}: running the model on synthetic tokens, as an audit does, failed ({type(error).__name__}: "
+            f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
 
 
@@ -191,24 +190,25 @@ def _head(
     if task != "classifier":
         if not labels:
             raise ModelError(
-                f"{where}: {type(model).__name__} is a language model, and is audited on the word it writes next. Name "
-                f"the word that stands for each class in a file {language_model_settings.FILE} in the folder:",
+                f"{where}: {type(model).__name__} is a language model, so the audit reads its prediction from the next "
+                "word. Give the word that stands for each class: pass labels if the model is in memory, or write a "
+                f"file {language_model_settings.FILE} in the checkpoint folder, such as:",
                 lines=language_model_settings.EXAMPLE,
             )
         return NextTokenHead(label_token_ids(tokenizer, labels))
     if labels is not None or template is not None:
         raise ModelError(
-            f"{where}: labels and template are for language models, and {type(model).__name__} is a classifier, whose "
-            "classes are those of id2label in config.json. Remove labels and template."
+            f"{where}: labels and template are for language models, but {type(model).__name__} is a classifier. Its "
+            "classes come from id2label in config.json. Remove labels and template."
         )
     config = model.config
     problem = getattr(config, "problem_type", None)
     if problem in ("multi_label_classification", "regression") or config.num_labels < 2:
         kind = {"multi_label_classification": "multi-label"}.get(str(problem), "regression")
         raise ModelError(
-            f"{where}: the model's task is {kind} ({config.num_labels} outputs, problem_type {problem}); expected one "
-            "label per input and at least two classes. A model with one sigmoid output can be wrapped as a two-class "
-            "model in a custom adapter."
+            f"{where}: the model's task is {kind} ({config.num_labels} outputs, problem_type {problem}); expected a "
+            "classifier with one label per input and at least two classes. A model with one sigmoid output can be "
+            "wrapped as a two-class model in a custom adapter."
         )
     names = [str(config.id2label.get(n, config.id2label.get(str(n), f"LABEL_{n}"))) for n in range(config.num_labels)]
     if len(set(names)) != len(names):
@@ -225,7 +225,7 @@ def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> N
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if size is not None and highest >= size:
         raise ModelError(
-            f"{where}: the tokenizer gives ids up to {highest}, and the model has embeddings for {size}. Save the "
+            f"{where}: the tokenizer gives ids up to {highest}, but the model has only {size} embeddings. Save the "
             "tokenizer that the model was trained with into the folder."
         )
 

@@ -89,24 +89,26 @@ def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
     path = folder / CONFIG
     if raw.get("auto_map"):
         raise ModelError(
-            f"{path}: 'auto_map' asks for code that comes with the checkpoint, which is never run. Build the model in "
-            "conftest.py and register it with attnaudit.adapters.huggingface.transformer(model, tokenizer)."
+            f"{path}: 'auto_map' asks for Python code that comes with the checkpoint, and attnaudit never runs such "
+            "code. Build the model in conftest.py and register it with "
+            "attnaudit.adapters.huggingface.transformer(model, tokenizer)."
         )
     quantization = raw.get("quantization_config")
     if quantization:
         is_table = isinstance(quantization, dict)
-        method = quantization.get("quant_method", "an unknown method") if is_table else quantization
+        method = quantization.get("quant_method", "method unknown") if is_table else quantization
         raise ModelError(
-            f"{path}: the checkpoint is quantised ({method}), and attention is audited in float32. Audit the "
-            "checkpoint that it was made from."
+            f"{path}: the checkpoint is quantised ({method}), but attention is audited in float32. Audit the "
+            "unquantised checkpoint instead."
         )
     model_type = raw.get("model_type")
     if not model_type or not isinstance(model_type, str):
-        raise ModelError(f"{path}: no 'model_type', which names the architecture. {_COPY_AGAIN}")
+        raise ModelError(f"{path}: 'model_type', which names the architecture, is missing. {_COPY_AGAIN}")
     if model_type not in CONFIG_MAPPING:
         raise ModelError(
-            f"{path}: the installed version of Transformers knows no model_type '{model_type}'. "
-            f"{nearest(str(model_type), CONFIG_MAPPING)} Install the version that wrote the checkpoint."
+            f"{path}: the installed version of Transformers does not know the model_type '{model_type}'. "
+            f"{nearest(str(model_type), CONFIG_MAPPING)} If the name is correct, install the version of Transformers "
+            "that wrote the checkpoint."
         )
 
 
@@ -125,7 +127,7 @@ def task_of(where: object, architecture: str) -> str:
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return "causal"
     raise ModelError(
-        f"{where}: {architecture or 'a model of no named architecture'} has no classification head and does not "
+        f"{where}: {architecture or 'a model without a named architecture'} has no classification head and does not "
         "generate text. Fine-tune it as a sequence classifier first, for example with `attnaudit train --base`."
     )
 
@@ -160,8 +162,8 @@ def dtype_of(folder: Path) -> torch.dtype:
     most = bytes_per_type.most_common(1)[0][0] if bytes_per_type else "F32"
     if most not in _DTYPES:
         raise ModelError(
-            f"{folder}: most of its weights are of type {most}, a quantised form, and attention is audited in float32. "
-            "Audit the checkpoint that it was made from."
+            f"{folder}: most of its weights are of type {most}, a quantised form, but attention is audited in float32. "
+            "Audit the unquantised checkpoint instead."
         )
     return _DTYPES[most]
 
@@ -184,8 +186,8 @@ def weight_files(folder: Path) -> list[Path]:
     pickles = sorted(p.name for pattern in _PICKLED_WEIGHTS for p in folder.glob(pattern))
     if pickles:
         raise ModelError(
-            f"{folder}: its weights are pickled ({pickles[0]}). A pickle can run any code, so it is never read. Save "
-            "the model again as safetensors: model.save_pretrained(folder, safe_serialization=True)."
+            f"{folder}: its weights are pickled ({pickles[0]}). Loading a pickle can run any code, so attnaudit never "
+            "loads one. Save the model again as safetensors: model.save_pretrained(folder, safe_serialization=True)."
         )
     raise ModelError(f"{folder}: no model.safetensors. {_COPY_AGAIN}")
 
@@ -196,7 +198,7 @@ def read_tokenizer(folder: Path) -> Any:
 
     fix = "Save the tokenizer next to the model: tokenizer.save_pretrained(folder)."
     if not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_FILES):
-        raise ModelError(f"{folder}: no tokenizer (tokenizer.json, or the vocabulary it is made from). {fix}")
+        raise ModelError(f"{folder}: no tokenizer (neither tokenizer.json nor a vocabulary file). {fix}")
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
@@ -247,9 +249,10 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
     missing = sorted(report["missing_keys"]) + sorted(str(m) for m in report["mismatched_keys"])
     if missing:
         raise ModelError(
-            f"{checkpoint.folder}: the checkpoint has no weights for {', '.join(missing[:4])}"
-            f"{' and others' if len(missing) > 4 else ''}, which {type(model).__name__} needs, so that random ones "
-            "would be audited. Train the model's head and save the model again."
+            f"{checkpoint.folder}: the checkpoint has no weights for "
+            f"{', '.join(missing[:4])}{' and others' if len(missing) > 4 else ''}, which {type(model).__name__} needs, "
+            "so the audit would use random ones. Train the missing part, usually the model's head, and save the model "
+            "again."
         )
     return model.eval()
 

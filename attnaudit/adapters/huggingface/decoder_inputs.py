@@ -36,7 +36,7 @@ class DecoderInputs:
         start = getattr(config, "decoder_start_token_id", None)
         if start is None:
             raise ModelError(
-                "config.json has no decoder_start_token_id, which is the token that the decoder starts from. Add it."
+                "config.json has no decoder_start_token_id, the token that the decoder starts from. Add it."
             )
         self.start_id = int(start)
 
@@ -97,7 +97,7 @@ class DecoderInputs:
         for name, count in zip(names, counts, strict=True):
             if count == 0 or count != expected:
                 raise DataError(
-                    f"{name}: {count} end-of-text tokens, where {names[0]} has {expected}. The model decides at the "
-                    "last one and requires the same number in every row. Remove the token from the text, and do not "
-                    "mix rows with and without a query."
+                    f"{name}: the encoded text has {count} end-of-text tokens, and {names[0]} has {expected}. The "
+                    "model predicts from the last one, and requires the same number, at least one, in every row. "
+                    "Remove the token from the texts, and do not mix rows with and without a query."
                 )

@@ -102,8 +102,8 @@ class InputBuilder:
         ids, real = inputs.ids[TEXT], inputs.real()
         if int(real[0].sum()) < 4:
             raise ModelError(
-                f"The tokenizer encodes nine words as {int(real[0].sum())} tokens. Save the tokenizer that the model "
-                "was trained with into the folder."
+                f"The tokenizer encodes a test text of nine words as {int(real[0].sum())} tokens; expected at least 4. "
+                "Save the tokenizer that the model was trained with into the folder."
             )
         reserved = set(self.tokenizer.all_special_ids) | {self.pad_id}
         size = min(int(self.model.config.vocab_size), len(self.tokenizer))
@@ -147,7 +147,7 @@ class InputBuilder:
         _require_text(stream)
         mask_id = self.tokenizer.mask_token_id
         if mask_id is None:
-            raise AdapterError("substitute: the model's tokenizer has no mask token. Erase by deletion.")
+            raise AdapterError("substitute: the model's tokenizer has no mask token. Erase tokens by deletion instead.")
         return self.with_decoder(substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id))
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
@@ -216,8 +216,9 @@ class InputBuilder:
             return nn.functional.pad(types, (missing, 0))
         if missing != 0:
             raise AdapterError(
-                f"Inputs.extra['{TOKEN_TYPES}'] has {types.shape[1]} entries per row and the ids have "
-                f"{mask.shape[1]}; expected one entry per token. Move it with the tokens, as delete() and keep() do."
+                f"Inputs.extra['{TOKEN_TYPES}'] has {types.shape[1]} entries per row, but there are {mask.shape[1]} "
+                "token ids; expected one entry per token. Whenever you add, remove or move tokens, change its entries "
+                "in the same way, as delete() and keep() do."
             )
         return types
 
@@ -260,5 +261,6 @@ def single_row(inputs: Inputs, row: int) -> Inputs:
 def _require_text(stream: str) -> None:
     if stream != TEXT:
         raise AdapterError(
-            f"stream '{stream}': only tokens of '{TEXT}' can be removed or replaced; the decoder's tokens follow them."
+            f"stream '{stream}': only tokens of '{TEXT}' can be removed or replaced; the decoder's tokens are derived "
+            "from them."
         )

@@ -49,8 +49,8 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise AdapterError(
             f"The logits differ by {difference:.2g} from those of the model's own {original.implementation} kernel; "
-            f"expected at most {TOLERANCE:g}. The audit would measure another model than the one in use. Report the "
-            f"architecture, {runner.name}."
+            f"expected at most {TOLERANCE:g}. The audit would measure a different model from the one in use. Please "
+            f"report this architecture, {runner.name}, to the maintainers of attnaudit."
         )
     sentences = [f"{original.implementation} kernel of the original model: logits differ by at most {difference:.1e}"]
     if original.note:
@@ -78,13 +78,15 @@ def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs,
     """Describe how far the logits in the model's own precision are from the audited ones."""
     dtype = str(original.dtype).removeprefix("torch.")
     if original.load is None:
-        return f"given in {dtype}, audited in float32"
+        return f"the model is {dtype}, and is audited in float32"
     try:
         model = original.load(original.dtype, original.implementation).to(runner.builder.device).eval()
         difference = float((_logits(runner, model, inputs) - audited).abs().max())
     except RuntimeError as error:
-        return f"checkpoint is {dtype}, audited in float32; it could not be run in {dtype} here ({error})"
-    return f"checkpoint is {dtype}, audited in float32: logits differ by at most {difference:.2g}"
+        return (
+            f"the weights are {dtype}, and are audited in float32; the model could not be run in {dtype} here ({error})"
+        )
+    return f"the weights are {dtype}, and are audited in float32: logits differ by at most {difference:.2g}"
 
 
 def _logits(runner: Runner, model: Any, inputs: Inputs) -> Tensor:

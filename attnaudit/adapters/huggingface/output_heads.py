@@ -114,15 +114,20 @@ def label_token_ids(tokenizer: Any, labels: Mapping[str, str]) -> dict[str, int]
         tokens = [str(t) for t in tokenizer.convert_ids_to_tokens(ids)]
         if len(ids) != 1:
             raise ModelError(
-                f"labels: {name} = {word!r} is {len(ids)} tokens ({', '.join(tokens) or 'none'}). The model is audited "
-                "on one token: choose a word of one token. In many vocabularies the space before a word is part of it."
+                f"labels: {name} = {word!r} is {len(ids)} tokens ({', '.join(tokens) or 'none'}). The audit reads one "
+                "token for each class: choose a word that is one token. In many vocabularies the space before a word "
+                "is part of its token."
             )
         if ids[0] == tokenizer.unk_token_id:
-            raise ModelError(f"labels: {name} = {word!r} is not in the model's vocabulary. Choose a word that is.")
+            raise ModelError(
+                f"labels: {name} = {word!r} is not in the model's vocabulary. Choose a word that the vocabulary "
+                "contains."
+            )
         if ids[0] in token_ids.values():
             same = next(n for n, i in token_ids.items() if i == ids[0])
             raise ModelError(
-                f"labels: {name} and {same} are the same token, {tokens[0]}. Choose words that are different tokens."
+                f"labels: {name} and {same} stand for the same token, {tokens[0]}. Choose words that are different "
+                "tokens."
             )
         token_ids[name] = int(ids[0])
     if OTHER in token_ids and len(token_ids) == 1:

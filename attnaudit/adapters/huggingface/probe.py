@@ -170,18 +170,19 @@ def require_faithful_attention(runner: Runner) -> None:
     if not close(alone[0], plain[1]):
         raise AdapterError(
             f"{name}: padding changes the logits by {largest_difference(alone[0], plain[1]):.2g}, so the result of an "
-            "instance would depend on its batch. The architecture is not audited."
+            "instance would depend on its batch. This architecture cannot be audited."
         )
     for logits, what in ((trace.logits, "recording"), (reinserted.logits, "reinserting")):
         if not close(logits, plain):
             raise AdapterError(
-                f"{name}: {what} its own attention changes the logits by {largest_difference(logits, plain):.2g}, so "
-                "the recorded attention is not what the model computes with. The architecture is not audited."
+                f"{name}: {what} the model's own attention changes the logits by "
+                f"{largest_difference(logits, plain):.2g}, so the recorded attention is not what the model computes "
+                "with. This architecture cannot be audited."
             )
     if torch.equal(uniform.logits, plain):
         raise AdapterError(
             f"{name}: uniform attention everywhere does not change the logits, so the replaced attention is not what "
-            "the model computes with. The architecture is not audited."
+            "the model computes with. This architecture cannot be audited."
         )
     _require_distributions(name, trace)
     _require_gradients(runner, inputs)
@@ -200,8 +201,8 @@ def _require_distributions(name: str, trace: Trace) -> None:
         outside = (weights * ~allowed).abs().max().item()
         if not excess <= TOLERANCE or weights.min().item() < 0 or outside > TOLERANCE:
             raise AdapterError(
-                f"{name}: the weights at '{key}' are not a distribution over the tokens that a query may attend to. "
-                "The architecture is not audited."
+                f"{name}: the weights at '{key}' are not a probability distribution over the tokens that each query "
+                "may attend to. This architecture cannot be audited."
             )
 
 
@@ -220,23 +221,23 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
         if not close(trace.logits.detach(), runner.logits(inputs).detach()):
             raise AdapterError(
                 f"{name}: passing the model its own embeddings instead of token ids changes the logits, so gradients "
-                "at these embeddings would not be those at its inputs. The architecture is not audited."
+                "at these embeddings would not be those at its inputs. This architecture cannot be audited."
             )
         leaves = {"the embeddings": embeddings, **trace.attention}
         gradients = torch.autograd.grad(trace.logits.square().sum(), list(leaves.values()), allow_unused=True)
     for key, gradient in zip(leaves, gradients, strict=True):
         if gradient is None or not bool(gradient.isfinite().all()) or not bool(gradient.any()):
             raise AdapterError(
-                f"{name}: no gradient of the logits reaches {key}. Attention that does not contribute to the output, "
-                "or is not differentiable, is not audited."
+                f"{name}: no gradient of the logits reaches {key}. Attention can be audited only if it contributes to "
+                "the output and is differentiable."
             )
     for key, weights in trace.attention.items():
         states, expected = trace.hidden.get(key), (weights.shape[0], weights.shape[3])
         if states is None or tuple(states.shape[:2]) != expected:
-            found = "not seen" if states is None else f"of shape {tuple(states.shape)}"
+            found = "missing" if states is None else f"of shape {tuple(states.shape)}"
             raise AdapterError(
-                f"{name}: the states behind the values at '{key}' are {found}; expected (B, K, m) with (B, K) = "
-                f"{expected}. The architecture is not audited."
+                f"{name}: the hidden states from which the values at '{key}' are computed are {found}; expected shape "
+                f"(B, K, m) with (B, K) = {expected}. This architecture cannot be audited."
             )
 
 

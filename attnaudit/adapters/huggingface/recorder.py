@@ -146,10 +146,13 @@ class Recorder:
             AdapterError: The model calls its attention modules in another order than when it was loaded.
         """
         if self._next >= len(self.calls) or self.calls[self._next].module is not module:
-            expected = self.calls[self._next].site.key if self._next < len(self.calls) else "the end of the pass"
+            expected = (
+                self.calls[self._next].site.key if self._next < len(self.calls) else "the end of the forward pass"
+            )
             raise AdapterError(
                 f"The model called {type(module).__name__} where {expected} was expected: its attention modules run in "
-                "another order than when it was loaded. A model whose layers depend on its input is not audited."
+                "a different order from when it was loaded. A model in which the input decides which layers run "
+                "cannot be audited."
             )
         self._next += 1
         return self.calls[self._next - 1]
@@ -158,8 +161,8 @@ class Recorder:
         """Raise AdapterError if the pass made fewer attention calls than when the model was loaded."""
         if self._next != len(self.calls):
             raise AdapterError(
-                f"The pass made {self._next} of the model's {len(self.calls)} attention calls. A model whose layers "
-                "depend on its input is not audited."
+                f"The forward pass made only {self._next} of the model's {len(self.calls)} attention calls. A model in "
+                "which the input decides which layers run cannot be audited."
             )
 
     def attend(
@@ -199,8 +202,8 @@ class Recorder:
         expected = (len(queries), call.site.heads, queries.shape[1], keys.shape[1])
         if tuple(weights.shape) != expected:
             raise AdapterError(
-                f"The attention at '{call.site.key}' has shape {tuple(weights.shape)}; the lengths of its streams "
-                f"require {expected}. The architecture is not audited."
+                f"The attention at '{call.site.key}' has shape {tuple(weights.shape)}; expected {expected}, from the "
+                "lengths of its inputs. This architecture cannot be audited."
             )
         return call
 

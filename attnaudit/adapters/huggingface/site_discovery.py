@@ -115,9 +115,9 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     observer, called_modules, embedding = _first_pass(model, ids, forward)
     if not observer.seen:
         raise AdapterError(
-            f"{type(model).__name__}: no attention weights were seen in a pass over synthetic tokens. The architecture "
-            "neither takes its attention from Transformers' attention interface nor computes a softmax in its "
-            "attention modules, so it is not audited."
+            f"{type(model).__name__}: no attention weights were found in a forward pass over synthetic tokens. The "
+            "architecture neither uses Transformers' attention interface nor computes a softmax in its attention "
+            "modules, so it cannot be audited."
         )
     _refuse_unseen_attention(model, observer.seen, called_modules)
     names = {module: name for name, module in model.named_modules()}
@@ -125,8 +125,8 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     observer, layers, projections = _second_pass(model, forward, layer_of)
     if embedding is None:
         raise AdapterError(
-            f"{type(model).__name__}: no embedding of the token ids was seen (an nn.Embedding called with them), so "
-            "there are no inputs to take gradients at. The architecture is not audited."
+            f"{type(model).__name__}: no nn.Embedding was called with the token ids, so there are no input embeddings "
+            "at which to take gradients. This architecture cannot be audited."
         )
     calls = _attention_calls(model, observer.seen, ids, encoder_decoder)
     self_attention = [one for one, call in zip(observer.seen, calls, strict=True) if call.site.kind == "self"]
@@ -194,8 +194,8 @@ def _refuse_unseen_attention(model: nn.Module, seen: Sequence[SeenAttention], ca
         if id(module) not in known and not any(id(m) in known for m in module.modules()):
             raise AdapterError(
                 f"{type(model).__name__}: the attention weights of its {type(module).__name__} cannot be recorded, "
-                f"while those of {type(seen[0].module).__name__} can. A model is audited only if all of "
-                "its attention can be recorded."
+                f"while those of {type(seen[0].module).__name__} can. A model can be audited only if all of its "
+                "attention can be recorded."
             )
 
 
@@ -273,7 +273,7 @@ def _attention_calls(
         if len(one.shape) != 4 or one.shape[0] != len(ids):
             raise AdapterError(
                 f"{type(model).__name__}: the weights of its {type(one.module).__name__} have shape {one.shape}; "
-                f"expected (B, H, Q, K) with B = {len(ids)}. Attention of another shape is not audited."
+                f"expected (B, H, Q, K) with B = {len(ids)}. Attention of another shape cannot be audited."
             )
         kind: SiteKind = "cross" if one.cross else "self"
         stack = "layer" if not encoder_decoder else "encoder" if id(one.module) in encoder_modules else DECODER
@@ -283,7 +283,7 @@ def _attention_calls(
         if (keys == TEXT and one.shape[3] != ids.shape[1]) or (query == TEXT and one.shape[2] != ids.shape[1]):
             raise AdapterError(
                 f"{type(model).__name__}: {type(one.module).__name__} has {one.shape[2]} queries and {one.shape[3]} "
-                f"keys for {ids.shape[1]} tokens. Attention that does not cover all tokens is not audited."
+                f"keys for {ids.shape[1]} tokens. Attention that does not cover all tokens cannot be audited."
             )
         layer = layers_per_stack.get(stack, 0)
         layers_per_stack[stack] = layer + 1

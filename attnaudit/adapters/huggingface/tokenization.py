@@ -57,7 +57,7 @@ class TextEncoder:
         if template is not None and not self.is_fast:
             raise ModelError(
                 f"template: {type(tokenizer).__name__} does not report which characters a token stands for, so the "
-                "tokens of the text cannot be separated from those of the template. Give a fast tokenizer (one with a "
+                "tokens of the text cannot be separated from those of the template. Use a fast tokenizer (one with a "
                 "tokenizer.json)."
             )
         self._splits_words = self._tokenizer_splits_words()
@@ -154,8 +154,9 @@ class TextEncoder:
             real = [p for p, is_special in enumerate(special) if not is_special]
             if excess >= len(real):
                 raise DataError(
-                    f"{instance.where or instance.id}: the template alone is {len(ids) - len(real)} tokens long, and "
-                    f"the model takes {self.limit}. Shorten the template or the query."
+                    f"{instance.where or instance.id}: the template alone is {len(ids) - len(real)} tokens long, but "
+                    f"the model takes at most {self.limit}, so no token of the text would be left. Shorten the "
+                    "template or the query."
                 )
             removed = set(real[-excess:])
             kept = [p for p in kept if p not in removed]

@@ -138,7 +138,8 @@ class HuggingFaceAdapter:
         if projection is None or not isinstance(trace.cache, LayerStates):
             raise AdapterError(
                 f"value_vectors: the output projection at '{site.key}' was not found, or the trace does not come from "
-                "run(hidden=True). capabilities.value_vectors says whether the model has them."
+                "run(hidden=True). Call value_vectors() only if capabilities.value_vectors is True, with a trace from "
+                "run(hidden=True)."
             )
         value = expand_groups(trace.cache.values[site.key], site.heads)
         matrix = projection.weight.T if isinstance(projection, nn.Linear) else projection.weight
@@ -162,11 +163,14 @@ class HuggingFaceAdapter:
 
     def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
         raise AdapterError(
-            "decode: what follows the attention of a Transformer is not a decoder of its hidden states. Use replay."
+            "decode(): a Transformer has no decoder that computes the logits from one attention-weighted sum of "
+            "hidden states. Use replay()."
         )
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
-        raise AdapterError("decoder_weights: what follows the attention of a Transformer is not linear. Use replay.")
+        raise AdapterError(
+            "decoder_weights(): the layers after the attention of a Transformer are not linear. Use replay()."
+        )
 
     # -- the original model ----------------------------------------------------------------------------------------
 

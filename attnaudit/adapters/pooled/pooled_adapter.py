@@ -105,7 +105,9 @@ class PooledAttentionAdapter:
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
         self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
         if open_classes is not None and query is None:
-            raise AdapterError("open_classes is given without query. Name the function that reads the query as well.")
+            raise AdapterError(
+                "open_classes is given without query. Pass the function that encodes the query, too: query=..."
+            )
         self.query, self.open_classes = query, open_classes
         self.tokenize = tokenize
         self.pad_id = pad_id
@@ -121,15 +123,16 @@ class PooledAttentionAdapter:
             )
         if reach is not None and reach < 0:
             raise AdapterError(
-                f"reach is {reach}; expected 0 or more. Without reach, the audit gives the same numbers, more slowly."
+                f"reach is {reach}; expected 0 or more. If you leave reach out, the audit gives the same numbers, but "
+                "takes longer."
             )
         self.lstm, self.reach = lstm, reach
         parts = (embedding, encoder, attention, decoder)
         self._modules = tuple(modules) if modules is not None else tuple(p for p in parts if isinstance(p, nn.Module))
         if not self._modules:
             raise AdapterError(
-                "None of embedding, encoder, attention and decoder is an nn.Module. Name the modules that hold the "
-                "parameters, modules=(model,), so that they can be moved, hashed and put in evaluation mode."
+                "None of embedding, encoder, attention and decoder is an nn.Module. List the modules that hold the "
+                "parameters, as in modules=(model,), so that they can be moved, hashed and put in evaluation mode."
             )
         self._capabilities = Capabilities(
             classes=tuple(classes),
@@ -193,7 +196,7 @@ class PooledAttentionAdapter:
         if len(lengths) != 1:
             raise AdapterError(
                 f"tokenize gave {len(encoding.ids)} ids, {len(encoding.tokens)} tokens and "
-                f"{len(encoding.special or encoding.ids)} special flags for one text; expected one of each per token."
+                f"{len(encoding.special or encoding.ids)} special flags for one text; expected the same number of each."
             )
         limit = self._capabilities.max_tokens
         if limit is not None and len(encoding.ids) > limit:
@@ -215,7 +218,8 @@ class PooledAttentionAdapter:
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
         if self.mask_id is None:
             raise AdapterError(
-                "substitute: the adapter has no mask token. Give mask_id, the id of the mask or unknown word."
+                "substitute: the adapter has no mask token. Pass mask_id, the id of the mask token or of the unknown "
+                "word."
             )
         return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
 
@@ -253,8 +257,9 @@ class PooledAttentionAdapter:
         expected = (*inputs.ids[TEXT].shape,)
         if not isinstance(states, Tensor):
             raise AdapterError(
-                f"encoder returned a {type(states).__name__}; expected hidden states alone, (B, T, m). An nn.GRU or "
-                "nn.LSTM returns them first of two: encoder=lambda embedded, mask: model.encoder(embedded)[0]."
+                f"encoder returned a {type(states).__name__}; expected only the hidden states, a tensor (B, T, m). An "
+                "nn.GRU or nn.LSTM returns a pair; the hidden states are its first item: encoder=lambda embedded, "
+                "mask: model.encoder(embedded)[0]."
             )
         if states.dim() != 3 or tuple(states.shape[:2]) != expected:
             raise AdapterError(
@@ -288,8 +293,8 @@ class PooledAttentionAdapter:
             logits = self.decoder(context, query_state.expand(-1, context.shape[1], -1))
         if logits.dim() == 2:
             raise AdapterError(
-                "decoder dropped a dimension: for a context of shape (B, V, m) it must return (B, V, C), "
-                "with C = 1 for a sigmoid output."
+                "decoder() dropped a dimension: for a context of shape (B, V, m) it must return (B, V, C), with C = 1 "
+                "for a sigmoid output."
             )
         if decoder_condition is None or not classes:
             return logits
@@ -301,7 +306,10 @@ class PooledAttentionAdapter:
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         if not isinstance(self.decoder, nn.Linear):
-            raise AdapterError("decoder_weights: the decoder is not an nn.Linear.")
+            raise AdapterError(
+                "decoder_weights(): the decoder is not an nn.Linear. Call it only if capabilities.linear_decoder is "
+                "True."
+            )
         weight = self.decoder.weight
         bias = self.decoder.bias if self.decoder.bias is not None else weight.new_zeros(weight.shape[0])
         return weight, bias
@@ -314,7 +322,10 @@ class PooledAttentionAdapter:
             return recurrent_encoders.share(self.lstm, embeddings, mask)
         if self.reach is not None:
             return local_encoders.share(self.encoder, embeddings, mask, self.reach)
-        raise AdapterError("share: the adapter does not know how its states are computed. Give lstm or reach.")
+        raise AdapterError(
+            "share(): the adapter does not know which states change when tokens are removed. Pass lstm or reach to "
+            "the adapter."
+        )
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
         return cast(SharedStates, shared).variant_cost(rows, keep)

@@ -105,9 +105,9 @@ def refuse_unsupported(layer: object) -> None:
     for part in parts:
         if part.num_layers != 1 or part.proj_size or (is_pair and part.bidirectional):
             raise AdapterError(
-                f"lstm has {part.num_layers} layers, bidirectional={part.bidirectional} and proj_size="
-                f"{part.proj_size}; expected one layer without projection, and one direction in each of a pair. "
-                "Leave lstm out: the audit gives the same numbers, more slowly."
+                f"lstm has {part.num_layers} layers, bidirectional={part.bidirectional} and "
+                f"proj_size={part.proj_size}; expected one layer without projection and, in a pair, one direction "
+                "each. Leave lstm out: the audit gives the same numbers, but takes longer."
             )
 
 

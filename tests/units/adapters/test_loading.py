@@ -44,13 +44,13 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 def test_a_file_is_not_a_model(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(ModelError, match="this is a file; expected the checkpoint folder"):
+    with pytest.raises(ModelError, match="this is a file; expected a folder"):
         load_model(str(tmp_path / "model.safetensors"))
 
 
 def test_an_unknown_folder_says_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").touch()
-    with pytest.raises(ModelError, match=r"no known checkpoint format .* holds weights.bin"):
+    with pytest.raises(ModelError, match=r"not in a known checkpoint format .* holds weights.bin"):
         load_model(str(tmp_path))
 
 
@@ -65,7 +65,7 @@ def test_a_factory_that_fails_is_named() -> None:
 
     models.register("broken")(broken)
     with pytest.raises(
-        ModelError, match=r"its factory raised FileNotFoundError at test_loading.py:[0-9]+ in broken: weights\.bin"
+        ModelError, match=r"the factory raised FileNotFoundError at test_loading.py:[0-9]+ in broken: weights\.bin"
     ):
         load_model("broken")
 

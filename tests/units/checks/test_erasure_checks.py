@@ -60,7 +60,7 @@ def test_there_is_no_share_of_a_leave_one_out_order_that_gains_nothing(kind, nam
     m.scalars[f"{name}.deletion.loo"] = m.scalars[f"{name}.deletion.random"].copy()
     record = kind(at_least=0.2, against="signed_loo").judge(m)
     assert (record.verdict, record.value) == ("undefined", None)
-    assert "gains nothing over a random one" in failure_message(record)
+    assert "gains nothing over a random order" in failure_message(record)
 
 
 @ERASURE
@@ -72,7 +72,7 @@ def test_a_note_says_that_the_other_operator_gives_another_verdict(kind, name, s
     record = kind(at_least=0.1, operator=operator).judge(m)
     assert record.verdict == "pass"
     names = {"deletion": "deletion", "mask": "mask substitution"}
-    expected = f"depends on the erasure operator: pass under {names[operator]}, fail under {names[other]}"
+    expected = f"the verdict depends on the erasure operator: pass with {names[operator]}, fail with {names[other]}"
     assert record.note == expected
     assert f"note: {expected}" in failure_message(record).splitlines()[2]
     assert kind(at_least=0.1, operator=other).judge(m).verdict == "fail"
@@ -159,7 +159,7 @@ def test_per_token_probability_counts_correct_predictions():
     record = checks.TokenProbability(at_most=0.7).judge(m)
     assert record.value == pytest.approx(m.scalars["token_probability"][correct].mean())
     assert (record.n, record.n_defined) == (correct.sum(), correct.sum())
-    assert record.note == f"{correct.sum()} of 120 instances, those that are predicted correctly"
+    assert record.note == f"measured on the {correct.sum()} of 120 instances that are predicted correctly"
     assert record.note in failure_message(record)
     assert {ranked.instance for ranked in record.worst} <= {i for i, c in zip(m.ids, correct, strict=True) if c}
     among_all = checks.TokenProbability(at_most=0.7, among="all").judge(m)
@@ -271,24 +271,30 @@ def test_needs_name_measures():
     ("declare", "message"),
     [
         (lambda: checks.Comprehensiveness(), "Comprehensiveness: a gate needs a threshold: give at_least=..."),
-        (lambda: checks.Comprehensiveness(at_most=0.1), "at_most would reward what this check warns of"),
+        (
+            lambda: checks.Comprehensiveness(at_most=0.1),
+            "with at_most, the check would pass in the very case it warns of",
+        ),
         (lambda: checks.Comprehensiveness(at_least=0.1, operator="masks"), "unknown operator 'masks'"),
         (lambda: checks.Sufficiency(at_least=0.1, against="loo"), "unknown against 'loo'"),
         (lambda: checks.Sufficiency(at_least=0.1, measure="tvd"), "unknown measure 'tvd'"),
         (lambda: checks.Sufficiency(at_least=1.1), "expected a number between -1 and 1"),
-        (lambda: checks.DecisionFlip(at_most=0.1), "at_most would reward what this check warns of"),
+        (lambda: checks.DecisionFlip(at_most=0.1), "with at_most, the check would pass in the very case it warns of"),
         (lambda: checks.TopTokenErasure(at_least=2), "expected a number between -1 and 1"),
-        (lambda: checks.TokenProbability(at_least=0.5), "at_least would reward what this check warns of"),
+        (
+            lambda: checks.TokenProbability(at_least=0.5),
+            "with at_least, the check would pass in the very case it warns of",
+        ),
         (lambda: checks.TokenProbability(at_most=0.5, among="wrong"), "unknown among 'wrong'"),
-        (lambda: checks.Conicity(at_least=0.5), "at_least would reward what this check warns of"),
+        (lambda: checks.Conicity(at_least=0.5), "with at_least, the check would pass in the very case it warns of"),
         (lambda: checks.InformationRetained(at_least=0.5, words="all"), "unknown words 'all'"),
         (
             lambda: checks.ParameterRandomisation(at_least=0.5),
-            "with measure='tau', at_least would reward what this check warns of; give at_most=...",
+            "with measure='tau' and at_least, the check would pass in the very case it warns of; give at_most=...",
         ),
         (
             lambda: checks.ParameterRandomisation(at_most=0.5, measure="jsd"),
-            "with measure='jsd', at_most would reward what this check warns of; give at_least=...",
+            "with measure='jsd' and at_most, the check would pass in the very case it warns of; give at_least=...",
         ),
         (lambda: checks.ParameterRandomisation(at_most=0.5, of="loo"), "unknown of 'loo'"),
     ],

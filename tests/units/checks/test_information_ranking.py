@@ -119,5 +119,5 @@ def test_shared_sources_are_subsampled_together():
 
 
 def test_a_note_warns_of_few_sources():
-    assert "fewer than 100 sources" in CHECK.judge(with_ranks(60)).note
+    assert "fewer than 100 independent sources" in CHECK.judge(with_ranks(60)).note
     assert CHECK.judge(with_ranks(120)).note == ""

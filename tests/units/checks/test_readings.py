@@ -71,7 +71,7 @@ def test_fragility_of_one_layer_and_of_all(where: str, replacement: str | None, 
 
 
 def test_replacement_belongs_to_all_layers() -> None:
-    with pytest.raises(CheckError, match="belongs to where='everywhere'"):
+    with pytest.raises(CheckError, match="applies only to where='everywhere'"):
         checks.UniformFragility(severity="report", replacement="frozen")
 
 
@@ -173,7 +173,7 @@ def test_a_missing_operator_is_no_disagreement_under_a_reading_either() -> None:
 
 
 def test_the_threshold_of_a_sweep_cannot_be_relative() -> None:
-    with pytest.raises(CheckError, match="stands for several readings, and each has its own references"):
+    with pytest.raises(CheckError, match="stands for several readings, each with its own references"):
         checks.Agreement(at_least="floor + 0.2", severity="report", reading="cls@layer=*")
 
 

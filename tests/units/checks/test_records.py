@@ -179,7 +179,7 @@ def test_influence_reports_the_share_of_the_own_token_and_its_rival():
     assert record.details["mean share of a state's own token"] == pytest.approx(
         m.scalars["influence.hidden.own_share"].mean()
     )
-    assert record.details["mean share of its largest rival"] == pytest.approx(
+    assert record.details["mean share of the largest other token"] == pytest.approx(
         m.scalars["influence.hidden.rival_share"].mean()
     )
     assert record.worst[0].value == m.scalars["influence.hidden.entropy"].max()
@@ -319,4 +319,4 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
     assert apart.value == near.value
     assert apart.verdict == "inconclusive"
     assert apart.planning is None
-    assert "the interval covers the choice of the 3 random copies" in apart.note
+    assert "the interval includes the uncertainty from drawing only 3 random copies" in apart.note

@@ -162,18 +162,18 @@ def test_a_copy_that_could_not_be_trained_raises_the_reason() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: checks.RetrainedUniform(seeds=0), "seeds is 0, expected a whole number from 1 to 100"),
+        (lambda: checks.RetrainedUniform(seeds=0), "seeds is 0; expected a whole number from 1 to 100"),
         (lambda: checks.RetrainedUniform(seeds=2.5), "seeds is 2.5"),  # type: ignore[arg-type]
         (lambda: checks.SeedVariance(train=""), "train is ''"),
-        (lambda: checks.SeedVariance(at_least=0.1), "at_least would reward"),
+        (lambda: checks.SeedVariance(at_least=0.1), "with at_least, the check would pass in the very case"),
         (lambda: checks.RetrainedUniform(severity="gate"), "a gate needs a threshold"),
-        (lambda: checks.GuidedMLP(divergence="jsd"), "give adversary=λ"),
-        (lambda: checks.GuidedMLP(adversary=-1.0), "adversary=-1 is impossible"),
+        (lambda: checks.GuidedMLP(divergence="jsd"), "Give adversary=λ"),
+        (lambda: checks.GuidedMLP(adversary=-1.0), "adversary is -1; expected"),
         (lambda: checks.TrainedAdversary(divergence="kk"), "Did you mean 'kl'"),  # type: ignore[arg-type]
-        (lambda: checks.TrainedAdversary(weight=-1), "weight=-1 is impossible"),
+        (lambda: checks.TrainedAdversary(weight=-1), "weight is -1; expected"),
         (lambda: checks.TrainedAdversary(frozen="yes"), "expected true or false"),  # type: ignore[arg-type]
         (lambda: checks.TrainedAdversary(at_most="seeds"), "has no reference"),
-        (lambda: checks.TrainedAdversary(sweep=True, weight=0), "multiplies weight"),
+        (lambda: checks.TrainedAdversary(sweep=True, weight=0), "varies weight by multiplication"),
     ],
 )
 def test_invalid_arguments_are_refused(make, message) -> None:

@@ -194,7 +194,7 @@ def test_likely_mistakes_are_reported_with_advice(changes: dict[str, Any], words
 
 def test_a_module_that_is_not_listed_is_found_by_its_parameters() -> None:
     given = parts()
-    with pytest.raises(AdapterError, match=r"modules: the logits are computed with \d+ parameters that are in none"):
+    with pytest.raises(AdapterError, match=r"modules: the logits depend on \d+ parameters that belong to none"):
         quick(PooledAttentionAdapter(**{**given, "modules": (given["decoder"],)}), INSTANCES)  # type: ignore[arg-type]
 
 
@@ -212,7 +212,7 @@ def test_replaced_attention_without_effect_is_caught_even_without_fast_decoding(
         def capabilities(self) -> Capabilities:
             return replace(super().capabilities, decodes=False, linear_decoder=False)
 
-    with pytest.raises(AdapterError, match="no gradient reaches the replaced attention"):
+    with pytest.raises(AdapterError, match="no gradient reaches the weights that intervene returns"):
         quick(built(Slow), INSTANCES)
 
 

@@ -51,7 +51,7 @@ def test_a_model_that_cannot_do_without_a_query_is_given_one() -> None:
 
     results = {one.check: one for one in check_adapter(AsksForAQuery(cross=True))}
     assert results["query"].detail == "another query changes the logits"
-    assert results["sites"].detail == "3 sites, 6 heads in all"
+    assert results["sites"].detail == "3 sites, 6 heads in total"
 
 
 def test_the_plain_call_lists_all_that_fails() -> None:
@@ -75,7 +75,9 @@ def test_a_failure_that_is_expected_is_skipped_with_its_reason() -> None:
 
     outcome, detail = outcomes(Forgets(), deletion="extra entries come later")["deletion"]
     assert outcome == "skip"
-    assert detail.startswith("fails as expected (extra entries come later): delete() returns the extra entries []")
+    assert detail.startswith(
+        "fails as expected (extra entries come later): delete() returns Inputs.extra with the entries []"
+    )
 
 
 def test_a_check_that_passes_although_it_was_expected_to_fail_has_failed() -> None:
@@ -104,7 +106,7 @@ def test_unknown_names_and_missing_reasons_are_refused() -> None:
         parametrize_with_checks([SmallTransformer], expected_failures={"other": {"padding": "a reason"}})
     with pytest.raises(CheckError, match="two models are called 'SmallTransformer'"):
         parametrize_with_checks([SmallTransformer, SmallTransformer()])
-    with pytest.raises(CheckError, match="a str is neither a model adapter"):
+    with pytest.raises(CheckError, match="got a str, which is neither a model adapter"):
         parametrize_with_checks(["demo"])  # type: ignore[list-item]
 
 
@@ -144,7 +146,7 @@ def test_a_factory_is_called_once_and_only_when_a_case_runs() -> None:
     assert name == "check"
     assert [one.id for one in parameters] == [f"small-{check}" for check in NAMES]
     assert made == []
-    assert parameters[0].values[0]() == "2 sites, 4 heads in all"
+    assert parameters[0].values[0]() == "2 sites, 4 heads in total"
     assert parameters[1].values[0]() == "all shapes are as declared, and all values are finite"
     assert len(made) == 1
 

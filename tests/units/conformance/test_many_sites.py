@@ -135,16 +135,16 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (declaring(reading="cls@layer=2"), "layers 0 to 1"),
         (declaring(reading="cls@layer=0,heads=2"), "heads 0 to 1"),
         (declaring(reading="cls@layer=*"), "Name one layer"),
-        (declaring(reading="cls@layer=0,stack=cross"), "names 'cross'; the model has 'encoder'"),
-        (declaring(reading="norms@layer=0", value_vectors=False), "Declare value_vectors=True"),
+        (declaring(reading="cls@layer=0,stack=cross"), "names 'cross'; the stacks of the model are 'encoder'"),
+        (declaring(reading="norms@layer=0", value_vectors=False), "declare value_vectors=True"),
         (declaring(cross=True, reading="cls@layer=0"), "Add stack="),
     ],
     "special_tokens": [(shown.TagsNoSpecialTokens, r"begins with '\[start\]'.*Flag the tokens that the tokeniser")],
     "words": [
         (shown.RestartsWordNumbers, "continue the numbering"),
-        (shown.CountsSpecialTokensAsWords, "set all other positions to -1"),
+        (shown.CountsSpecialTokensAsWords, "must be -1 on special tokens and padding"),
     ],
-    "query": [(declaring(query=True), "Encode Instance.query too")],
+    "query": [(declaring(query=True), "Encode Instance.query in collate")],
     "evaluation_mode": [(shown.IsNoisy, "random in evaluation mode")],
     "sums": [
         (shown.ShowsPaddingQueries, "Multiply the weights by allowed"),
@@ -155,12 +155,12 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "allowed": [
         (shown.AllowsPaddingKeys, "True on padding keys"),
         (shown.AllowsPaddingQueries, "rows of padding queries"),
-        (shown.LeavesATokenNothing, "allows a token no keys"),
+        (shown.LeavesATokenNothing, "is False on every key of some token"),
         (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, where the weights are always zero"),
         (lambda: shown.KeepsItsStructureToItself(window=3), "at some distances"),
     ],
     "self_replacement": [
-        (shown.MovesWhenReplaced, "instead of the live ones"),
+        (shown.MovesWhenReplaced, "not with those passed to it"),
         (shown.MovesAtOneSiteAlone, "at 'layer 0' alone"),
         (shown.AsksAtOneSite, "never calls intervene at 'layer 1'"),
         (shown.OffersOtherWeights, "apply no dropout or scaling"),
@@ -172,7 +172,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "each_site": [(shown.ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits unchanged")],
     "decode": [(declaring(decodes=True), "single pooled attention. Declare replays instead")],
     "padding": [
-        (computed.ReadsPadding, "Pass the mask to the encoder"),
+        (computed.ReadsPadding, "Use the mask in the encoder"),
         (computed.ShowsWeightsAtTheEnd, "Return each weight at the positions"),
     ],
     "left_padding": [(computed.CountsPositionsFromTheEdge, "left_padding=False")],
@@ -186,22 +186,22 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     ],
     "gradients": [
         (computed.DetachesEmbeddings, r"without detach\(\)"),
-        (computed.DetachesReplacedWeights, "no gradient reaches the replaced attention at 'layer 1'"),
+        (computed.DetachesReplacedWeights, "no gradient reaches the weights that intervene returns at 'layer 1'"),
     ],
     "live_gradients": [
         (computed.OffersDetachedWeights, "no gradient passes through them"),
         (computed.DetachesReplacedWeights, "at 'layer 1'"),
         (computed.DetachesLiveWeights, "no gradient passes through them"),
     ],
-    "finite_differences": [(computed.LeavesAPathOutOfTheGraph, "missing from the graph")],
+    "finite_differences": [(computed.LeavesAPathOutOfTheGraph, "missing from the autograd graph")],
     "deletion": [
-        (computed.DeletesTheNext, "Remove only that id"),
-        (computed.DeletesOnlyTheId, "Move the flags together"),
-        (computed.DeletesExtraEntries, "together with its row"),
+        (computed.DeletesTheNext, "Remove only the id at that position"),
+        (computed.DeletesOnlyTheId, "Move each flag together"),
+        (computed.DeletesExtraEntries, "Copy all entries of each row"),
     ],
-    "repeated_deletion": [(computed.KeepsInAnotherOrder, "in their order")],
+    "repeated_deletion": [(computed.KeepsInAnotherOrder, "in their original order")],
     "substitution": [(computed.SubstitutesTheNext, "changes ids at unmarked positions")],
-    "logits_without": [(names_another_layer, "the encoder's states without any further computation")],
+    "logits_without": [(names_another_layer, "the encoder's states, without any further computation")],
     "influence": [(names_another_layer, "influence.. and the gradients of run.. differ")],
     "replay": [
         (computed.ReplaysFrozen, "run all later layers again"),
@@ -284,4 +284,4 @@ def test_texts_that_nearly_fill_the_model_are_left_out_where_padding_is_added() 
     assert results["padding"].detail.endswith("(lengths 3 to 13)")
     assert results["batch_mates"].outcome == "pass"
     alone = {one.check: one for one in full(adapter, [long])}
-    assert alone["padding"].detail == "no example is short enough to add padding below 20 tokens"
+    assert alone["padding"].detail == "not compared: with more padding, every example would exceed 20 tokens"

@@ -156,7 +156,7 @@ def test_running_out_of_memory_halves_the_batch_and_changes_no_number() -> None:
 def test_an_instance_that_never_fits_is_named() -> None:
     model = Cramped(**parts())
     model.most = 0
-    with pytest.raises(AuditError, match=r"films.csv:\d+: not enough memory on cpu for this instance alone"):
+    with pytest.raises(AuditError, match=r"films.csv:\d+: not enough memory on cpu, even for this instance alone"):
         measured(model)
 
 
@@ -302,7 +302,7 @@ class Declares(PooledAttentionAdapter):
 @pytest.mark.parametrize(
     ("declared", "needs", "message"),
     [
-        ({"task": "multi_label"}, ["uniform"], "Multi-label and regression models are not audited"),
+        ({"task": "multi_label"}, ["uniform"], "cannot audit multi-label or regression models"),
         ({"task": "regression"}, ["uniform"], "task is 'regression'"),
         ({"differentiable": False}, ["gradient.meister.inputs"], "gradient.meister.inputs needs gradients"),
         ({"deletion": False}, ["leave_one_out.inputs"], "leave_one_out.inputs needs token deletion"),

@@ -366,7 +366,7 @@ def test_own_means_the_query_of_the_models_own_reading(kind: str, query: str) ->
     [
         ("uniform/cls@layer=2", "has layers 0 to 1"),
         ("uniform/cls@layer=0,heads=2", "has heads 0 to 1"),
-        ("uniform/cls@layer=0,stack=cross", "has these attentions: encoder"),
+        ("uniform/cls@layer=0,stack=cross", "has these attention stacks: encoder"),
     ],
 )
 def test_a_reading_that_the_model_lacks_is_refused(need: str, message: str) -> None:

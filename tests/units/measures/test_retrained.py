@@ -110,7 +110,7 @@ def test_a_model_that_cannot_be_retrained_is_refused_only_these_checks(trained: 
     uniform, fragility = checks.RetrainedUniform(), checks.UniformFragility(at_least=0.0)
     measurements = audited(Unable(base.model, base.vocabulary, base.classes), dev, uniform, fragility)
     assert fragility.judge(measurements).value is not None
-    with pytest.raises(CheckError, match=r"^RetrainedUniform on small: .*retrains=True and a method retrain"):
+    with pytest.raises(CheckError, match=r"^RetrainedUniform on small: .*Implement retrain.*declare retrains=True"):
         uniform.judge(measurements)
 
 
@@ -144,7 +144,7 @@ def test_copies_that_do_not_match_the_model_are_refused(trained: Any) -> None:
     renamed = audited(Renamed(base.model, base.vocabulary, base.classes), dev, check)
     with pytest.raises(CheckError, match="the copy has the classes"):
         check.judge(renamed)
-    with pytest.raises(AdapterError, match="reads other tokens"):
+    with pytest.raises(AdapterError, match="splits the texts into different tokens"):
         audited(Retokenized(base.model, base.vocabulary, base.classes), dev, check)
 
 

@@ -136,13 +136,13 @@ def test_two_logits_are_clustered_by_their_difference_and_more_by_class() -> Non
 
 def test_k_is_the_lesser_of_the_length_rule_and_the_weight_rule() -> None:
     flat = np.full((10, 8), 0.1)
-    assert choose_ranks([6] * 10, flat) == (6, "length: the 10th percentile of real tokens")
+    assert choose_ranks([6] * 10, flat) == (6, "length: the 10th percentile of the number of real tokens")
     lengths = [2] + [8] * 9
     assert choose_ranks(lengths, flat)[0] == int(np.percentile(lengths, 10))
     sparse = flat.copy()
     sparse[:3, 3:] = 0.0
     k, rule = choose_ranks([6] * 10, sparse)
-    assert (k, rule) == (3, "weights: at rank 4 only 70% exceed 1e-05")
+    assert (k, rule) == (3, "weights: at rank 4, only 70% of them exceed 1e-05")
     sparse[0, 3:] = 0.1
     assert choose_ranks([6] * 10, sparse)[0] == 6
     assert choose_ranks([1, 5], np.array([[1.0, 0.0], [0.6, 0.4]]))[0] == 1

@@ -96,7 +96,7 @@ def test_a_head_that_is_not_in_the_checkpoint(copy: Path) -> None:
     path = copy / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
     safetensors.torch.save_file({k: v for k, v in tensors.items() if "classifier" not in k}, path, {"format": "pt"})
-    _refused(copy, r"no weights for classifier\.bias, classifier\.weight.*random ones would be audited")
+    _refused(copy, r"no weights for classifier\.bias, classifier\.weight.*would use random ones")
 
 
 def test_weights_of_another_shape(copy: Path) -> None:
@@ -108,13 +108,13 @@ def test_code_that_comes_with_the_checkpoint_is_never_run(copy: Path, tmp_path: 
     mark = tmp_path / "ran"
     (copy / "modeling.py").write_text(f"open({str(mark)!r}, 'w')", encoding="utf-8")
     _config(copy, auto_map={"AutoModelForSequenceClassification": "modeling.Model"})
-    _refused(copy, "'auto_map' asks for code that comes with the checkpoint, which is never run")
+    _refused(copy, "'auto_map' asks for Python code that comes with the checkpoint, and attnaudit never runs such code")
     assert not mark.exists()
 
 
 def test_a_quantised_checkpoint(copy: Path) -> None:
     _config(copy, quantization_config={"quant_method": "gptq", "bits": 4})
-    _refused(copy, r"the checkpoint is quantised \(gptq\).*Audit the checkpoint that it was made from")
+    _refused(copy, r"the checkpoint is quantised \(gptq\).*Audit the unquantised checkpoint instead")
 
 
 def test_weights_of_a_quantised_type(copy: Path) -> None:
@@ -126,12 +126,12 @@ def test_weights_of_a_quantised_type(copy: Path) -> None:
 
 def test_an_unknown_model_type(copy: Path) -> None:
     _config(copy, model_type="brrt")
-    _refused(copy, "knows no model_type 'brrt'.*Did you mean")
+    _refused(copy, "does not know the model_type 'brrt'.*Did you mean")
 
 
 def test_no_model_type(copy: Path) -> None:
     _config(copy, model_type=None)
-    _refused(copy, "no 'model_type'")
+    _refused(copy, "'model_type', which names the architecture, is missing")
 
 
 @pytest.mark.parametrize("text", ["{", "", "\xff"])
@@ -142,7 +142,7 @@ def test_a_config_that_is_not_json(copy: Path, text: str) -> None:
 
 def test_a_config_that_is_not_a_json_object_is_not_recognised(copy: Path) -> None:
     (copy / "config.json").write_text("[]", encoding="utf-8")
-    _refused(copy, "no known checkpoint format")
+    _refused(copy, "not in a known checkpoint format")
 
 
 @pytest.mark.parametrize("config", [True, False])
@@ -229,11 +229,11 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "i
         (
             "FNet",
             {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 32},
-            "no attention weights were seen",
+            "no attention weights were found",
         ),
-        ("Longformer", {**SMALL, "attention_window": 4, "max_position_embeddings": 70}, "not audited"),
-        ("SqueezeBert", {**SMALL, "embedding_size": 32}, r"the states behind the values at 'layer\.0' are of shape"),
-        ("Canine", {**SMALL, "num_hash_buckets": 64}, "not audited"),
+        ("Longformer", {**SMALL, "attention_window": 4, "max_position_embeddings": 70}, "cannot be audited"),
+        ("SqueezeBert", {**SMALL, "embedding_size": 32}, r"values at 'layer\.0' are computed are of shape"),
+        ("Canine", {**SMALL, "num_hash_buckets": 64}, "cannot be audited"),
     ],
 )
 def test_an_architecture_that_is_not_audited(kind: str, settings: dict[str, Any], message: str) -> None:
@@ -287,7 +287,7 @@ def test_layers_that_depend_on_the_input(monkeypatch: pytest.MonkeyPatch) -> Non
     model, tokenizer = architectures.build("bert")
     found = transformer(model, tokenizer)
     model.bert.encoder.layer = model.bert.encoder.layer[:2]
-    with pytest.raises(AdapterError, match="The pass made 2 of the model's 3 attention calls"):
+    with pytest.raises(AdapterError, match="The forward pass made only 2 of the model's 3 attention calls"):
         found.run(found.collate([Instance(id="a", text="good")]))
 
 
@@ -318,7 +318,7 @@ def test_a_quantised_model() -> None:
 def test_rows_with_different_numbers_of_end_tokens(folder: Folder) -> None:
     found = load_model(str(folder("bart"))).adapter
     rows = [Instance(id="a", text="good"), Instance(id="b", text="good", query="bad")]
-    with pytest.raises(DataError, match="b: 3 end-of-text tokens, where a has 1"):
+    with pytest.raises(DataError, match="b: the encoded text has 3 end-of-text tokens, and a has 1"):
         found.collate(rows)
 
 
@@ -346,7 +346,7 @@ def test_an_index_of_another_shape(copy: Path, index: str) -> None:
     ("changes", "words"),
     [
         ({"quantization_config": "x"}, r"the checkpoint is quantised \(x\)"),
-        ({"model_type": ["bert"]}, "no 'model_type'"),
+        ({"model_type": ["bert"]}, "'model_type', which names the architecture, is missing"),
     ],
 )
 def test_settings_of_another_shape(copy: Path, changes: dict[str, object], words: str) -> None:

@@ -49,7 +49,7 @@ def test_half_precision_is_audited_in_float32_and_the_difference_reported(
     assert {p.dtype for p in adapter.modules[0].parameters()} == {torch.float32}
     sentence = adapter.compare_with_original(adapter.collate(instances))  # type: ignore[attr-defined]
     name = str(dtype).removeprefix("torch.")
-    assert f"checkpoint is {name}, audited in float32" in sentence
+    assert f"the weights are {name}, and are audited in float32" in sentence
     kernel, own = _differences(sentence)
     assert kernel < 1e-5 < own < 0.5
 
@@ -59,7 +59,8 @@ def test_a_model_in_memory_in_half_precision_does_not_change(instances: list[Ins
     model.to(torch.bfloat16)
     adapter = transformer(model, tokenizer)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    assert "checkpoint is bfloat16, audited in float32" in adapter.compare_with_original(adapter.collate(instances))
+    sentence = adapter.compare_with_original(adapter.collate(instances))
+    assert "the weights are bfloat16, and are audited in float32" in sentence
 
 
 def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Path, instances: list[Instance]) -> None:
@@ -70,7 +71,7 @@ def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Pa
     adapter = transformer(tmp_path / "model")
     sentence = adapter.compare_with_original(adapter.collate(instances))
     assert sentence.startswith("sdpa kernel of the original model: ")
-    assert "flash_attention_2, which the checkpoint asks for, is not compared" in sentence
+    assert "flash_attention_2, which the checkpoint asks for, was not compared" in sentence
 
 
 def test_logits_that_differ_from_the_original_kernel_are_refused(
@@ -130,5 +131,5 @@ def test_attention_that_can_only_be_observed_in_its_eager_form_needs_that_form()
 def test_attention_over_blocks_is_refused() -> None:
     model, tokenizer = architectures.build("bert")
     model.config.attention_type = "block_sparse"
-    with pytest.raises(ModelError, match="attends to blocks in long texts"):
+    with pytest.raises(ModelError, match="attends to blocks of tokens in long texts"):
         transformer(model, tokenizer)

@@ -67,13 +67,13 @@ def test_settings_are_read_from_the_folder(folder: Callable[[str], Path]) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Name the word that stands for each class in a file attnaudit.toml"),
+        ("", "or write a file attnaudit.toml in the checkpoint folder"),
         ("[labels]\npositive = 1", "labels is .*expected a table of class names and words"),
         ('template = ["a"]', "template is .*expected a quoted text"),
         ('lables = "x"', "unknown key 'lables'. Did you mean 'labels'?"),
         ("labels", "not valid TOML"),
         ('[labels]\npositive = " unbelievably beautiful"\nnegative = " bad"', r"is \d+ tokens \(.+\)"),
-        ('[labels]\npositive = " good"\nnegative = " good"', "are the same token"),
+        ('[labels]\npositive = " good"\nnegative = " good"', "stand for the same token"),
         ('[labels]\nother = " good"', "the class of all other words is called 'other'"),
         ('template = "It was"\n[labels]\npositive = " good"', r"expected \{text\} once"),
     ],

@@ -118,7 +118,7 @@ def test_the_suite_tries_the_reach(name: str) -> None:
 def test_the_suite_finds_a_reach_that_is_too_short() -> None:
     far = pair("far")[1]
     told = adapter(2, encoder=far.encoder, attention=far.attention, reach=1)
-    with pytest.raises(AdapterError, match=r"logits_without: .* pass as reach the largest distance"):
+    with pytest.raises(AdapterError, match=r"logits_without: .* it must be the largest distance"):
         check_adapter(told, dataset().instances)
 
 

@@ -166,7 +166,7 @@ def test_the_suite_tries_what_is_shared() -> None:
         (nn.GRU(3, 2), "lstm is GRU; expected an nn.LSTM"),
         (nn.LSTM(3, 2, num_layers=2), "lstm has 2 layers"),
         (nn.LSTM(3, 2, proj_size=1), "proj_size=1; expected one layer without projection"),
-        ((nn.LSTM(3, 2), nn.LSTM(3, 2, bidirectional=True)), "one direction in each of a pair"),
+        ((nn.LSTM(3, 2), nn.LSTM(3, 2, bidirectional=True)), "in a pair, one direction each"),
         ((nn.LSTM(3, 2),), "lstm is tuple"),
     ],
 )
@@ -177,5 +177,5 @@ def test_another_layer_is_refused_when_it_is_named(layer: Any, what: str) -> Non
 
 def test_an_adapter_without_a_layer_says_so() -> None:
     model = adapter()
-    with pytest.raises(AdapterError, match="Give lstm"):
+    with pytest.raises(AdapterError, match="Pass lstm"):
         model.share(model.collate(dataset().instances[:1]))
