@@ -108,7 +108,7 @@ def _encode_text(instance: Instance, vocabulary: Vocabulary) -> EncodedText:
     encoding = vocabulary.encode(instance.text)
     if all(encoding.special or ()):
         raise DataError(
-            f"{instance.where or instance.id}: the text has no word and no punctuation mark. Remove the row."
+            f"{instance.where or instance.id}: the text contains neither a word nor a punctuation mark. Remove the row."
         )
     return EncodedText.from_encoding(encoding)
 
@@ -137,6 +137,6 @@ def _class_index(instance: Instance, classes: tuple[str, ...]) -> int:
     if instance.label not in classes:
         raise DataError(
             f"{instance.where or instance.id}: label {instance.label!r}; expected one of the training classes "
-            f"{', '.join(map(repr, classes))}. Label the row or remove it."
+            f"{', '.join(map(repr, classes))}. Correct the label, or remove the row."
         )
     return classes.index(instance.label)

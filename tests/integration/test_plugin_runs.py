@@ -407,7 +407,7 @@ def test_an_invalid_row_is_reported_once_per_case_without_a_traceback(project: p
     (project.path / "typo.csv").write_text("\n".join(rows))
     result = project.runpytest("--model", "tiny", "--data", "typo.csv")
     result.assert_outcomes(failed=3)
-    result.stdout.fnmatch_lines(["*typo.csv:42: column 'label': 'postive' is none of the model's classes*positive*"])
+    result.stdout.fnmatch_lines(["*typo.csv:42: column 'label': 'postive' is not one of the model's classes*positive*"])
     result.stdout.no_fnmatch_line("*session.py*")
     audit = newest_audit(project.path)
     assert len(audit["missing"]) == 3

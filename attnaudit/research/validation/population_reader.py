@@ -140,5 +140,5 @@ def _require_one_truth_per_kind(entries: list[Entry], path: Path) -> None:
 
 
 def _json_type(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "text", bool: "a Boolean", type(None): "null"}
     return names.get(type(value), "a number")

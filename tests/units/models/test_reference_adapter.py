@@ -100,7 +100,7 @@ def test_data_that_the_card_does_not_name_or_that_changed_are_refused(base: Base
     with pytest.raises(DataError, match=r"no longer the rows.*dev="):
         load_with_card(folder, data=changed).retrain(Retraining())
     gone = {**data, "train": {**data["train"], "source": "gone.jsonl"}}
-    with pytest.raises(DataError, match=r"gone.jsonl.*Give the check train="):
+    with pytest.raises(DataError, match=r"gone.jsonl.*Pass train="):
         load_with_card(folder, data=gone).retrain(Retraining())
     with pytest.raises(ModelError, match="does not contain the settings"):
         load_with_card(folder, settings={"epochs": "many"}).retrain(Retraining())
