@@ -19,8 +19,10 @@ from attnaudit.errors import DataError, ModelError
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 
-_EXPECTED = "expected a word and its numbers on each line, separated by spaces (the text format of GloVe, fastText and "
+_EXPECTED = (
+    "expected a word and its numbers on each line, separated by spaces (the text format of GloVe, fastText and "
     "word2vec)"
+)
 _SUFFIXES = (".gz", ".txt", ".vec")
 
 

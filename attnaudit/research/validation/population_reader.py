@@ -80,11 +80,11 @@ def _rows(path: Path) -> list[Any]:
         content = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         raise PopulationError(
-            f"{path}: there is no such file. Expected a population. Make one with `attnaudit plant --out "
-            f"{path.parent}`, or give the folder of another one with --population."
+            f"{path}: there is no such file. Expected a population of models. Build one with `attnaudit plant "
+            f"--out {path.parent}`, or give the folder of another population with --population."
         ) from None
     except OSError as error:
-        raise PopulationError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        raise PopulationError(f"{path}: cannot be read ({error.strerror or error}). Make the file readable.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PopulationError(f"{path}: not valid JSON ({error}). Expected a list of entries.") from error
     if not isinstance(content, list):
@@ -106,7 +106,7 @@ def _entry(row: Any, place: str) -> Entry:
     except msgspec.ValidationError as error:
         raise PopulationError(f"{place}: {error}.") from error
     if not entry.folder or not entry.kind or not entry.data:
-        raise PopulationError(f"{place}: folder, kind and data may not be empty.")
+        raise PopulationError(f"{place}: folder, kind and data must not be empty.")
     return entry
 
 
@@ -122,7 +122,7 @@ def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
     required = f"at least {FAITHFUL_FROM:g}" if entry.truth == "faithful" else f"at most {UNFAITHFUL_TO:g}"
     notes.append(
         f"{entry.folder}: labelled {entry.truth}, but its rank agreement is {agreement:.2f}, expected {required}. "
-        "It is shown as a trend and not scored."
+        "The model is listed as a trend and not scored."
     )
     return msgspec.structs.replace(entry, truth="trend")
 

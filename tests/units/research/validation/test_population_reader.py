@@ -32,7 +32,7 @@ def test_four_keys_are_enough_and_the_model_is_then_held_out(tmp_path: Path) -> 
         ({**GOOD, "halff": "tuning"}, "entry 1: unknown key 'halff'. Did you mean 'half'?"),
         ({**GOOD, "truth": "right"}, "entry 1: Invalid enum value 'right' - at `$.truth`"),
         ({k: v for k, v in GOOD.items() if k != "kind"}, "missing required field `kind`"),
-        ({**GOOD, "kind": ""}, "folder, kind and data may not be empty"),
+        ({**GOOD, "kind": ""}, "folder, kind and data must not be empty"),
         ({**GOOD, "seed": "first"}, "Expected `int`, got `str` - at `$.seed`"),
         ("one", "entry 1: is text, expected an object"),
     ],
