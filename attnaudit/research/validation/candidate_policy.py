@@ -54,7 +54,8 @@ def read_policy(path: Path) -> CandidatePolicy:
             gates.append(Gate(check=check.id, question=questions[check.id], direction=direction, threshold=threshold))
     if not gates:
         raise CheckError(
-            f'{path}: no check is gated, so there is no policy to validate. Set severity = "gate" for at least one check.'
+            f'{path}: no check is gated, so there is no policy to validate. Set severity = "gate" for at '
+            "least one check."
         )
     return CandidatePolicy(checks=tuple(policy), gates=tuple(gates))
 

@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="FILE",
-        help=f"TOML policy to validate, or '{RULE}' for the policy chosen on the tuning half (default: the shipped policy)",
+        help=f"TOML policy to validate, or '{RULE}' for the policy chosen on the tuning half "
+        "(default: the shipped policy)",
     )
     parser.add_argument(
         "--remedies",
