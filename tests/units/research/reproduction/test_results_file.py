@@ -98,7 +98,7 @@ def test_the_report_has_the_numbers_of_the_results_and_the_words_of_the_paper() 
     row = tables["permutation"]["sst/bilstm/additive"]
     assert row.title == "SST, BiLSTM, additive"
     assert row.provenance == ROW.provenance
-    assert row.notes == ("1,234 words of the training texts started from made.2d", "a note")
+    assert row.notes == ("1,234 words of the training texts have a vector in made.2d", "a note")
     mean, of_class = row.lines
     assert (mean.ours, mean.std, mean.n) == (pytest.approx(0.2), pytest.approx(0.02**0.5), 3)
     assert (of_class.ours, of_class.std, of_class.paper) == (None, None, None)
