@@ -141,7 +141,8 @@ def _read_jsonl(text: str, path: Path) -> Table:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: this JSON cannot be read: {error}. {expected}") from error
         if not isinstance(content, dict):
-            raise DataError(f"{where}: found a JSON {type(content).__name__}, not an object. {expected}")
+            names = {list: "an array", str: "a string", bool: "a Boolean", type(None): "null"}
+            raise DataError(f"{where}: found {names.get(type(content), 'a number')}. {expected}")
         check_columns(content, where)
         columns.update(dict.fromkeys(content))
         rows.append((number, content))

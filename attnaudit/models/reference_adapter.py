@@ -183,8 +183,8 @@ class ReferenceModel(PooledAttentionAdapter):
         labels = {instance.label for instance in data.instances}
         if part == "train" and labels != set(self.capabilities.classes):
             raise DataError(
-                f"{data.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected the model's classes "
-                f"{', '.join(map(repr, self.capabilities.classes))} on every row. Give other data to train on."
+                f"{data.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected all of the model's classes, "
+                f"{', '.join(map(repr, self.capabilities.classes))}, and a label on every row. Give other data to train on."
             )
         return data
 

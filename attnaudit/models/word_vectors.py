@@ -83,7 +83,7 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         path = Path(self.path)
         if _sha256(path) != self.sha256:
             raise DataError(
-                f"{path}: this is no longer the file of word vectors that training started from (sha256 differs). "
+                f"{path}: this is no longer the file of word vectors that training started from (its sha256 differs). "
                 "Restore that file, or train a new model with the changed file."
             )
         missing = {word.encode(): word for word in words}

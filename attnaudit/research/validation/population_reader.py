@@ -88,7 +88,7 @@ def _rows(path: Path) -> list[Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PopulationError(f"{path}: not valid JSON ({error}). Expected a list of entries.") from error
     if not isinstance(content, list):
-        raise PopulationError(f"{path}: holds {_json_type(content)}, expected a list of entries, one per model.")
+        raise PopulationError(f"{path}: found {_json_type(content)}, expected a list of entries, one per model.")
     if not content:
         raise PopulationError(f"{path}: the list is empty. Expected one entry per model.")
     return content
@@ -96,7 +96,9 @@ def _rows(path: Path) -> list[Any]:
 
 def _entry(row: Any, place: str) -> Entry:
     if not isinstance(row, dict):
-        raise PopulationError(f"{place}: is {_json_type(row)}, expected an object with folder, kind, truth and data.")
+        raise PopulationError(
+            f"{place}: found {_json_type(row)}, expected an object with folder, kind, truth and data."
+        )
     known = [field.name for field in msgspec.structs.fields(Entry)]
     for key in row:
         if key not in known:

@@ -239,7 +239,7 @@ def _notes(audits: _Audits, given: CandidatePolicy | None, chosen: Sequence[Gate
             "no labelled model is in the tuning half: no policy is chosen, and the given policy is evaluated unchanged"
         )
     elif not chosen:
-        notes.append("no policy is chosen: no check discriminates on the tuning half")
+        notes.append("no policy is chosen, because no check discriminates on the tuning half")
     if given is not None and chosen:
         chosen_gates = {gate.text for gate in chosen}
         if chosen_gates != {gate.text for gate in given.gates}:

@@ -273,8 +273,8 @@ def test_half_a_surrogate_pair(tmp_path: Path) -> None:
     [
         ("{'text': 'one'}", "not valid JSON"),
         ('{"text": "one"', "not valid JSON"),
-        ('["text", "one"]', "found a JSON list"),
-        ('"text"', "found a JSON str"),
+        ('["text", "one"]', "found an array"),
+        ('"text"', "found a string"),
         ('{"text": "a"} {"text": "b"}', "Extra data"),
         ("[" * 100_000, "this JSON cannot be read|not valid JSON"),
         ('{"text": "a", "label": ' + "9" * 5000 + "}", "this JSON cannot be read"),

@@ -112,7 +112,7 @@ def test_data_that_the_card_does_not_name_or_that_changed_are_refused(base: Base
 def test_data_of_other_classes_are_refused(adapter: ReferenceModel, tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text('{"text": "a", "label": "up"}\n{"text": "b", "label": "down"}\n', encoding="utf-8")
-    with pytest.raises(DataError, match="its labels are 'down', 'up'; expected the model's classes"):
+    with pytest.raises(DataError, match="its labels are 'down', 'up'; expected all of the model's classes"):
         adapter.retrain(Retraining(train=str(path)))
 
 

@@ -102,7 +102,7 @@ CLAIMS = (
             "mf retained",
             ("residual", *REGULARISED),
             ("base",),
-            "share of information retained (most frequent words), minus base",
+            "share of information retained (most frequent words), minus that of the base model",
         ),
     ),
     Claim(

@@ -312,10 +312,14 @@ PAPER = Paper(
                 _number("tvd", "TVD between outputs, mean", tvd_between(TWIN)),
                 _number("jsd", "JSD between their attention, mean", jsd_between(TWIN)),
                 _number(
-                    "tvd seed", "TVD between the outputs of the model and of the next seed, mean", tvd_between(NEXT)
+                    "tvd seed",
+                    "TVD between the outputs of the model and of one trained with the next seed, mean",
+                    tvd_between(NEXT),
                 ),
                 _number(
-                    "jsd seed", "JSD between the attention of the model and of the next seed, mean", jsd_between(NEXT)
+                    "jsd seed",
+                    "JSD between the attention of the model and of one trained with the next seed, mean",
+                    jsd_between(NEXT),
                 ),
                 _number(
                     "further", "share of texts on which the adversary's JSD is larger than the next seed's", _further

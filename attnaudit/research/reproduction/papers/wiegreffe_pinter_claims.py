@@ -97,7 +97,9 @@ CLAIMS = (
         sentence="The attention of a trained adversary differs more from the model's than the attention of a model "
         "trained with another seed.",
         paper="test 4",
-        read=_larger("adversary", "jsd", "jsd seed", "JSD of the adversary minus that of the next seed"),
+        read=_larger(
+            "adversary", "jsd", "jsd seed", "JSD of the adversary minus the JSD of a model trained with the next seed"
+        ),
     ),
     Claim(
         name="trained adversaries stay behind those sought per text",
