@@ -183,8 +183,9 @@ class ReferenceModel(PooledAttentionAdapter):
         labels = {instance.label for instance in data.instances}
         if part == "train" and labels != set(self.capabilities.classes):
             raise DataError(
-                f"{data.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected all of the model's classes, "
-                f"{', '.join(map(repr, self.capabilities.classes))}, and a label on every row. Give other data to train on."
+                f"{data.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected all of the model's "
+                f"classes, {', '.join(map(repr, self.capabilities.classes))}, and a label on every row. Give other "
+                "data to train on."
             )
         return data
 
@@ -192,7 +193,7 @@ class ReferenceModel(PooledAttentionAdapter):
         """Load the data that the card names. If that fails or they have changed, raise DataError with the remedy."""
         record = self._training.get("data", {}).get(part)
         if not record:
-            raise DataError(f"The model's attnaudit.json does not name the {part} data of its training. {remedy}")
+            raise DataError(f"The model's attnaudit.json does not name its {part} data. {remedy}")
         name = record["name"] if record["name"] in datasets else record["source"]
         try:
             data = load(name)
