@@ -135,8 +135,9 @@ def _open_classes(instance: Instance, classes: tuple[str, ...]) -> list[bool]:
 
 def _class_index(instance: Instance, classes: tuple[str, ...]) -> int:
     if instance.label not in classes:
+        label = "missing" if instance.label is None else repr(instance.label)
         raise DataError(
-            f"{instance.where or instance.id}: the label is {instance.label!r}, expected one of the training classes "
+            f"{instance.where or instance.id}: the label is {label}, expected one of the training classes "
             f"{', '.join(map(repr, classes))}. Correct the label, or remove the row."
         )
     return classes.index(instance.label)
