@@ -39,7 +39,9 @@ def require_device(option: str, device: str) -> None:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(device.partition(":")[2] or 0) >= count:
+        if count:
+            known = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+            raise AuditError(f"{option} {device}: torch finds only {known}. Use {option} cuda:0 or {option} cpu.")
         raise AuditError(
-            f"{option} {device}: torch finds {count} CUDA devices. Use {option} cpu, or install a torch build for your "
-            "GPU."
+            f"{option} {device}: torch finds no CUDA device. Use {option} cpu, or install a torch build for your GPU."
         )

@@ -42,7 +42,7 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
     except BrokenProcessPool as error:
         raise AuditError(
             "A process was killed, probably because the machine ran out of memory. Give fewer --jobs and run the same "
-            "command again: it keeps the finished results."
+            "command again. Finished results are kept."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

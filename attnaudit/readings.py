@@ -93,7 +93,8 @@ def parse(text: str) -> Reading:
     kind: Kind = next((k for k in KINDS if k == head), "attention")
     if kind == "attention" and head not in QUERIES:
         raise CheckError(
-            f"reading {text!r}: it begins with {head!r}. {nearest(head, (*QUERIES, *KINDS))} An example is {FORM!r}."
+            f"reading {text!r}: unknown query or kind {head!r}. {nearest(head, (*QUERIES, *KINDS))} "
+            f"A valid reading is {FORM!r}."
         )
     allowed = {"layer", "heads", "stack"} if kind == "attention" else {"query", "layer", "heads", "stack"}
     if kind == "rollout":
@@ -102,8 +103,11 @@ def parse(text: str) -> Reading:
     for part in filter(None, rest.split(",")):
         name, equals, value = (p.strip() for p in part.partition("="))
         if not equals or name not in allowed or name in settings:
-            problem = "is given twice" if name in settings else "is not one of its settings"
-            raise CheckError(f"reading {text!r}: {name!r} {problem}. {nearest(name, allowed)} An example is {FORM!r}.")
+            if name in settings:
+                raise CheckError(f"reading {text!r}: {name!r} is given twice. A valid reading is {FORM!r}.")
+            raise CheckError(
+                f"reading {text!r}: unknown setting {name!r}. {nearest(name, allowed)} A valid reading is {FORM!r}."
+            )
         settings[name] = value
     query_text = settings.get("query", "cls") if kind != "attention" else head
     query = next((q for q in QUERIES if q == query_text), None)
@@ -115,7 +119,7 @@ def parse(text: str) -> Reading:
     layer = _number(text, "layer", settings.get("layer", "-1"), (EVERY,))
     heads = _number(text, "heads", settings.get("heads", "mean"), (EVERY, "mean"))
     if isinstance(heads, int) and heads < 0:
-        raise CheckError(f"reading {text!r}: heads={heads}. Expected 'mean', '*' or a head number of at least 0.")
+        raise CheckError(f"reading {text!r}: heads is {heads}. Expected 'mean', '*' or a head number, counted from 0.")
     return Reading(
         kind=kind,
         query=query,
@@ -133,7 +137,7 @@ def _number(text: str, name: str, value: str, keywords: tuple[str, ...]) -> int 
         return int(value)
     except ValueError:
         choices = ", ".join(repr(keyword) for keyword in keywords)
-        raise CheckError(f"reading {text!r}: {name}={value!r}. Expected a whole number or {choices}.") from None
+        raise CheckError(f"reading {text!r}: {name} is {value!r}. Expected a whole number or {choices}.") from None
 
 
 def named(need: str, reading: str) -> str:

@@ -88,11 +88,14 @@ def parse(text: str) -> Retraining:
         name, _, quoted = part.partition("=")
         value = unquote(quoted)
         if name not in fields or name in settings:
-            problem = "is given twice" if name in settings else "is not one of its settings"
-            raise CheckError(f"retraining {text!r}: {name!r} {problem}. {nearest(name, fields)}")
+            if name in settings:
+                raise CheckError(f"retraining {text!r}: {name!r} is given twice. Give it once.")
+            raise CheckError(f"retraining {text!r}: unknown setting {name!r}. {nearest(name, fields)}")
         choices = {"encoder": ENCODERS, "attention": ATTENTIONS, "divergence": DIVERGENCES, "frozen": ("True", "False")}
         if name in choices and value not in choices[name]:
-            raise CheckError(f"retraining {text!r}: unknown value {name}={value!r}. {nearest(value, choices[name])}")
+            raise CheckError(
+                f"retraining {text!r}: unknown value {value!r} of {name!r}. {nearest(value, choices[name])}"
+            )
         settings[name] = _number(text, name, value) if name in ("seed", "weight") else value
     if "frozen" in settings:
         settings["frozen"] = settings["frozen"] == "True"
@@ -107,5 +110,5 @@ def _number(text: str, name: str, value: str) -> float:
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
         kind = "a whole number" if name == "seed" else "a number"
-        raise CheckError(f"retraining {text!r}: {name}={value!r}. Expected {kind} of at least 0.")
+        raise CheckError(f"retraining {text!r}: {name} is {value!r}. Expected {kind} of at least 0.")
     return number

@@ -15,6 +15,8 @@ from attnaudit.data.row_parsing import Column, Row, check_columns, shorten
 from attnaudit.errors import DataError, nearest
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
+#: The suffixes as a phrase, for messages.
+SUFFIX_LIST: Final = ".jsonl, .csv or .parquet"
 _LARGEST_FIELD: Final = 2**31 - 1  # the largest limit that the csv module accepts on every platform
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
@@ -46,11 +48,11 @@ def read(path: Path) -> Table:
     if not path.exists():
         raise DataError(f"{path}: there is no such file. {_near_files(path)}")
     if path.is_dir():
-        raise DataError(f"{path}: this is a folder. Give the path of one {', '.join(SUFFIXES)} file.")
+        raise DataError(f"{path}: this is a folder. Give the path of a {SUFFIX_LIST} file.")
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(
-            f"{path}: the suffix '{path.suffix}' is not supported. Expected {', '.join(SUFFIXES)}. Convert the file, "
+            f"{path}: the suffix '{path.suffix}' is not supported. Expected {SUFFIX_LIST}. Convert the file, "
             "or rename it if it already has one of these formats."
         )
     try:
@@ -74,12 +76,12 @@ def _near_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f"The folder {path.parent} does not exist either. Correct the path."
     names = [file.name for file in path.parent.iterdir() if file.suffix.lower() in SUFFIXES]
-    return nearest(path.name, names) if names else f"The folder {path.parent} contains no {', '.join(SUFFIXES)} file."
+    return nearest(path.name, names) if names else f"The folder {path.parent} contains no {SUFFIX_LIST} file."
 
 
 def _decode(content: bytes, path: Path) -> str:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path}: the file is encoded in UTF-16, expected UTF-8. Save it as UTF-8.")
+        raise DataError(f"{path}: the file is encoded in UTF-16. Save it as UTF-8.")
     body = content.removeprefix(_BYTE_ORDER_MARK)
     try:
         return body.decode("utf-8")
@@ -96,7 +98,9 @@ def _reject_duplicates(columns: Sequence[str], where: str) -> None:
     duplicates = [name for name, count in Counter(columns).items() if count > 1 and name.strip()]
     if duplicates:
         names = ", ".join(repr(shorten(name)) for name in duplicates)
-        raise DataError(f"{where}: duplicate columns {names}. Expected each column once. Rename or remove one of them.")
+        raise DataError(
+            f"{where}: duplicate columns {names}. Column names must be unique. Rename or remove the duplicates."
+        )
 
 
 class _DuplicateKeyError(Exception):
@@ -127,7 +131,7 @@ def _read_jsonl(text: str, path: Path) -> Table:
             raise DataError(f"{where}: the object contains a key twice. {expected}") from error
         except json.JSONDecodeError as error:
             hint = (
-                " The file looks like one JSON array: write each of its objects on a line."
+                " The file looks like one JSON array: write each of its objects on a line of its own."
                 if line.startswith("[")
                 else ""
             )
@@ -137,7 +141,8 @@ def _read_jsonl(text: str, path: Path) -> Table:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: this JSON cannot be read: {error}. {expected}") from error
         if not isinstance(content, dict):
-            raise DataError(f"{where}: found a JSON {type(content).__name__}, not an object. {expected}")
+            names = {list: "an array", str: "a string", bool: "a Boolean", type(None): "null"}
+            raise DataError(f"{where}: found {names.get(type(content), 'a number')}. {expected}")
         check_columns(content, where)
         columns.update(dict.fromkeys(content))
         rows.append((number, content))
@@ -181,7 +186,7 @@ def _parse_csv(text: str, path: Path) -> Table:
         else:
             rows.append((number, {name: _cell(name, value) for name, value in zip(columns, fields, strict=True)}))
     if not rows:
-        raise DataError(f"{path}: the file has a header, but no row below it. Add rows with a text.")
+        raise DataError(f"{path}: the file has a header but no rows. Add at least one row.")
     return Table(columns=tuple(columns or ()), rows=rows, all_text=True)
 
 
@@ -191,7 +196,7 @@ def _check_header(columns: list[str], where: str) -> None:
         for separator, name in ((";", "semicolons"), ("\t", "tabs")):
             if Column.TEXT in columns[0].split(separator) and separator in columns[0]:
                 raise DataError(
-                    f"{where}: the columns are separated by {name}, expected commas. Save the file with commas."
+                    f"{where}: the columns are separated by {name} instead of commas. Save the file with commas."
                 )
     check_columns(columns, where, hint=" The first row must be the header.")
 
@@ -221,7 +226,7 @@ def _read_parquet(path: Path, content: bytes) -> Table:
     count = int(table.num_rows)
     rows = [(number, {name: cells[name][number - 1] for name in used}) for number in range(1, count + 1)]
     if not rows:
-        raise DataError(f"{path}: the table has no rows. Add rows with a text.")
+        raise DataError(f"{path}: the table has no rows. Add at least one row.")
     return Table(columns=tuple(names), rows=rows)
 
 

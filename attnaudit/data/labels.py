@@ -49,7 +49,7 @@ def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
         fix = "Correct the label, or leave it empty if the row is unlabelled."
     else:
         fix = f"{nearest(label, classes)} Correct the label, or use a model and data that belong together."
-    return DataError(f"{where}: column 'label': {label!r} is none of the model's classes ({class_list}). {fix}")
+    return DataError(f"{where}: column 'label': {label!r} is not one of the model's classes ({class_list}). {fix}")
 
 
 def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
@@ -74,5 +74,5 @@ def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
         fix = "Add rows of another class" + ("." if labelled else ", or remove the labels.")
         raise DataError(
             f"{dataset.name} ({dataset.source}): column 'label': every label is '{classes.pop()}'. Expected at least "
-            f"two classes, since accuracy and F1 cannot change with a single one. {fix}"
+            f"two classes, since accuracy and F1 say little about a model if all labels are the same. {fix}"
         )

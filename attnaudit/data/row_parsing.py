@@ -48,7 +48,7 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
     for column in (Column.LABEL, Column.QUERY):  # ignoring these would silently change what is audited
         near = next((folded[name] for name in difflib.get_close_matches(column, list(folded), n=1, cutoff=0.8)), None)
         if near is not None and column not in names:
-            raise DataError(f"{where}: column {near!r} is not read. Rename it to '{column}' (exactly, in lower case).")
+            raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
     if Column.TEXT in names:
         return
     likely = difflib.get_close_matches("text", list(folded), n=1, cutoff=0.5)
@@ -180,7 +180,7 @@ def _is_fraction(text: str) -> bool:
 
 def _describe_value(value: object) -> str:
     """Describe a cell of an unexpected type, for a message."""
-    names = {"NoneType": "null", "str": "text", "list": "a list", "dict": "an object", "bool": "true or false"}
+    names = {"NoneType": "null", "str": "text", "list": "a list", "dict": "an object", "bool": "a Boolean"}
     name = names.get(type(value).__name__, type(value).__name__)
     return name if value is None or isinstance(value, str) else f"{name} ({shorten(repr(value))})"
 
@@ -206,7 +206,7 @@ def _text(value: object, where: str) -> str:
             where, Column.TEXT, _describe_value(value), "text", "Give the text in quotes, or remove the row."
         )
     if not value.strip():
-        raise _invalid(where, Column.TEXT, "a blank text", "at least one word", "Fill it in, or remove the row.")
+        raise _invalid(where, Column.TEXT, "a blank text", "at least one word", "Add the text, or remove the row.")
     return _encodable(value, where, Column.TEXT)
 
 

@@ -25,7 +25,7 @@ def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
         DataError: `max_instances` is below 1.
     """
     if max_instances < 1:
-        raise DataError(f"A sample of {max_instances} instances is not possible. Expected at least 1.")
+        raise DataError(f"max_instances is {max_instances}: expected at least 1.")
     if len(dataset.instances) <= max_instances:
         return dataset
 

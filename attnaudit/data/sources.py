@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from attnaudit.data.files import SUFFIXES, Table, read
+from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, Table, read
 from attnaudit.data.row_parsing import Column, check_columns, checked_instances, ordered_classes, shorten, to_instances
 from attnaudit.errors import AuditError, DataError, nearest, require_reachable
 from attnaudit.instances import Dataset, Instance
@@ -39,7 +39,7 @@ def load(name_or_path: str | Path) -> Dataset:
         return load_file(path)
     raise DataError(
         f"Unknown data set '{name}': neither a registered name nor a file. {nearest(name, datasets.names())} "
-        f"Give a registered name or the path of a {', '.join(SUFFIXES)} file."
+        f"Give a registered name or the path of a {SUFFIX_LIST} file."
     )
 
 
@@ -82,7 +82,7 @@ def _load_registered(name: str) -> Dataset:
         except Exception as error:
             raise DataError(
                 f"data set '{name}': its function {_origin(registered)} failed with {type(error).__name__}: {error}. "
-                "It must take no arguments and return a Dataset, or an iterable of Instance or of dict rows."
+                "The function must take no arguments and return a Dataset, or an iterable of Instance objects or dicts."
             ) from error
     if isinstance(produced, Dataset):
         _require_types(produced, name)
@@ -110,16 +110,18 @@ def _require_types(dataset: Dataset, name: str) -> None:
         ("source", dataset.source, (str, Path), "text or a path"),
         ("description", dataset.description, (str,), "text"),
         ("classes", dataset.classes, (list, tuple), "a tuple of class names"),
-        ("instances", dataset.instances, (list, tuple), "a tuple of Instance"),
+        ("instances", dataset.instances, (list, tuple), "a tuple of Instance objects"),
     ):
         if not isinstance(value, expected_types):
             raise DataError(f"data set '{name}': its {field} is {shorten(repr(value))}. Expected {expected}.")
     for item in dataset.instances:
         if not isinstance(item, Instance):
-            raise DataError(f"data set '{name}': found {shorten(repr(item))} among its instances. Expected Instance.")
+            raise DataError(
+                f"data set '{name}': found {shorten(repr(item))} among its instances. Expected Instance objects."
+            )
     for label in dataset.classes:
         if not isinstance(label, str):
-            raise DataError(f"data set '{name}': its class {label!r} is not text. Expected class names.")
+            raise DataError(f"data set '{name}': its class {label!r} is not text. Expected class names as text.")
 
 
 def _origin(registered: object) -> str:
@@ -130,7 +132,7 @@ def _origin(registered: object) -> str:
 
 def _from_items(produced: object, name: str, registered: object) -> tuple[Instance, ...]:
     """Convert a list of Instance, or of dict rows, to checked instances."""
-    expected = "Expected a Dataset, or an iterable of Instance or of dict rows with the key 'text'."
+    expected = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text'."
     if not isinstance(produced, list | tuple):
         raise DataError(f"data set '{name}': {_origin(registered)} returned {type(produced).__name__}. {expected}")
     instances = [item for item in produced if isinstance(item, Instance)]

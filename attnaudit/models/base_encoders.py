@@ -109,8 +109,8 @@ def _find_folder(name: str) -> Base:
     if not folder.is_dir():
         raise ModelError(
             f"--base {name}: neither a folder nor the name of a package with an encoder. {nearest(name, PACKAGES)} "
-            "Give one of these names, or a folder with config.json, model.safetensors and a tokenizer; nothing is "
-            "downloaded."
+            "Give the name of such a package, or a folder with config.json, model.safetensors and a tokenizer. "
+            "attnaudit downloads nothing."
         )
     return Base(name=name, folder=folder)
 

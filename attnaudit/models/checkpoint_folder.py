@@ -161,7 +161,7 @@ def _read_card(path: Path) -> Card:
     if content.get("format_version") != VERSION:
         raise ModelError(
             f'{path}: "format_version" is {content.get("format_version")!r}, but this attnaudit reads version '
-            f"{VERSION}. Install the attnaudit that wrote it, or train the model again."
+            f"{VERSION}. Install the version of attnaudit that wrote it, or train the model again."
         )
     try:
         card = msgspec.convert(content, Card)

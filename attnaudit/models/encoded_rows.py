@@ -108,7 +108,7 @@ def _encode_text(instance: Instance, vocabulary: Vocabulary) -> EncodedText:
     encoding = vocabulary.encode(instance.text)
     if all(encoding.special or ()):
         raise DataError(
-            f"{instance.where or instance.id}: the text has no word and no punctuation mark. Remove the row."
+            f"{instance.where or instance.id}: the text contains neither a word nor a punctuation mark. Remove the row."
         )
     return EncodedText.from_encoding(encoding)
 
@@ -135,8 +135,9 @@ def _open_classes(instance: Instance, classes: tuple[str, ...]) -> list[bool]:
 
 def _class_index(instance: Instance, classes: tuple[str, ...]) -> int:
     if instance.label not in classes:
+        label = "missing" if instance.label is None else repr(instance.label)
         raise DataError(
-            f"{instance.where or instance.id}: label {instance.label!r}; expected one of the training classes "
-            f"{', '.join(map(repr, classes))}. Label the row or remove it."
+            f"{instance.where or instance.id}: the label is {label}, expected one of the training classes "
+            f"{', '.join(map(repr, classes))}. Correct the label, or remove the row."
         )
     return classes.index(instance.label)

@@ -58,8 +58,8 @@ class PlantedEncoder(Encoder):
             )
         if architecture.encoder not in (*_CONTEXT_FREE, "bilstm") or architecture.layers not in (None, 1):
             raise ModelError(
-                f"encoder '{architecture.encoder}' with layers {architecture.layers}: planted states need the encoder "
-                "'average', 'mlp', or 'bilstm' with one layer."
+                f"encoder is '{architecture.encoder}' and layers is {architecture.layers}, but planted states need the "
+                "encoder 'average' or 'mlp', or a 'bilstm' with one layer."
             )
         if self.planted.evidence == "scored" and architecture.encoder not in _CONTEXT_FREE:
             raise ModelError(

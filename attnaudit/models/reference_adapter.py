@@ -169,8 +169,8 @@ class ReferenceModel(PooledAttentionAdapter):
             settings = msgspec.convert(self._training["settings"], Settings)
         except (KeyError, msgspec.ValidationError) as error:
             raise ModelError(
-                "The model's card does not contain the settings that it was trained with, so no copy can be trained. "
-                "Train the model with `attnaudit train`."
+                "The model's attnaudit.json does not contain the settings that it was trained with, so no copy of the "
+                "model can be trained. Train the model with `attnaudit train`."
             ) from error
         # Both regularise hidden states that depend on context, which this copy does not have.
         changes = {"tying": 0.0, "mlm": 0.0} if retraining.encoder == "mlp" else {}
@@ -178,13 +178,14 @@ class ReferenceModel(PooledAttentionAdapter):
 
     def _load_data(self, part: str, name: str) -> Dataset:
         """Load the "train" or "dev" data: those called `name` or, if it is "", those that the card names."""
-        remedy = f'Give the check {part}="...": a registered name, or a file with text and label.'
+        remedy = f'Pass {part}="..." to the check: a registered name, or a file with text and label.'
         data = load(name) if name else self._load_from_card(part, remedy)
         labels = {instance.label for instance in data.instances}
         if part == "train" and labels != set(self.capabilities.classes):
             raise DataError(
-                f"{data.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected the model's classes "
-                f"{', '.join(map(repr, self.capabilities.classes))} on every row. Give other data to train on."
+                f"{data.source}: its labels are {', '.join(sorted(map(repr, labels)))}; expected all of the model's "
+                f"classes, {', '.join(map(repr, self.capabilities.classes))}, and a label on every row. Give other "
+                "data to train on."
             )
         return data
 
@@ -192,15 +193,17 @@ class ReferenceModel(PooledAttentionAdapter):
         """Load the data that the card names. If that fails or they have changed, raise DataError with the remedy."""
         record = self._training.get("data", {}).get(part)
         if not record:
-            raise DataError(f"The model's card does not name the data that it was trained with ({part}). {remedy}")
+            raise DataError(f"The model's attnaudit.json does not name its {part} data. {remedy}")
         name = record["name"] if record["name"] in datasets else record["source"]
         try:
             data = load(name)
         except AuditError as error:
-            raise DataError(f"The data that the model was trained with ({part}): {error} {remedy}") from error
+            raise DataError(
+                f"The {part} data that the model was trained with cannot be loaded. {error} {remedy}"
+            ) from error
         if data.sha256() != record["sha256"]:
             raise DataError(
-                f"{name}: these are no longer the rows that the model was trained with ({part}; sha256 differs). "
+                f"{name}: these are no longer the {part} rows that the model was trained with (their sha256 differs). "
                 + remedy
             )
         return data

@@ -71,10 +71,10 @@ def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
     names = ", ".join(f"--{options.states}" if name == "states" else option_name(name) for name in refused)
     if options.base is not None:
         raise AuditError(
-            f"{names}: only for reference models, which are trained from random parameters. --base {options.base} has "
-            f"its own architecture and vocabulary. Remove {names} or --base."
+            f"{names}: allowed only for reference models, which are trained from random parameters. --base "
+            f"{options.base} has its own architecture and vocabulary. Remove {names} or --base."
         )
-    raise AuditError(f"{names}: only for fine-tuning a pretrained encoder. Add --base, or leave {names} out.")
+    raise AuditError(f"{names}: allowed only for fine-tuning a pretrained encoder. Add --base, or leave {names} out.")
 
 
 def _load_data(options: argparse.Namespace) -> TrainingData:
@@ -108,7 +108,7 @@ def _load_data(options: argparse.Namespace) -> TrainingData:
     if len(set(hashes)) != len(hashes):
         parts_given = (("--data", name), ("--dev", dev), ("--test", test))
         given = ", ".join(f"{option} {source}" for option, source in parts_given if source is not None)
-        raise DataError(f"{given}: two of these hold the same rows. Give parts that differ.")
+        raise DataError(f"{given}: two of these contain the same rows. Give different data for each part.")
     return data
 
 
@@ -128,9 +128,8 @@ def _train_reference_model(options: argparse.Namespace, data: TrainingData) -> i
         trained = train(replace(job, progress=progress))
     if vectors is not None:
         known_words = len(trained.vocabulary) - len(RESERVED)
-        print(
-            f"{trained.words_with_vectors:,} of {known_words:,} words started from {terminal_safe(str(vectors.path))}"
-        )
+        source = terminal_safe(str(vectors.path))
+        print(f"{trained.words_with_vectors:,} of {known_words:,} known words have a vector in {source}")
     _print_scores(trained, state_file.seconds[0])
     checkpoint_folder.save(
         options.out,

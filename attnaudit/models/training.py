@@ -103,8 +103,8 @@ def train(job: TrainingJob) -> Trained:
     dev_rows = EncodedRows(data.dev, vocabulary, classes, form)
     if len(set(dev_rows.labels)) < 2:
         raise DataError(
-            f"{data.dev.source}: every label is {data.dev.instances[0].label!r}, and an epoch cannot be chosen on a "
-            "single class. Give dev data with rows of several classes."
+            f"{data.dev.source}: every label is {data.dev.instances[0].label!r}, so the best epoch cannot be chosen. "
+            "Give dev data with rows of several classes."
         )
     test_rows = EncodedRows(data.test, vocabulary, classes, form) if data.test is not None else None
     with torch.random.fork_rng(devices=[]), _one_thread():

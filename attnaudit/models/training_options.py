@@ -25,22 +25,23 @@ ARCHITECTURE_OPTIONS: Final = (
 )
 #: (name, type, default, help) of the options that are fields of `Settings`.
 _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
-    ("seed", int, 0, "seed of everything random"),
-    ("epochs", int, 8, "passes over the training data; the best one on dev is kept"),
+    ("seed", int, 0, "seed of all random choices"),
+    ("epochs", int, 8, "passes over the training data; the model after the best epoch on dev is kept"),
     ("batch_size", int, 32, "instances per step"),
-    ("learning_rate", float, 1e-3, "learning rate of Adam (amsgrad); with --base the highest one of AdamW"),
+    ("learning_rate", float, 1e-3, "learning rate of Adam (amsgrad); with --base, the peak learning rate of AdamW"),
     (
         "weight_decay",
         float,
         1e-5,
-        "weight decay, except of the attention's parameters; with --base except of biases and normalisation layers",
+        "weight decay, applied to all parameters except those of attention; with --base, to all except biases and "
+        "normalisation layers",
     ),
-    ("dropout", float, 0.0, "dropout rate on embeddings and context"),
-    ("word_dropout", float, 0.0, "probability that a training token is read as unknown"),
-    ("min_count", int, 2, "least number of occurrences of a known word in the training data"),
-    ("max_words", int, None, "keep only this many words, the most frequent ones"),
-    ("tying", float, 0.0, "weight of the distance between each hidden state and its embedding"),
-    ("mlm", float, 0.0, "weight of predicting masked words from their hidden states"),
+    ("dropout", float, 0.0, "dropout rate on the embeddings and the pooled context vector"),
+    ("word_dropout", float, 0.0, "probability that a token is replaced by the unknown word in training"),
+    ("min_count", int, 2, "treat words that occur fewer than N times in the training data as unknown"),
+    ("max_words", int, None, "keep only the N most frequent words; the others are unknown"),
+    ("tying", float, 0.0, "weight of a loss: the distance between each hidden state and its embedding"),
+    ("mlm", float, 0.0, "weight of a loss: predicting masked words from their hidden states"),
 )
 #: Names of the options that are fields of `Settings`, without --vectors.
 SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)
@@ -71,9 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Train a small reference classifier that pools a text with attention or, with --base, fine-tune a pretrained "
         "Transformers encoder, and write it as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is "
-        "chosen on dev; test is evaluated once, at the end. Training of a reference classifier that was stopped "
-        "resumes when the same command is given again: its state is saved in DIR after each epoch, at most once a "
-        "minute."
+        "chosen on dev; test is evaluated once, at the end. If the training of a reference classifier is stopped, run "
+        "the same command again to resume it: its state is saved in DIR after each epoch, at most once a minute."
     )
     parser.set_defaults(given=frozenset(), states="plain")
     _add_architecture_options(parser)
@@ -108,7 +108,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     for part, default, choices in (
-        ("form", "text", "text, pair (text and query, as in NLI) or question (answered with a class in the text)"),
+        (
+            "form",
+            "text",
+            "text, pair (text and query, as in NLI) or question (text and question, answered "
+            "with a class that the text mentions)",
+        ),
         ("encoder", "bilstm", "bilstm, cnn, transformer, mlp or average"),
         ("alignment", "additive", "additive, dot, deep or uniform"),
         (
@@ -139,9 +144,9 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
         help="λ of sparsegen (default: 0.5), α of entmax (default: 1.5) or temperature of gumbel (default: 0.8)",
     )
     for part, description in (
-        ("embedding", "features of an embedding"),
-        ("hidden", "features of a hidden state; of a bilstm, per direction"),
-        ("attention", "features of the alignment's inner layer"),
+        ("embedding", "size of an embedding"),
+        ("hidden", "size of a hidden state; for a bilstm, per direction"),
+        ("attention", "size of the hidden layer of additive or deep alignment"),
     ):
         model.add_argument(
             f"--{part}-size",
@@ -156,7 +161,7 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
         action=_StoreAndRecord,
         type=Path,
         metavar="FILE",
-        help="word vectors that the embedding starts from, in the text format of GloVe, fastText and word2vec (also "
+        help="word vectors to initialise the embedding with, in the text format of GloVe, fastText and word2vec (also "
         ".gz); they set the embedding size",
     )
     states = model.add_mutually_exclusive_group()
@@ -177,7 +182,7 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_pretrained_options(parser: argparse.ArgumentParser) -> None:
-    pretrained = parser.add_argument_group("pretrained model (replaces the options above)")
+    pretrained = parser.add_argument_group("pretrained encoder (instead of the model options above)")
     pretrained.add_argument(
         "--base",
         metavar="NAME|DIR",
@@ -189,7 +194,7 @@ def _add_pretrained_options(parser: argparse.ArgumentParser) -> None:
         action=_StoreAndRecord,
         type=float,
         metavar="N",
-        help="share of the steps over which the learning rate rises (default: 0.1)",
+        help="share of the training steps during which the learning rate rises to its peak (default: 0.1)",
     )
     pretrained.add_argument(
         "--max-tokens",

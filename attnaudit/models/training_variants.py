@@ -57,7 +57,7 @@ def _refuse_planted(architecture: Architecture) -> None:
     if architecture.planted is not None:
         raise ModelError(
             "The model's states are planted, not learned, so it cannot be retrained. Audit it without the checks that "
-            "train."
+            "train copies of the model."
         )
 
 

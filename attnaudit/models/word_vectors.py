@@ -19,7 +19,10 @@ from attnaudit.errors import DataError, ModelError
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 
-_EXPECTED = "expected a word and its numbers, separated by spaces (the text format of GloVe, fastText and word2vec)"
+_EXPECTED = (
+    "expected a word and its numbers on each line, separated by spaces (the text format of GloVe, fastText and "
+    "word2vec)"
+)
 _SUFFIXES = (".gz", ".txt", ".vec")
 
 
@@ -80,8 +83,8 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         path = Path(self.path)
         if _sha256(path) != self.sha256:
             raise DataError(
-                f"{path}: this is no longer the file of word vectors that training started from (sha256 differs). "
-                "Restore that file, or train a new model from this one."
+                f"{path}: this is no longer the file of word vectors that training started from (its sha256 differs). "
+                "Restore that file, or train a new model with the changed file."
             )
         missing = {word.encode(): word for word in words}
         vectors: dict[str, NDArray[np.float32]] = {}
@@ -124,7 +127,7 @@ def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary
     if weight.shape[1] != vectors.width:
         raise ModelError(
             f"{vectors.path}: its vectors have {vectors.width} numbers, but the embedding size is {weight.shape[1]}. "
-            f"Use the embedding size {vectors.width}, or leave it out."
+            f"Use the embedding size {vectors.width}, or leave the option out."
         )
     words = vocabulary.entries[len(RESERVED) :]
     vector_of = vectors.read(words)

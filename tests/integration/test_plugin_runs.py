@@ -412,7 +412,7 @@ def test_an_invalid_row_is_reported_once_without_a_traceback(project: pytest.Pyt
     result = project.runpytest("--model", "tiny", "--data", "typo.csv")
     result.assert_outcomes(failed=1, skipped=2)
     assert result.ret == 7
-    result.stdout.fnmatch_lines(["*typo.csv:42: column 'label': 'postive' is none of the model's classes*positive*"])
+    result.stdout.fnmatch_lines(["*typo.csv:42: column 'label': 'postive' is not one of the model's classes*positive*"])
     assert len([line for line in result.outlines if "'postive'" in line]) == 2  # in the failure and in the table
     result.stdout.fnmatch_lines(["missing (3 cases):", "*'postive'*"])
     result.stdout.no_fnmatch_line("*session.py*")

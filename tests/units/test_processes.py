@@ -18,5 +18,5 @@ def kill_this_process(_task: int) -> int:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_a_killed_process_raises_an_error_that_names_the_remedy() -> None:
-    with pytest.raises(AuditError, match=r"A process was killed.*fewer --jobs.*it keeps the finished results"):
+    with pytest.raises(AuditError, match=r"A process was killed.*fewer --jobs.*Finished results are kept"):
         list(spread(kill_this_process, [1, 2], 2))

@@ -49,7 +49,7 @@ def test_the_text_form_lists_the_settings_that_differ_from_the_defaults() -> Non
         ("seed=-1", "whole number of at least 0"),
         ("seed=1.5", "whole number of at least 0"),
         ("weight=nan", "a number of at least 0"),
-        ("frozen=yes", "frozen='yes'"),
+        ("frozen=yes", "unknown value 'yes' of 'frozen'"),
     ],
 )
 def test_an_invalid_setting_is_named(text: str, message: str) -> None:

@@ -79,7 +79,7 @@ KINDS = (
     Kind(
         name="cue_avoidance",
         truth="unfaithful",
-        description="attention trained to keep away from the words that decide, at equal accuracy",
+        description="attention trained to avoid the words that decide the label, at equal accuracy",
         recipe=recipe,
         half="held_out",
         fails=("points",),

@@ -77,7 +77,7 @@ KINDS = (
     Kind(
         name="label_everywhere_in_context",
         truth="unfaithful",
-        description="as label_everywhere, with attention over the states of a BiLSTM",
+        description="every state carries the label, and attention weighs the states of a BiLSTM",
         recipe=partial(everywhere, encoder="bilstm"),
         needs_bypass=True,
     ),

@@ -18,17 +18,19 @@ QUICK_SEEDS, SEEDS = 3, 6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit plant`."""
     parser.description = (
-        "Build small models whose attention is known to be right or wrong. Each is a checkpoint folder for --model; "
-        "population.json lists what is known of it. Run the command again to resume: finished models are kept. A "
-        "model that does not meet the requirements of its label is listed in excluded.json with the reason."
+        "Build small models whose attention is known to be faithful or unfaithful. Each model is a checkpoint folder "
+        "for --model; population.json lists what is known about the attention of each. Run the command again to "
+        "resume: finished models are kept. A model that does not meet the requirements of its label is listed in "
+        "excluded.json with the reason."
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the population")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} seeds instead of {SEEDS}")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write the models to")
+    parser.add_argument("--quick", action="store_true", help=f"use {QUICK_SEEDS} seeds by default instead of {SEEDS}")
     parser.add_argument(
         "--seeds",
         type=int,
         metavar="N",
-        help="number of seeds of each kind whose models are split between the tuning half and the held-out half",
+        help="number of seeds for each kind whose models are split between the tuning half and the held-out half "
+        f"(default: {SEEDS})",
     )
     parser.add_argument("--kind", action="append", metavar="NAME", help="build only this kind; may be repeated")
     parser.add_argument(

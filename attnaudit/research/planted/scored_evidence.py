@@ -35,7 +35,7 @@ KINDS = (
     Kind(
         name="attention_times_evidence",
         truth="faithful",
-        description="evidence grows with the attention score, so their product ranks as attention does",
+        description="evidence grows with the attention score, so their product ranks tokens as attention does",
         recipe=recipe,
     ),
 )

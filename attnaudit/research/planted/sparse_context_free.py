@@ -27,7 +27,7 @@ KINDS = (
     Kind(
         name="sparse_context_free",
         truth="faithful",
-        description="tokens encoded alone and pooled with sparsemax: without a weight, no effect",
+        description="tokens encoded alone and pooled with sparsemax: a token without weight has no effect",
         recipe=recipe,
     ),
 )

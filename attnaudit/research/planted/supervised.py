@@ -82,7 +82,7 @@ KINDS = (
     Kind(
         name="taught_evidence",
         truth="faithful",
-        description="attention taught to be in proportion to the evidence that the model uses",
+        description="attention taught to be proportional to the evidence that the model uses",
         recipe=recipe,
         half="held_out",
     ),

@@ -40,13 +40,13 @@ KINDS = (
     Kind(
         name="unit_evidence",
         truth="faithful",
-        description="evidence of one magnitude: attention alone decides how much a token counts",
+        description="evidence of the same magnitude for every token: attention alone decides how much a token counts",
         recipe=partial(recipe, encoder="average"),
     ),
     Kind(
         name="unit_evidence_in_context",
         truth="faithful",
-        description="evidence of one magnitude, with attention over the states of a BiLSTM",
+        description="evidence of the same magnitude for every token, with attention over the states of a BiLSTM",
         recipe=partial(recipe, encoder="bilstm"),
     ),
 )

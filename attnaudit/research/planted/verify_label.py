@@ -165,18 +165,20 @@ def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
         elif kind.truth == "unfaithful" and value > UNFAITHFUL_MAXIMUM:
             unmet.append(f"{name} {value:.3f} is above {UNFAITHFUL_MAXIMUM}")
     if evidence.defined < DEFINED_MINIMUM:
-        unmet.append(f"defined on {evidence.defined:.0%} of the instances, expected {DEFINED_MINIMUM:.0%}")
+        unmet.append(
+            f"rank agreement is defined on {evidence.defined:.0%} of the instances, expected {DEFINED_MINIMUM:.0%}"
+        )
     if evidence.confirmed is None or evidence.confirmed < CONFIRMED_MINIMUM:
         share = evidence.confirmed or 0
-        unmet.append(f"the intervention confirms {share:.3f} of the order, expected {CONFIRMED_MINIMUM}")
+        unmet.append(f"the intervention confirms the order of {share:.3f} of the pairs, expected {CONFIRMED_MINIMUM}")
     if kind.needs_bypass and (evidence.bypass_share is None or evidence.bypass_share < BYPASS_MINIMUM):
         share = evidence.bypass_share or 0
-        unmet.append(f"the bypass carries {share:.3f} of the variance, expected {BYPASS_MINIMUM}")
+        unmet.append(f"the bypass carries {share:.3f} of the logit's variance, expected {BYPASS_MINIMUM}")
     if evidence.accuracy < ACCURACY_MINIMUM:
         unmet.append(f"accuracy {evidence.accuracy:.3f} is below {ACCURACY_MINIMUM}")
     reference = evidence.reference_accuracy
     if reference is not None and evidence.accuracy < reference - ACCURACY_LOSS_MAXIMUM:
-        unmet.append(f"accuracy {evidence.accuracy:.3f}, but {reference:.3f} without the deception")
+        unmet.append(f"accuracy is {evidence.accuracy:.3f}, but {reference:.3f} when trained without the deception")
     return unmet
 
 

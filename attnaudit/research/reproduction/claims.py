@@ -208,8 +208,8 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) ->
         positive = sum(interval.mean > 0 for interval in single)
         verb = "has" if len(single) == 1 else "have"
         sentences.append(
-            f"{plural(len(single), 'row')} {verb} a single seed and cannot decide the claim: "
-            f"{positive} of {len(single)} above 0."
+            f"{plural(len(single), 'row')} {verb} a single seed and cannot decide the claim "
+            f"(above 0 in {positive} of {len(single)})."
         )
     return holds, " ".join([*sentences, _listed(intervals, digits)])
 

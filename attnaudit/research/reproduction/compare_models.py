@@ -122,7 +122,9 @@ def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[
     for role in (of, against):
         audits = [audit for audit in models[role].audits if not attention or ATTENTION in audit.per_token]
         if not audits:
-            raise CheckError(f"'{role}' has no audit to compare: give the table one with {needed} for this role.")
+            raise CheckError(
+                f"'{role}' has no audit to compare. Add an audit with {needed} for this role to the table."
+            )
         largest.append(audits[0])
     first, second = largest
     if first.ids != second.ids or (attention and first.tokens != second.tokens):

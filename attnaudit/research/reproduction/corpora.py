@@ -169,7 +169,7 @@ CORPORA: dict[str, Corpus] = {
             instance=_titled,
             deviations=(
                 "AG News: trained on a subset (World and Business among 10,000 training rows, in lower case and "
-                "without digits), tested on all of the World and Business test set.",
+                "without digits), tested on all World and Business rows of the test set.",
             ),
         ),
         Corpus(
@@ -189,7 +189,10 @@ CORPORA: dict[str, Corpus] = {
                 Source(path="snli/snli_dev_test_pairs.parquet", columns=("premise", "hypothesis", "label", "split")),
             ),
             instance=_pair,
-            deviations=("SNLI: a smaller training set, nine tenths of the development set; tested on the test set.",),
+            deviations=(
+                "SNLI: trained on nine tenths of the development set, not on the larger training set; tested on "
+                "the test set.",
+            ),
         ),
         Corpus(
             name="babi-1",
@@ -216,7 +219,7 @@ CORPORA: dict[str, Corpus] = {
         Corpus(
             name=EMBEDDED,
             title="movie reviews",
-            deviations=("The embedded movie sentences: no paper has numbers for them to compare with.",),
+            deviations=("The embedded movie sentences: no paper reports numbers for them.",),
         ),
     )
 }
@@ -261,7 +264,7 @@ def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False
     for name in PARTS:
         data = sample(parts[name], QUICK[name], 0) if quick else parts[name]
         if not data.instances:
-            raise DataError(f"{corpus.title}: no row is left for {name}. Expected rows with split '{name}'.")
+            raise DataError(f"{corpus.title}: no row is left for the part '{name}'. Expected rows with split '{name}'.")
         lines = b"".join(msgspec.json.encode(_line(i)) + b"\n" for i in data.instances)
         _write(folder / f"{name}.jsonl", lines)
         digest.update(lines)
@@ -345,9 +348,7 @@ def _rows(path: Path, source: Source) -> Iterator[Row]:
         for batch in table.select(list(source.columns)).to_batches():
             yield from batch.to_pylist()
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: holds text that is not UTF-8 ({error}). Expected UTF-8: write the file again."
-        ) from error
+        raise DataError(f"{path}: contains text that is not UTF-8 ({error}). Write the file again in UTF-8.") from error
 
 
 def _of_length(corpus: Corpus, instances: Sequence[Instance]) -> list[Instance]:

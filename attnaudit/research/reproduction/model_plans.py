@@ -126,7 +126,8 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         known = DIVERGENCES if chosen.has_value else (KL,)
         if self.divergence not in known:
             raise ModelError(
-                f"Variant '{self.variant}' has the divergence '{self.divergence}'. {nearest(self.divergence, known)}"
+                f"Variant '{self.variant}' has the unknown divergence '{self.divergence}'. "
+                f"{nearest(self.divergence, known)}"
             )
         self.architecture.check()
         self.settings.check()

@@ -178,7 +178,7 @@ class Paper:
     tables: Sequence[TablePlan]
     embeddings: str = (
         "Embeddings are random (300 wide, standard deviation .1) and not pretrained, which makes a large difference "
-        "(see Word vectors in docs/reproduction.md). Words seen once in training are read as unknown."
+        "(see Word vectors in docs/reproduction.md). Words that occur once in the training data are treated as unknown."
     )
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()

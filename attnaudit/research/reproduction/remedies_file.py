@@ -55,6 +55,6 @@ def read_remedies(path: Path) -> list[Remedy]:
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(
-            f"{path}: is not a list of remedies ({error}). Expected the {REMEDIES} that `attnaudit reproduce` writes "
+            f"{path}: not a list of remedies ({error}). Expected the {REMEDIES} that `attnaudit reproduce` writes "
             f"next to its reports."
         ) from error

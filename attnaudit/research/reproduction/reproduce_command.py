@@ -29,21 +29,21 @@ REPORTS = "papers"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit reproduce` to a parser."""
     parser.description = (
-        "Train the models of a paper, audit them with the checks that users declare, and print each table with the "
-        "paper's number, ours and the difference. Finished models and audits are kept below --out: a run that was "
-        "stopped resumes, and the rows of earlier runs stay in the report. With --render, only the pages are rebuilt "
-        "from earlier results."
+        "Train the models of a paper, audit them with the same checks that a user's audit declares, and print each "
+        "table with the paper's numbers, ours and the differences. Finished models and audits are kept below --out: "
+        "a run that was stopped resumes, and the rows of earlier runs stay in the report. With --render, only the "
+        "pages are rebuilt from earlier results."
     )
     parser.add_argument("paper", metavar="PAPER", nargs="?", help=", ".join(PAPERS))
     parser.add_argument(
-        "--table", action="append", default=[], metavar="NAME", help="run only this table (repeat for more)"
+        "--table", action="append", default=[], metavar="NAME", help="run only this table; may be repeated"
     )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="run only rows whose name matches, such as 'sst/*' or '*/bilstm/additive' (repeat for more)",
+        help="run only rows whose name matches, such as 'sst/*' or '*/bilstm/additive'; may be repeated",
     )
     parser.add_argument(
         "--data-root",
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="word vectors that the embeddings start from, in the text format of GloVe, fastText or word2vec (default: "
-        "random embeddings); such rows go to a separate report",
+        "random embeddings); results with word vectors go to a separate report",
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of models per row (default: 3)")
     parser.add_argument(
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="use small data, small models and one seed: takes minutes, and reproduces nothing",
+        help="use small data, small models and one seed: takes minutes, but the numbers are not a reproduction",
     )
     parser.add_argument(
         "--out",
@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--render",
         action="store_true",
-        help=f"rebuild the pages of all reports in --out/{REPORTS}, or of one PAPER's, and train nothing (default "
-        f"folders: {' and '.join(map(str, RENDERED))})",
+        help=f"train nothing; only rebuild the pages of all reports, or of those of PAPER, in the folder {REPORTS} of "
+        f"--out (default: in {' and '.join(map(str, RENDERED))})",
     )
     parser.set_defaults(run=run)
 

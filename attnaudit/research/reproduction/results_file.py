@@ -148,12 +148,14 @@ def read_results(path: Path) -> Results | None:
         try:
             records.append(msgspec.json.decode(line, type=RunHeader | MeasuredRow | MeasuredFigure))
         except msgspec.DecodeError as error:
-            raise ReportError(f"{path}:{number}: is not a line of a reproduction's results ({error}). {fix}") from error
+            raise ReportError(
+                f"{path}:{number}: cannot be read as a line of a reproduction's results ({error}). {fix}"
+            ) from error
     if not records or not isinstance(records[0], RunHeader):
         raise ReportError(f'{path}:1: expected the description of a run ("kind":"run"). {fix}')
     header = records[0]
     if header.schema_version != SCHEMA_VERSION:
-        raise ReportError(f"{path}: has schema version {header.schema_version}, expected {SCHEMA_VERSION}. {fix}")
+        raise ReportError(f"{path}: the schema version is {header.schema_version}, expected {SCHEMA_VERSION}. {fix}")
     return Results(
         header=header,
         rows=tuple(one for one in records if isinstance(one, MeasuredRow)),

@@ -56,15 +56,15 @@ def require_declared(results: Results, paper: Paper, path: Path) -> None:
     quantities = {table.name: [quantity.name for quantity in table.quantities] for table in paper.tables}
     names = {table.name: [row.name for row in table.rows(corpora)] for table in paper.tables}
     for row in results.rows:
-        _require(row.table, quantities, f"{path}: holds a row of a table '{row.table}'")
-        _require(row.name, names[row.table], f"{path}: holds a row '{row.name}' of table '{row.table}'")
+        _require(row.table, quantities, f"{path}: contains a row of table '{row.table}'")
+        _require(row.name, names[row.table], f"{path}: contains the row '{row.name}' of table '{row.table}'")
         for name in row.quantities:
-            _require(name, quantities[row.table], f"{path}: holds a quantity '{name}' of table '{row.table}'")
+            _require(name, quantities[row.table], f"{path}: contains the quantity '{name}' of table '{row.table}'")
 
 
 def _require(name: str, known: Collection[str], problem: str) -> None:
     if name not in known:
-        raise ReportError(f"{problem}, which this version's papers do not have. {nearest(name, known)}")
+        raise ReportError(f"{problem}, which this version of attnaudit does not have. {nearest(name, known)}")
 
 
 def _table(table: TablePlan, results: Results, paper: Paper) -> Table:
@@ -90,7 +90,7 @@ def _row(plan: RowPlan, measured: MeasuredRow | None, table: TablePlan, vectors:
         return Row(name=plan.name, title=plan.title, corpus=plan.corpus, lines=[], missing=missing)
     count = measured.words_with_vectors
     started = [] if count is None or vectors is None else [
-        f"{count:,} words of the training texts started from {vectors.name}"
+        f"{count:,} words of the training texts have a vector in {vectors.name}"
     ]  # fmt: skip
     return Row(
         name=plan.name,
@@ -135,7 +135,10 @@ def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: 
         *of_corpora,
         *([f"Only a sample of the test set was audited: {'; '.join(sampled)}."] if sampled else []),
         *(
-            [f"Without a standard deviation, since there is one seed: {'every row' if every else '; '.join(single)}."]
+            [
+                "No standard deviation is given where there is only one seed: "
+                f"{'every row' if every else '; '.join(single)}."
+            ]
             if single
             else []
         ),
@@ -147,6 +150,7 @@ def _embeddings(vectors: WordVectors | None, paper: Paper) -> str:
         return paper.embeddings
     return (
         f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further; the embeddings for bAbI "
-        "are random. Words without a vector start at random, at the scale of the others. Words seen once in training "
-        "are read as unknown. Where the paper's hidden states are as wide as its embeddings, ours are too."
+        "are random. Words without a vector start at random, at the scale of the others. Words that occur once in the "
+        "training data are treated as unknown. Where the paper's hidden states are as wide as its embeddings, ours "
+        "are too."
     )

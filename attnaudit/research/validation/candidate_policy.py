@@ -53,7 +53,10 @@ def read_policy(path: Path) -> CandidatePolicy:
         if check.severity == "gate" and direction is not None and threshold is not None:
             gates.append(Gate(check=check.id, question=questions[check.id], direction=direction, threshold=threshold))
     if not gates:
-        raise CheckError(f'{path}: no check is gated, so there is no policy to validate. Give one severity = "gate".')
+        raise CheckError(
+            f'{path}: no check is gated, so there is no policy to validate. Set severity = "gate" for at '
+            "least one check."
+        )
     return CandidatePolicy(checks=tuple(policy), gates=tuple(gates))
 
 

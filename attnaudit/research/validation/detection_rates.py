@@ -269,6 +269,6 @@ def _area_against_all(models: Sequence[JudgedModel], candidate: Candidate, *, se
 
 def _area_sentence(value: Area | None, *, half: str) -> str:
     if value is None:
-        return "there is no area: that takes both faithful and unfaithful models"
+        return "no area can be computed without both faithful and unfaithful models"
     text = f"{half} area {value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
-    return text if discriminates(value) else f"{text}: does not discriminate, so it is evidence only"
+    return text if discriminates(value) else f"{text}: the check does not discriminate, so it is evidence only"

@@ -60,7 +60,7 @@ def outcome(validation: Validation) -> str:
     """Return the result in one sentence, without its full stop."""
     figures = validation.policy_held_out
     if figures is None or figures.area is None:
-        return "The policy could not be scored: that takes faithful models, unfaithful models and a gated check"
+        return "The policy could not be scored: scoring needs faithful models, unfaithful models and a gated check"
     return (
         f"The policy separates faithful from unfaithful attention with an area of {area(figures.area)} on "
         f"{figures.area.faithful} faithful and {figures.area.unfaithful} unfaithful held-out models"
@@ -74,10 +74,10 @@ def shortfalls(validation: Validation) -> list[str]:
         return []
     phrases = []
     if figures.area.value < GOAL_AREA:
-        phrases.append(f"the area is {number(figures.area.value, 3)}, the goal is at least {GOAL_AREA}")
+        phrases.append(f"the area is {number(figures.area.value, 3)}, but the goal is at least {GOAL_AREA}")
     false_alarms = figures.false_alarms
     if false_alarms is not None and false_alarms.value is not None and false_alarms.value > GOAL_FALSE_ALARMS:
-        phrases.append(f"{share(false_alarms)} of the faithful models raise a false alarm, the goal is at most 5%")
+        phrases.append(f"{share(false_alarms)} of the faithful models raise a false alarm, but the goal is at most 5%")
     for kind in figures.by_kind:
         if kind.truth == "unfaithful" and kind.alarms is not None and kind.alarms.hits < kind.alarms.n:
             missed = kind.alarms.n - kind.alarms.hits
@@ -99,7 +99,7 @@ def cautions(validation: Validation) -> list[str]:
         )
     if min(kinds) < FEW_KINDS:
         phrases.append(
-            f"the interval of an area resamples {kinds[0]} faithful and {kinds[1]} unfaithful kinds, which are so few "
-            "that it is too narrow"
+            f"the intervals of areas are too narrow, because they resample only {kinds[0]} faithful and {kinds[1]} "
+            "unfaithful kinds"
         )
     return phrases

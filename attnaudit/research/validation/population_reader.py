@@ -80,15 +80,15 @@ def _rows(path: Path) -> list[Any]:
         content = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         raise PopulationError(
-            f"{path}: there is no such file. Expected a population. Make one with `attnaudit plant --out "
-            f"{path.parent}`, or give the folder of another one with --population."
+            f"{path}: there is no such file. Expected a population of models. Build one with `attnaudit plant "
+            f"--out {path.parent}`, or give the folder of another population with --population."
         ) from None
     except OSError as error:
-        raise PopulationError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        raise PopulationError(f"{path}: cannot be read ({error.strerror or error}). Make the file readable.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PopulationError(f"{path}: not valid JSON ({error}). Expected a list of entries.") from error
     if not isinstance(content, list):
-        raise PopulationError(f"{path}: holds {_json_type(content)}, expected a list of entries, one per model.")
+        raise PopulationError(f"{path}: found {_json_type(content)}, expected a list of entries, one per model.")
     if not content:
         raise PopulationError(f"{path}: the list is empty. Expected one entry per model.")
     return content
@@ -96,7 +96,9 @@ def _rows(path: Path) -> list[Any]:
 
 def _entry(row: Any, place: str) -> Entry:
     if not isinstance(row, dict):
-        raise PopulationError(f"{place}: is {_json_type(row)}, expected an object with folder, kind, truth and data.")
+        raise PopulationError(
+            f"{place}: found {_json_type(row)}, expected an object with folder, kind, truth and data."
+        )
     known = [field.name for field in msgspec.structs.fields(Entry)]
     for key in row:
         if key not in known:
@@ -106,7 +108,7 @@ def _entry(row: Any, place: str) -> Entry:
     except msgspec.ValidationError as error:
         raise PopulationError(f"{place}: {error}.") from error
     if not entry.folder or not entry.kind or not entry.data:
-        raise PopulationError(f"{place}: folder, kind and data may not be empty.")
+        raise PopulationError(f"{place}: folder, kind and data must not be empty.")
     return entry
 
 
@@ -122,7 +124,7 @@ def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
     required = f"at least {FAITHFUL_FROM:g}" if entry.truth == "faithful" else f"at most {UNFAITHFUL_TO:g}"
     notes.append(
         f"{entry.folder}: labelled {entry.truth}, but its rank agreement is {agreement:.2f}, expected {required}. "
-        "It is shown as a trend and not scored."
+        "The model is listed as a trend and not scored."
     )
     return msgspec.structs.replace(entry, truth="trend")
 
@@ -140,5 +142,5 @@ def _require_one_truth_per_kind(entries: list[Entry], path: Path) -> None:
 
 
 def _json_type(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "text", bool: "a Boolean", type(None): "null"}
     return names.get(type(value), "a number")

@@ -232,14 +232,14 @@ def _notes(audits: _Audits, given: CandidatePolicy | None, chosen: Sequence[Gate
     halves = Counter(entry.half for entry in audits.population.entries if entry.truth != "trend")
     if not halves["held_out"]:
         notes.append(
-            "no labelled model is held out: the figures are those of the tuning half and look better than they are"
+            "no labelled model is held out: the figures are those of the tuning half, and therefore too optimistic"
         )
     if not halves["tuning"]:
         notes.append(
-            "no labelled model is in the tuning half: no policy is chosen, and the given one is tried as it is"
+            "no labelled model is in the tuning half: no policy is chosen, and the given policy is evaluated unchanged"
         )
     elif not chosen:
-        notes.append("no policy is chosen: no check discriminates on the tuning half")
+        notes.append("no policy is chosen, because no check discriminates on the tuning half")
     if given is not None and chosen:
         chosen_gates = {gate.text for gate in chosen}
         if chosen_gates != {gate.text for gate in given.gates}:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--population",
         type=Path,
         metavar="DIR",
-        help="folder with a population.json, as `attnaudit plant` writes it (default: plant one below --out)",
+        help="folder with a population.json, as `attnaudit plant` writes it (default: build a population below --out)",
     )
     parser.add_argument(
         "--out",
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="FILE",
-        help=f"TOML policy to validate, or '{RULE}' for the policy that the tuning half chooses (default: the shipped "
-        "policy)",
+        help=f"TOML policy to validate, or '{RULE}' for the policy chosen on the tuning half "
+        "(default: the shipped policy)",
     )
     parser.add_argument(
         "--remedies",
@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "repeated: the first remedy for a training option is used",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="measure fewer instances and leave costly checks out: minutes, not hours"
+        "--quick",
+        action="store_true",
+        help="measure fewer instances and leave out costly checks; takes minutes instead of hours",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of samples, permutations and intervals (default: 0)"
@@ -56,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="number of processes, with one thread each (default: one per core)"
     )
-    parser.add_argument("--device", default="cpu", help=f"where torch computes: {NAMES} (default: cpu)")
+    parser.add_argument("--device", default="cpu", help=f"the device to measure on: {NAMES} (default: cpu)")
     parser.set_defaults(run=run)
 
 
@@ -108,10 +110,8 @@ def _plant(options: argparse.Namespace, jobs: int) -> Path:
 
     folder: Path = options.out / "population"
     plans = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
-    print(
-        f"Planting {len(plans)} models in {terminal_safe(str(folder))}; models that are there already are kept.",
-        file=sys.stderr,
-    )
+    shown = terminal_safe(str(folder))
+    print(f"Planting {len(plans)} models in {shown}; models that already exist are kept.", file=sys.stderr)
     with progress_bar("planting") as progress:
         planted_population.build(folder, plans, jobs=jobs, progress=progress)
     return folder

@@ -58,7 +58,9 @@ def read(path: Path) -> Validation:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Validation)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path}: not a validation ({error}). Run `attnaudit validate` again.") from error
+        raise ReportError(
+            f"{path}: cannot be read as a validation ({error}). Run `attnaudit validate` again."
+        ) from error
 
 
 def html(validation: Validation) -> str:

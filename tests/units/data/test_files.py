@@ -166,7 +166,7 @@ def test_folder_is_refused(tmp_path: Path) -> None:
 def test_unknown_suffix(tmp_path: Path) -> None:
     path = tmp_path / "rows.tsv"
     path.write_text("text\none\n")
-    refused(path, "'.tsv'", ".jsonl, .csv, .parquet")
+    refused(path, "'.tsv'", ".jsonl, .csv or .parquet")
 
 
 @with_every_suffix
@@ -180,7 +180,7 @@ def test_empty_file(tmp_path: Path, suffix: str, content: bytes) -> None:
 def test_header_only(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n")
-    refused(path, "no row below it")
+    refused(path, "a header but no rows")
     table = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), table)
     refused(table, "no rows")
@@ -217,7 +217,7 @@ def test_missing_text_column_names_the_nearest(tmp_path: Path, suffix: str) -> N
 def test_a_column_nearly_called_label_is_not_silently_ignored(tmp_path: Path, suffix: str) -> None:
     for name in ("Label", "labels"):
         path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", name: "x"}])
-        refused(path, f"column '{name}' is not read", "Rename it to 'label'")
+        refused(path, f"column '{name}' would be ignored", "Rename it to 'label'")
 
 
 def test_csv_without_header(tmp_path: Path) -> None:
@@ -256,9 +256,7 @@ def test_blank_text(tmp_path: Path, suffix: str, text: str) -> None:
     refused(path, f"{path}:{row}:", "column 'text'", "a blank text")
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [(3, "int (3)"), (None, "null"), (["a"], "a list"), (True, "true or false")]
-)
+@pytest.mark.parametrize(("value", "kind"), [(3, "int (3)"), (None, "null"), (["a"], "a list"), (True, "a Boolean")])
 def test_text_that_is_not_text(tmp_path: Path, value: object, kind: str) -> None:
     path = write_jsonl(tmp_path / "rows.jsonl", [{"text": "one"}, {"text": value}])
     refused(path, f"{path}:2:", "column 'text'", f"found {kind}")
@@ -275,8 +273,8 @@ def test_half_a_surrogate_pair(tmp_path: Path) -> None:
     [
         ("{'text': 'one'}", "not valid JSON"),
         ('{"text": "one"', "not valid JSON"),
-        ('["text", "one"]', "found a JSON list"),
-        ('"text"', "found a JSON str"),
+        ('["text", "one"]', "found an array"),
+        ('"text"', "found a string"),
         ('{"text": "a"} {"text": "b"}', "Extra data"),
         ("[" * 100_000, "this JSON cannot be read|not valid JSON"),
         ('{"text": "a", "label": ' + "9" * 5000 + "}", "this JSON cannot be read"),
@@ -348,7 +346,7 @@ def test_fractions_as_labels_are_refused(tmp_path: Path, suffix: str, label: flo
 
 def test_label_true_is_refused(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "rows.jsonl", [{"text": "one", "label": True}])
-    refused(path, f"{path}:1:", "column 'label'", "true or false")
+    refused(path, f"{path}:1:", "column 'label'", "a Boolean")
 
 
 @with_every_suffix

@@ -42,7 +42,7 @@ def test_indices(labels: tuple[str | None, ...], classes: tuple[str, ...], indic
         ("Positive", ("negative", "positive"), "Did you mean 'positive'?"),
         ("2", ("negative", "positive"), r"\(0 'negative', 1 'positive'\)"),
         ("-1", ("negative", "positive"), "leave it empty if the row is unlabelled"),
-        ("01", ("negative", "positive"), "none of the model's classes"),
+        ("01", ("negative", "positive"), "is not one of the model's classes"),
         ("0", ("1", "2"), r"\(0 '1', 1 '2'\)"),
     ],
 )

@@ -69,5 +69,5 @@ def test_rows_are_counted_if_the_data_set_does_not_state_them() -> None:
 
 @pytest.mark.parametrize("size", [0, -3])
 def test_an_impossible_size_is_refused(size: int) -> None:
-    with pytest.raises(DataError, match=f"{size} instances is not possible. Expected at least 1"):
+    with pytest.raises(DataError, match=f"max_instances is {size}: expected at least 1"):
         sample(dataset(["a"]), size, 0)

@@ -118,7 +118,7 @@ def test_the_adapters_error_is_the_reason(trained: Any) -> None:
     base, _, dev, _ = trained
     check = checks.GuidedMLP(seeds=1)
     measurements = audited(ReferenceModel(base.model, base.vocabulary, base.classes), dev, check)
-    with pytest.raises(CheckError, match=r'GuidedMLP on small: The model\'s card .* Give the check train="..."'):
+    with pytest.raises(CheckError, match=r'GuidedMLP on small: The model\'s attnaudit.json .* Pass train="..."'):
         check.judge(measurements)
 
 

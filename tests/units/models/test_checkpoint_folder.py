@@ -156,7 +156,9 @@ def test_json_that_is_not_a_card(tmp_path: Path, text: str) -> None:
 def test_an_unknown_format_version(tmp_path: Path, given: object) -> None:
     make(tmp_path)
     edit_card(tmp_path, format_version=given)
-    refuse(tmp_path, f'"format_version" is {given!r}', "reads version 1", "Install the attnaudit that wrote it")
+    refuse(
+        tmp_path, f'"format_version" is {given!r}', "reads version 1", "Install the version of attnaudit that wrote it"
+    )
 
 
 def test_an_unknown_encoder_names_the_nearest(tmp_path: Path) -> None:

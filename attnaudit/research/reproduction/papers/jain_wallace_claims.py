@@ -53,7 +53,7 @@ def _agrees_more_without_context(report: Reproduction) -> Answer:
         for quantity in IMPORTANCE
         for case in differences_between_rows(report, "agreement", quantity, "average", "bilstm")
     ]
-    return holds_in_every_case(cases, what="τ-b between attention and importance, average minus BiLSTM")
+    return holds_in_every_case(cases, what="τ-b between attention and importance, encoder 'average' minus BiLSTM")
 
 
 def _permuting_changes_little(report: Reproduction) -> Answer:
@@ -123,8 +123,8 @@ CLAIMS = (
     ),
     Claim(
         name="the search falls short",
-        sentence="The exact adversary finds attention that differs more than what the published search finds. (The "
-        "paper does not claim this; it only searches.)",
+        sentence="The exact adversary finds attention that differs more from the model's than the attention that the "
+        "published search finds. (The paper does not claim this; it only searches.)",
         paper="§4.2.2",
         read=_search_falls_short,
     ),

@@ -156,7 +156,7 @@ def adversaries(corpora: Sequence[str]) -> list[RowPlan]:
 
 def _with_std(check: Check, name: str, words: str) -> list[Quantity]:
     return [
-        Quantity(name=name, words=f"{words}, mean", read=value_of(check.id)),
+        Quantity(name=name, words=f"{words}, mean over texts", read=value_of(check.id)),
         Quantity(
             name=f"{name} std", words="… standard deviation over texts", read=detail_of(check.id, "standard deviation")
         ),
@@ -294,8 +294,8 @@ PAPER = Paper(
                 _mean_of(
                     "co_indexed_entropy", "co-indexed", "co-indexed: H̃ of the influence of x_i on h_i, over all i"
                 ),
-                _mean_of("own_share", "own share", "share of the influence on a state that its own token has"),
-                _mean_of("rival_share", "rival share", "largest share that another token has"),
+                _mean_of("own_share", "own share", "share of the influence on a state that comes from its own token"),
+                _mean_of("rival_share", "rival share", "largest share that comes from another token"),
             ),
             audits=(Audit(checks=(INFLUENCE,)),),
             deviations=(
@@ -321,7 +321,8 @@ PAPER = Paper(
             figures=_trend_figures,
             deviations=(
                 "The paper states neither its values of λ nor what its τ-b is computed over, so its number is compared "
-                f"with both readings. Here λ is {', '.join(f'{x:g}' for x in LAMBDAS)}.",
+                "with two readings: over models, and over all pairs of a λ and a text. Here λ is "
+                f"{', '.join(f'{x:g}' for x in LAMBDAS)}.",
             ),
         ),
         TablePlan(

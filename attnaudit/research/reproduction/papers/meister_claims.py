@@ -33,7 +33,7 @@ def _influence_is_spread(report: Reproduction) -> Answer:
 def _higher_at_states(kind: str) -> Callable[[Reproduction], Answer]:
     def read(report: Reproduction) -> Answer:
         cases = differences_within_rows(report, "agreement", f"{kind} hidden", f"{kind} inputs")
-        return holds_in_every_case(cases, what=f"τ-b with {kind} at hidden states, minus τ-b with it at the inputs")
+        return holds_in_every_case(cases, what=f"τ-b with {kind} at hidden states, minus τ-b with {kind} at the inputs")
 
     return read
 
@@ -102,8 +102,8 @@ def _retrained_attends_elsewhere(report: Reproduction) -> Answer:
 CLAIMS = (
     Claim(
         name="influence is spread",
-        sentence="Every token influences a hidden state: H̃ is high in all settings (here: above "
-        f"{LOWEST:g}, the lowest that the paper calls high).",
+        sentence="Every token influences a hidden state: the normalised entropy H̃ of the influence is high in all "
+        f"settings (here: above {LOWEST:g}, the lowest value that the paper calls high).",
         paper="table 1",
         read=_influence_is_spread,
     ),
@@ -137,14 +137,15 @@ CLAIMS = (
     ),
     Claim(
         name="agreement falls with λ",
-        sentence="The sparser attention is, the less it agrees with the gradient at the inputs (the paper: on IMDb).",
+        sentence="The sparser attention is, the less it agrees with the gradient at the inputs (the paper shows this "
+        "on IMDb).",
         paper="figure 3",
         read=_falls_with_lambda("agreement-by-sparsity", "gradient means", "the τ-b of attention with the gradient"),
     ),
     Claim(
         name="frozen adversary costs accuracy",
-        sentence="An adversary that keeps the base model's states loses accuracy that a retrained one keeps (here: "
-        "each at the smallest λ at which its JSD is above ½ ln 2).",
+        sentence="An adversary that keeps the base model's states is less accurate than a retrained one (here: each "
+        "at the smallest λ at which its JSD is above ½ ln 2).",
         paper="table 5",
         read=_frozen_costs_accuracy,
     ),

@@ -11,7 +11,7 @@ HALVED = (
 LONG = (
     f"An adversary starts from the seed of its base model, as in the published code. It is trained for up to {LONGER} "
     f"times the base model's epochs, and stops after {PATIENCE} epochs without a smaller loss on dev (in the published "
-    "code: on training)."
+    "code: on the training data)."
 )
 SHORT = (
     "Adversaries are trained for as many epochs as their base model. Wiegreffe & Pinter's code trains them for "

@@ -73,7 +73,7 @@ def _fragility(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Qu
         Quantity(name=f"permuted{suffix}", words="… drop under permuted attention", read=value_of(PERMUTED.id, of=of)),
         Quantity(
             name=f"tvd{suffix}",
-            words="median TVD under permuted attention, mean",
+            words="median TVD under permuted attention, mean over texts",
             read=detail_of(PERMUTED.id, "mean TVD", of=of),
         ),
     ]

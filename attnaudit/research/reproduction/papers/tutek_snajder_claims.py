@@ -94,14 +94,15 @@ CLAIMS = (
     ),
     Claim(
         name="states retain more",
-        sentence="With residual, tying and MLM, hidden states retain more of their words than in the base model.",
+        sentence="With residual, tying and MLM, hidden states retain more information about their words than in the "
+        "base model.",
         paper="§4.2, table 2",
         read=_larger(
             "information",
             "mf retained",
             ("residual", *REGULARISED),
             ("base",),
-            "share of information retained (most frequent words), minus base",
+            "share of information retained (most frequent words), minus that of the base model",
         ),
     ),
     Claim(
@@ -124,7 +125,8 @@ CLAIMS = (
     ),
     Claim(
         name="adversaries pay more",
-        sentence="An adversary of the MLM model pays more TVD for its JSD than an adversary of the base model.",
+        sentence="For the same change of attention (JSD), an adversary of the MLM model changes the outputs more (TVD) "
+        "than an adversary of the base model.",
         paper="§4.3, figure 1",
         read=_adversaries_pay_more,
     ),

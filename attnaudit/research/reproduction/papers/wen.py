@@ -232,7 +232,7 @@ PAPER = Paper(
     deviations=(
         "Dot attention is hᵀq/√m. Where there is no query, q is learnt, starting from N(0, 1); the paper uses wᵀh. "
         "Deep attention has two layers; the paper does not say how many it has.",
-        "ADR Tweets, Anemia and Diabetes are left out, since they are not freely available.",
+        "ADR Tweets, Anemia and Diabetes are left out, because they are not freely available.",
     ),
     tables=(
         TablePlan(
@@ -290,11 +290,11 @@ PAPER = Paper(
             audits=(Audit(checks=(RANKING,)),),
             deviations=(
                 CLUSTERED,
-                "The paper does not say which attention it fixes. Its number is compared with fixing the normal "
-                "model's weights, text by text; freezing the parameters of attention, and uniform weights, are two "
-                "further readings.",
-                "Uniform attention ranks nothing: all pairs are tied, and its τ counts as 0.",
-                "Retrained parts start from another seed than the normal model's.",
+                "The paper does not say how it fixes attention. Its number is compared with a model that gets the "
+                "normal model's weights for each text. The lines with frozen parameters of attention and with uniform "
+                "attention show two other ways to fix it.",
+                "Uniform attention ranks nothing: all pairs are tied, so its τ counts as 0.",
+                "Retrained parts start from a different seed than those of the normal model.",
             ),
         ),
         TablePlan(
@@ -328,12 +328,12 @@ PAPER = Paper(
             quantities=(
                 Quantity(
                     name="kept",
-                    words=f"share of seeds (paper: of settings) with τ raised or kept (falls by at most {KEPT:g})",
+                    words=f"share of seeds (paper: of settings) in which τ rises or falls by at most {KEPT:g}",
                     read=_kept,
                 ),
                 Quantity(name="tau", words="weighted τ with softmax", read=_read("tau")),
                 Quantity(name="tau gumbel", words="weighted τ with Gumbel-softmax", read=_read("tau", of="gumbel")),
-                *_changes("gumbel", "rise of τ", rise=True),
+                *_changes("gumbel", "increase in τ", rise=True),
                 Quantity(name="first", words="share of attention on the first rank, softmax", read=_first()),
                 Quantity(name="first gumbel", words="… Gumbel-softmax", read=_first("gumbel")),
                 Quantity(name="accuracy", words="accuracy with softmax", read=accuracy),

@@ -66,7 +66,7 @@ def _best(report: Reproduction) -> Answer:
         what="the other setting's τ is not higher",
         settings="pairs",
     )
-    return holds, evidence + (f"; higher in: {beaten}" if beaten else "")
+    return holds, evidence + (f"; it is higher in {beaten}" if beaten else "")
 
 
 def _fixed_attention(report: Reproduction) -> Answer:
@@ -114,8 +114,8 @@ CLAIMS: tuple[Claim, ...] = (
         "representations-do-not-matter",
         "fixed",
         f"change {TAU} fixed_representation",
-        "With fixed representations, retrained attention ranks hidden states as well: τ falls by less than "
-        f"{LITTLE:g}.",
+        "With fixed representations, retrained attention ranks hidden states about as well as in the normal model: τ "
+        f"falls by less than {LITTLE:g}.",
         "table 2",
     ),
     _little(

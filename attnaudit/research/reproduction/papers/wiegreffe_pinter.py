@@ -59,7 +59,7 @@ OTHERS = tuple(f"seed {seed}" for seed in range(1, SEEDS))
 NEXT, UNIFORM, TWIN = "next seed", "uniform", "adversary"
 GUIDES = {
     "uniform": ("imposed_mlp_uniform", "uniform weights"),
-    "learnt": ("mlp", "weights that it learns"),
+    "learnt": ("mlp", "weights that the MLP learns"),
     "base": ("imposed_mlp", "the BiLSTM's weights"),
     "adversary": ("imposed_mlp_adversary", "the adversary's weights"),
 }
@@ -203,8 +203,9 @@ PAPER = Paper(
     corpora=("sst", "imdb", "agnews", "20news"),
     deviations=(
         "The epoch is chosen on dev only: by F1, and for adversaries by their loss.",
-        "The paper's clinical data sets (Diabetes, Anemia) are not open and are left out.",
-        "Our numbers are not compared with the paper's own. Where the table has numbers of another paper, it says so.",
+        "The paper's clinical data sets (Diabetes, Anemia) are not publicly available and are left out.",
+        "Our numbers are not compared with this paper's numbers. Where they are compared with those of another "
+        "paper, the source of the table names it.",
     ),
     claims=CLAIMS,
     tables=(
@@ -230,11 +231,13 @@ PAPER = Paper(
             quantities=(
                 _number(
                     "jsd",
-                    f"JSD to the first seed, mean over {len(OTHERS)} other seeds",
+                    f"JSD between the attention of the first seed and of another, mean over {len(OTHERS)} others",
                     over_roles_by_text(jsd_by_text, OTHERS, statistics.fmean),
                 ),
                 _number(
-                    "jsd largest", "… largest JSD of each text, mean", over_roles_by_text(jsd_by_text, OTHERS, max)
+                    "jsd largest",
+                    "… largest JSD of each text, mean over texts",
+                    over_roles_by_text(jsd_by_text, OTHERS, max),
                 ),
                 _number("jsd least seed", "… of the most similar seed", over_roles(jsd_between, OTHERS, min)),
                 _number("jsd most seed", "… of the most different seed", over_roles(jsd_between, OTHERS, max)),
@@ -281,7 +284,7 @@ PAPER = Paper(
                     )
                     for role, words in (
                         ("uniform", "uniform ones"),
-                        ("learnt", "weights that it learns"),
+                        ("learnt", "weights that the MLP learns"),
                         ("adversary", "the adversary's"),
                     )
                 ),
@@ -308,9 +311,19 @@ PAPER = Paper(
                 _number("accuracy adversary", "accuracy, adversary", _accuracy_of(TWIN)),
                 _number("tvd", "TVD between outputs, mean", tvd_between(TWIN)),
                 _number("jsd", "JSD between their attention, mean", jsd_between(TWIN)),
-                _number("tvd seed", "TVD to the next seed", tvd_between(NEXT)),
-                _number("jsd seed", "JSD to the next seed", jsd_between(NEXT)),
-                _number("further", "share of texts with a larger JSD than to the next seed", _further),
+                _number(
+                    "tvd seed",
+                    "TVD between the outputs of the model and of one trained with the next seed, mean",
+                    tvd_between(NEXT),
+                ),
+                _number(
+                    "jsd seed",
+                    "JSD between the attention of the model and of one trained with the next seed, mean",
+                    jsd_between(NEXT),
+                ),
+                _number(
+                    "further", "share of texts on which the adversary's JSD is larger than the next seed's", _further
+                ),
                 _number(
                     "jsd per text",
                     "for comparison: largest JSD at TVD ≤ .01, found text by text",
@@ -356,7 +369,7 @@ PAPER = Paper(
                 Audit(checks=tuple(EXACT.values()), tokens=("attention",), roles=(MODEL,)),
             ),
             figures=_curve,
-            deviations=("λ is given as a multiple of that of the table above.", SHORT),
+            deviations=("λ is given as a multiple of the λ in the table above.", SHORT),
         ),
     ),
 )

@@ -53,7 +53,8 @@ def _larger(table: str, quantity: str, than: str, what: str) -> Callable[[Reprod
 CLAIMS = (
     Claim(
         name="uniform is enough for two corpora",
-        sentence="On AG News and 20News, a model trained with uniform weights does about as well.",
+        sentence="On AG News and 20News, a model trained with uniform weights does about as well as one with "
+        "attention.",
         paper="test 1",
         read=_uniform_is_enough,
     ),
@@ -69,7 +70,10 @@ CLAIMS = (
         sentence="An MLP does better with the BiLSTM's attention than with weights that it learns itself.",
         paper="test 3",
         read=_larger(
-            "guided-mlp", "f1 base", "f1 learnt", "F1 with the BiLSTM's weights minus F1 with weights it learns"
+            "guided-mlp",
+            "f1 base",
+            "f1 learnt",
+            "F1 with the BiLSTM's weights minus F1 with weights that the MLP learns",
         ),
     ),
     Claim(
@@ -90,13 +94,17 @@ CLAIMS = (
     ),
     Claim(
         name="an adversary goes further than a seed",
-        sentence="The attention of a trained adversary differs more from the model's than that of another seed does.",
+        sentence="The attention of a trained adversary differs more from the model's than the attention of a model "
+        "trained with another seed.",
         paper="test 4",
-        read=_larger("adversary", "jsd", "jsd seed", "JSD of the adversary minus that of the next seed"),
+        read=_larger(
+            "adversary", "jsd", "jsd seed", "JSD of the adversary minus the JSD of a model trained with the next seed"
+        ),
     ),
     Claim(
         name="trained adversaries stay behind those sought per text",
-        sentence="A trained adversary does not reach attention as different as a search text by text finds.",
+        sentence="The attention of a trained adversary differs less from the model's than the attention found by a "
+        "search text by text.",
         paper="test 4",
         read=_larger(
             "adversary", "jsd per text", "jsd", "JSD at TVD ≤ .01 found text by text, minus the trained adversary's"

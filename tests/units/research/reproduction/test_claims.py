@@ -108,11 +108,11 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     )
     single = Case(name="snli", values=(0.5,))
     assert holds_in_every_case([single], what="drop")[1] == (
-        "drop: mean over 1 seed. 1 row has a single seed and cannot decide the claim: 1 of 1 above 0. "
+        "drop: mean over 1 seed. 1 row has a single seed and cannot decide the claim (above 0 in 1 of 1). "
         "snli +0.500 (one seed)"
     )
     assert (
-        "above 0 in 1 of 2 rows, at or below 0 in 1. 1 row has a single seed and cannot decide the claim: "
+        "above 0 in 1 of 2 rows, at or below 0 in 1. 1 row has a single seed and cannot decide the claim ("
         in holds_in_every_case([*cases, single], what="drop")[1]
     )
     assert holds_in_every_case([], what="drop")[1] == "No row that this claim needs has been run here."

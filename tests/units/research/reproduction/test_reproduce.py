@@ -122,7 +122,7 @@ def test_rows_that_are_not_selected_are_not_run_and_earlier_ones_are_kept(tmp_pa
     assert [bool(row.lines) for row in second.tables[0].rows] == [True, True, False]
     assert [bool(row.lines) for row in second.tables[1].rows] == [False, True, False]
     assert second.tables[0].rows[0] == first.tables[0].rows[0]
-    assert "Without a standard deviation, since there is one seed: two." in second.tables[0].deviations
+    assert "No standard deviation is given where there is only one seed: two." in second.tables[0].deviations
     assert "Provenance up." in second.tables[0].deviations
 
 
@@ -173,7 +173,7 @@ def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: 
         "synthetic-embedded.jsonl",
     ]
     (row, *_), deviations = found.tables[0].rows, found.tables[0].deviations
-    assert row.notes == ("3 words of the training texts started from made.2d",)
+    assert row.notes == ("3 words of the training texts have a vector in made.2d",)
     assert row.lines[1].values != random.tables[0].rows[0].lines[1].values
     assert any("start from made.2d (2 wide)" in one for one in deviations)
     assert PAPER.embeddings not in deviations

@@ -98,7 +98,7 @@ def test_the_report_has_the_numbers_of_the_results_and_the_words_of_the_paper() 
     row = tables["permutation"]["sst/bilstm/additive"]
     assert row.title == "SST, BiLSTM, additive"
     assert row.provenance == ROW.provenance
-    assert row.notes == ("1,234 words of the training texts started from made.2d", "a note")
+    assert row.notes == ("1,234 words of the training texts have a vector in made.2d", "a note")
     mean, of_class = row.lines
     assert (mean.ours, mean.std, mean.n) == (pytest.approx(0.2), pytest.approx(0.02**0.5), 3)
     assert (of_class.ours, of_class.std, of_class.paper) == (None, None, None)
@@ -110,21 +110,21 @@ def test_the_report_has_the_numbers_of_the_results_and_the_words_of_the_paper() 
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (msgspec.structs.replace(ROW, table="permutations"), "a row of a table 'permutations'.*'permutation'"),
+        (msgspec.structs.replace(ROW, table="permutations"), "a row of table 'permutations'.*'permutation'"),
         (
             msgspec.structs.replace(ROW, name="sst/bilstn/additive"),
-            "a row 'sst/bilstn/additive' of table 'permutation'",
+            "the row 'sst/bilstn/additive' of table 'permutation'",
         ),
         (
             msgspec.structs.replace(ROW, quantities={"mena": MeasuredQuantity(n=1, values=[0.1])}),
-            "a quantity 'mena' of table 'permutation'.*'mean'",
+            "the quantity 'mena' of table 'permutation'.*'mean'",
         ),
     ],
 )
 def test_nothing_that_was_measured_is_left_out_of_a_report(row: MeasuredRow, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "jain-wallace.jsonl"
     path.write_text(results_text(Results(header=HEADER, rows=(row,), figures=())), encoding="utf-8")
-    with pytest.raises(ReportError, match=rf"jain-wallace\.jsonl: holds {problem}"):
+    with pytest.raises(ReportError, match=rf"jain-wallace\.jsonl: contains {problem}"):
         render(tmp_path)
     require_declared(RESULTS, paper("jain-wallace"), path)
 
@@ -139,13 +139,13 @@ def test_a_paper_that_is_not_known_is_named_with_its_file(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{}\n", r"results\.jsonl:1: is not a line"),
-        ("", r"results\.jsonl:1: is not a line"),
-        (results_text(RESULTS) + "half a li", r"results\.jsonl:5: is not a line"),
+        ("{}\n", r"results\.jsonl:1: cannot be read as a line"),
+        ("", r"results\.jsonl:1: cannot be read as a line"),
+        (results_text(RESULTS) + "half a li", r"results\.jsonl:5: cannot be read as a line"),
         (results_text(RESULTS).partition("\n")[2], r"results\.jsonl:1: expected the description of a run"),
         (
             results_text(RESULTS).replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1', 1),
-            f"schema version 1, expected {SCHEMA_VERSION}",
+            f"the schema version is 1, expected {SCHEMA_VERSION}",
         ),
     ],
     ids=["other JSON", "empty", "cut off", "no header", "older"],

@@ -32,9 +32,9 @@ def test_four_keys_are_enough_and_the_model_is_then_held_out(tmp_path: Path) -> 
         ({**GOOD, "halff": "tuning"}, "entry 1: unknown key 'halff'. Did you mean 'half'?"),
         ({**GOOD, "truth": "right"}, "entry 1: Invalid enum value 'right' - at `$.truth`"),
         ({k: v for k, v in GOOD.items() if k != "kind"}, "missing required field `kind`"),
-        ({**GOOD, "kind": ""}, "folder, kind and data may not be empty"),
+        ({**GOOD, "kind": ""}, "folder, kind and data must not be empty"),
         ({**GOOD, "seed": "first"}, "Expected `int`, got `str` - at `$.seed`"),
-        ("one", "entry 1: is text, expected an object"),
+        ("one", "entry 1: found text, expected an object"),
     ],
 )
 def test_a_malformed_entry_is_named(tmp_path: Path, row: Any, message: str) -> None:
@@ -45,7 +45,7 @@ def test_a_malformed_entry_is_named(tmp_path: Path, row: Any, message: str) -> N
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[", "not valid JSON"), ("{}", "holds an object, expected a list"), ("[]", "the list is empty")],
+    [("[", "not valid JSON"), ("{}", "found an object, expected a list"), ("[]", "the list is empty")],
 )
 def test_a_file_that_is_not_a_list_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(PopulationError, match=message):
