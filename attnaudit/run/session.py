@@ -12,7 +12,7 @@ import msgspec
 
 from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, ChangedModelError
 from attnaudit.instances import Dataset
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord
@@ -118,7 +118,12 @@ class AuditSession:
         """
         pair = (model, data)
         if pair not in self._measured:
-            self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
+            try:
+                self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
+            except ChangedModelError as error:
+                self._models.pop(model, None)  # With any other data, the model would not be the one that was loaded.
+                self._failures["model", model] = error
+                raise
             self._unmeasured_data.get(model, set()).discard(data)
             if not self._unmeasured_data.get(model):
                 self._models.pop(model, None)  # frees the weights, which no other pair needs
@@ -140,8 +145,10 @@ class AuditSession:
 
     def _measure(self, model: str, data: str) -> Measurements:
         """Test the adapter briefly if that was not done, measure a model on a data set, and write the part."""
+        from attnaudit.adapters.loading import fingerprint
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
+        from attnaudit.engine.model_identity import refuse_changed_parameters
         from attnaudit.engine.planning import refusals, refuse_unauditable
 
         dataset, full_sha256 = self._dataset(data)
@@ -154,6 +161,7 @@ class AuditSession:
             from attnaudit.conformance import quick
 
             conformance.extend(quick(loaded.adapter, dataset.instances))
+            refuse_changed_parameters(loaded.sha256, fingerprint(loaded.adapter)[0])
         needs = sorted(self._needs.get((model, data), set()))
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
         with self.progress() as progress:
