@@ -18,7 +18,7 @@ from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.declared_measures import StatefulMeasure
 from attnaudit.engine.measurements import Measurements
-from attnaudit.engine.model_identity import identity_of, refuse_changed_model
+from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
 from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FirstPass
 from attnaudit.engine.unit_strings import units_and_widths
@@ -52,6 +52,7 @@ def measure(
     unit: Unit = "tokens",
     progress: ProgressCallback | None = None,
     worker: str = "main",
+    sha256: str | None = None,
 ) -> tuple[Measurements, MeasureRecord]:
     """Measure every need for every instance.
 
@@ -71,6 +72,8 @@ def measure(
         unit: "words" joins the tokens of a word into one unit.
         progress: called before the first batch, after every batch, and during batches that take long.
         worker: name of the process, for the record.
+        sha256: the hash that the parameters must have before and after measuring, as `LoadedModel` has it; None for
+            the hash that they have now.
 
     Returns:
         The measurements, with the instances sorted by id, and the record of what measuring cost.
@@ -93,6 +96,7 @@ def measure(
     for module in adapter.modules:
         module.eval().to(device).requires_grad_(False)
     identity = identity_of(adapter)
+    refuse_changed_parameters(sha256 or identity.sha256, identity.sha256)
     tokens, widths = units_and_widths(adapter, instances, unit)
     refuse_unable(adapter, plan)
     lengths = [len(row) for row in tokens]

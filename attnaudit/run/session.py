@@ -145,10 +145,8 @@ class AuditSession:
 
     def _measure(self, model: str, data: str) -> Measurements:
         """Test the adapter briefly if that was not done, measure a model on a data set, and write the part."""
-        from attnaudit.adapters.loading import fingerprint
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
-        from attnaudit.engine.model_identity import refuse_changed_parameters
         from attnaudit.engine.planning import refusals, refuse_unauditable
 
         dataset, full_sha256 = self._dataset(data)
@@ -161,7 +159,6 @@ class AuditSession:
             from attnaudit.conformance import quick
 
             conformance.extend(quick(loaded.adapter, dataset.instances))
-            refuse_changed_parameters(loaded.sha256, fingerprint(loaded.adapter)[0])
         needs = sorted(self._needs.get((model, data), set()))
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
         with self.progress() as progress:
@@ -176,6 +173,7 @@ class AuditSession:
                 unit="words" if self.options.unit == "words" else "tokens",
                 progress=progress,
                 worker=self.worker,
+                sha256=loaded.sha256,
             )
         self.folder.write_part(
             measurements,
