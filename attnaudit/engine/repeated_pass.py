@@ -120,11 +120,12 @@ class FirstPass:
         worst = differences.max(1)
         if worst.max() > TOLERANCE:
             row = int(worst.argmax())
-            instance, what = instances[row], ("logits", "attention weights")[int(differences[row].argmax())]
-            different = int((worst > TOLERANCE).sum())
+            instance, different = instances[row], int((worst > TOLERANCE).sum())
+            in_logits = differences[row, 0] >= differences[row, 1]
+            what = "logits. They differ" if in_logits else "attention weights. A weighted sum of them differs"
             raise ChangedModelError(
-                f"{instance.where or instance.id}: measured a second time, this row gives other {what}: they differ by "
-                f"{worst[row]:.2g}{' of their size' if what == 'logits' else ''}, expected at most {TOLERANCE:g}. "
+                f"{instance.where or instance.id}: measured a second time, this row gives other {what} by "
+                f"{worst[row]:.2g}{' of their size' if in_logits else ''}; expected at most {TOLERANCE:g}. "
                 f"{different:,} of {len(chosen):,} rows that ran again differ. A model must give the same result for "
                 "the same text throughout an audit. Look for dropout or sampling that eval() does not switch off (use "
                 "nn.Dropout instead of functional dropout), for state that forward() or the adapter keeps from one "
