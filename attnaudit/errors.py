@@ -44,6 +44,10 @@ class AdapterError(ModelError):
     """An adapter breaks its contract. The message names the method and the likely fix."""
 
 
+class ChangedModelError(AdapterError):
+    """A model did not stay the same while it was measured, so that no number measured with it describes it."""
+
+
 class CheckError(AuditError):
     """A check or policy is declared with invalid arguments."""
 

@@ -183,12 +183,13 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
     seen: set[int] = set()
     for position, module in enumerate(adapter.modules):
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):
-            if id(tensor) in seen or not isinstance(tensor, Tensor):  # A state dict may contain other objects.
+            if not isinstance(tensor, Tensor):  # A state dict may contain other objects.
                 continue
             if tensor.is_meta:
                 raise AdapterError(f"'{name}' has no values: it is on torch's meta device. Load the model's weights.")
-            seen.add(id(tensor))
             digest.update(f"{position}.{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-            parameters += tensor.numel()
+            # Shared tensors are counted once but hashed under each name: some are no longer shared on another device.
+            parameters += 0 if id(tensor) in seen else tensor.numel()
+            seen.add(id(tensor))
     return digest.hexdigest(), parameters

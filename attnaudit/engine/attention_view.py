@@ -16,7 +16,9 @@ from attnaudit.adapters import protocol
 from attnaudit.adapters.protocol import Intervention, Site, TransformerAdapter
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_reading import AttentionReading
+from attnaudit.engine.batch import REPLACED
 from attnaudit.engine.clean_pass import differentiable, probabilities
+from attnaudit.engine.failures import refuse_not_finite
 from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
@@ -170,7 +172,7 @@ class AttentionView(AttentionReading):
                 lambda weights, attendable, _p: change(weights, attendable, flat), self.scope, part
             )
 
-        return self.batch.run_variants(variants, intervention)
+        return self.batch.run_variants(variants, intervention, given=values)
 
     # -- decoding attention rows ------------------------------------------------------------------------------------
 
@@ -185,20 +187,26 @@ class AttentionView(AttentionReading):
         """
         if self.token_logits is not None:
             token_logits, bias = self.token_logits
-            return weights[:, :, 0] @ token_logits + bias[:, None]
+            return self._finite(weights[:, :, 0] @ token_logits + bias[:, None], weights)
         return self.decode_by_model(weights)
 
     def decode_by_model(self, weights: Tensor) -> Tensor:
         """Return what `decode` returns, always computed by the model's own layers."""
         with torch.no_grad():
-            return torch.cat([self._decode(chunk) for chunk in self._variant_chunks(weights)], dim=1)
+            logits = torch.cat([self._decode(chunk) for chunk in self._variant_chunks(weights)], dim=1)
+        return self._finite(logits, weights)
 
     def decode_differentiably(self, weights: Tensor) -> Tensor:
         """Return what `decode` returns, for rows that require a gradient."""
         if self.token_logits is not None:
             return self.decode(weights)
         with differentiable(self.device):
-            return self._decode(weights)
+            return self._finite(self._decode(weights), weights)
+
+    def _finite(self, logits: Tensor, weights: Tensor) -> Tensor:
+        """Return the logits (B, V, C) under attention rows (B, V, H, T). Refuse NaN, except where the rows are NaN."""
+        refuse_not_finite(logits, self.instances, REPLACED, given=weights)
+        return logits
 
     @cached_property
     def variants_per_pass(self) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, Intervention, ModelAdapter, SharingAdapter
 from attnaudit.engine.clean_pass import CleanPass, probabilities
+from attnaudit.engine.failures import refuse_not_finite
 
 #: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]
@@ -27,6 +28,8 @@ LENGTH_BAND = 4
 LEAVE_ONE_OUT_TOKENS = 2**24
 #: Progress note of erasures.
 ERASING = "texts with tokens erased"
+#: What is changed in these passes, for error messages.
+ERASED, REPLACED = "with some of its tokens erased", "under replaced attention"
 
 
 class Batch(CleanPass):
@@ -47,16 +50,22 @@ class Batch(CleanPass):
 
     # -- interventions on attention ---------------------------------------------------------------------------------
 
-    def run_variants(self, variants: int, intervene: Callable[[slice], Intervention]) -> Tensor:
+    def run_variants(
+        self, variants: int, intervene: Callable[[slice], Intervention], *, given: Tensor | None = None
+    ) -> Tensor:
         """Run the model under several interventions.
 
         Args:
             variants: V, the number of interventions.
             intervene: returns the intervention for a slice of the variants, which run together; row b · n + v of its
                 batch is the v-th of the n variants of instance b.
+            given: (B, V, T) numbers that the interventions are computed from; the logits may be NaN where these are.
 
         Returns:
             (B, V, C) logits, float64.
+
+        Raises:
+            AdapterError: the logits are not finite; the message names the row.
         """
         rows, width = self.inputs.mask[TEXT].shape
         step = max(1, self.budget // max(1, rows * width))
@@ -69,7 +78,9 @@ class Batch(CleanPass):
                 logits = self.adapter.run(repeated(self.inputs, count), intervene=intervene(part)).logits
                 chunks.append(logits.double().reshape(rows, count, -1))
                 self.report_progress(part.stop, variants, "other attentions")
-        return torch.cat(chunks, dim=1)
+        output = torch.cat(chunks, dim=1)
+        refuse_not_finite(output, self.instances, REPLACED, given=given)
+        return output
 
     # -- erasure --------------------------------------------------------------------------------------------------
 
@@ -167,10 +178,15 @@ class Batch(CleanPass):
                     variants = self.adapter.keep(self.inputs, TEXT, rows[chunk], stays[chunk])
                 else:
                     variants = self.adapter.substitute(self.inputs, TEXT, rows[chunk], mask[chunk] & ~stays[chunk])
-                output[chunk] = probabilities(self.adapter.run(variants).logits)
+                output[chunk] = self._finite_probabilities(self.adapter.run(variants).logits, rows[chunk])
                 start += len(chunk)
                 self.report_progress(done + start, total, ERASING)
         return output
+
+    def _finite_probabilities(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Return the class probabilities of erasures, given their logits (V, C) and rows (V,). Refuse NaN."""
+        refuse_not_finite(logits, self.instances, ERASED, rows=rows)
+        return probabilities(logits)
 
     @cached_property
     def shared_states(self) -> object:
@@ -193,7 +209,7 @@ class Batch(CleanPass):
                 self.pass_counts["logits_without"] += 1
                 self.pass_counts["resumed_rows"] += len(chunk)
                 logits = adapter.logits_without(self.inputs, self.shared_states, rows[chunk], stays[chunk])
-                output[chunk] = probabilities(logits)
+                output[chunk] = self._finite_probabilities(logits, rows[chunk])
                 done += len(chunk)
                 self.report_progress(done, total, ERASING)
         return output

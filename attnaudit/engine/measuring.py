@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,16 +12,18 @@ import torch
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
-from attnaudit.engine.clean_pass import Unit, full_precision
+from attnaudit.engine.batch_loop import run_in_batches
+from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.declared_measures import StatefulMeasure
-from attnaudit.engine.failures import out_of_memory, with_its_row
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.merged_sources import merged_sources
+from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
 from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
+from attnaudit.engine.repeated_pass import FirstPass
 from attnaudit.engine.unit_strings import encode_instances
-from attnaudit.errors import AdapterError, AuditError, DataError
+from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
@@ -33,6 +34,8 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
 #: The same for models with a reading of their own, such as Transformers: the number of weights in every layer and head
 #: grows with the square of the length.
 BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
+#: Kinds of passes that are counted in rows.
+PASSES_BY_ROWS = ("forward_rows", "resumed_rows")
 #: Largest accepted difference between 1 and the sum of an attention row.
 SUM_TOLERANCE = 1e-3
 
@@ -50,10 +53,12 @@ def measure(
     unit: Unit = "tokens",
     progress: ProgressCallback | None = None,
     worker: str = "main",
+    sha256: str | None = None,
 ) -> tuple[Measurements, MeasureRecord]:
     """Measure every need for every instance.
 
-    The numbers are the same for any batch size, up to float rounding. The batches shrink if memory runs out.
+    The numbers are the same for any batch size, up to float rounding. The batches shrink if memory runs out. After
+    measuring, the parameters are hashed again, and some rows run a second time (`attnaudit.engine.repeated_pass`).
 
     Args:
         adapter: the model.
@@ -68,6 +73,8 @@ def measure(
         unit: "words" joins the tokens of a word into one unit.
         progress: called before the first batch, after every batch, and during batches that take long.
         worker: name of the process, for the record.
+        sha256: the hash that the parameters must have before and after measuring, as `LoadedModel` has it; None for
+            the hash that they have now.
 
     Returns:
         The measurements, with the instances sorted by id, and the record of what measuring cost.
@@ -75,6 +82,7 @@ def measure(
     Raises:
         DataError: the data set is empty, or a row cannot be measured; the message names the row.
         AdapterError: the model cannot be audited, lacks a capability, or gives invalid logits or attention.
+        ChangedModelError: the model changed its parameters or mode, or gives other results for the same rows.
         AuditError: the model or a measure raised an error, or one instance alone needs too much memory; the message
             names the row.
     """
@@ -88,6 +96,8 @@ def measure(
     ordered_labels = [-1] * len(instances) if labels is None else [labels[i] for i in order]
     for module in adapter.modules:
         module.eval().to(device).requires_grad_(False)
+    identity = identity_of(adapter)
+    refuse_changed_parameters(sha256 or identity.sha256, identity.sha256)
     tokens, widths, sequences = encode_instances(adapter, instances, unit)
     refuse_unable(adapter, plan)
     lengths = [len(row) for row in tokens]
@@ -97,8 +107,7 @@ def measure(
     store = ColumnStore(len(instances))
     default_budget = BATCH_TOKENS_OF_HEADS if plan.own_reading else BATCH_TOKENS
     budget = batch_tokens or default_budget.get(torch.device(device).type, default_budget["cpu"])
-    remaining = sorted(range(len(instances)), key=lambda i: (-widths[i], instances[i].id))
-    done, largest = 0, 0
+    first_pass = FirstPass(len(instances))
 
     def run(positions: list[int], budget: int) -> None:
         """Measure the instances at these positions as one batch."""
@@ -115,6 +124,7 @@ def measure(
         )
         views = {name: AttentionView(batch, reading) for name, reading in plan.parsed.items()}
         _refuse_invalid_output(batch)
+        first_pass.add(batch)
         # Measures under any reading may also require columns that depend on no reading.
         shared, by_reading = Columns(), {name: Columns() for name in views}
         for planned, state in zip(plan.measures, states, strict=True):
@@ -126,38 +136,24 @@ def measure(
                 known.update(columns)
             store.add(batch, columns, planned)
 
-    def report_progress() -> None:
+    def report_progress(done: int) -> None:
         if progress is not None:
             progress(done, len(instances), f"measuring {model} on {dataset.name}")
 
-    report_progress()
-    while remaining:
-        size = max(1, budget // widths[remaining[0]])
-        positions = remaining[:size]
-        try:
-            with full_precision(torch.device(device)):
-                run(positions, budget)
-        except AuditError:
-            raise
-        except Exception as error:
-            if not out_of_memory(error):
-                raise with_its_row(error, [(instances[i], partial(run, [i], budget)) for i in positions]) from error
-            width = widths[positions[0]]
-            if len(positions) == 1 and budget <= width:
-                alone = instances[positions[0]]
-                raise AuditError(
-                    f"{alone.where or alone.id}: not enough memory on {device}, even for this instance alone ({width} "
-                    "tokens). Shorten the text, or audit on another device (--audit-device cpu)."
-                ) from error
-            budget = max(1, min(budget, len(positions) * width) // 2)
-        else:
-            remaining = remaining[size:]
-            done += len(positions)
-            largest = max(largest, len(positions))
-            report_progress()
-            continue
-        if torch.device(device).type == "cuda":
-            torch.cuda.empty_cache()  # only here: the traceback of the error above kept the tensors alive
+    report_progress(0)
+    everything = range(len(instances))
+    largest = run_in_batches(run, instances, everything, widths, device=device, budget=budget, report=report_progress)
+    refuse_changed_model(identity, identity_of(adapter))
+    repeated = first_pass.repeat(
+        adapter,
+        instances,
+        widths,
+        store.vectors["logits"],
+        rows_of_passes=sum(pass_counts[kind] for kind in PASSES_BY_ROWS),
+        seed=seed,
+        device=device,
+        budget=budget,
+    )
 
     measurements = Measurements(
         model=model,
@@ -192,6 +188,8 @@ def measure(
         device=str(device),
         worker=worker,
         notes=_notes(measurements, unit, repeated=len(sequences) - len(set(sequences))),
+        repeated_rows=repeated.rows,
+        repeated_difference=repeated.largest_difference,
     )
 
 

@@ -14,6 +14,7 @@ from typing import cast
 import torch
 
 from attnaudit.adapters.protocol import TEXT, ModelAdapter, RetrainableAdapter
+from attnaudit.engine.failures import refuse_not_finite
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AdapterError, AuditError
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
@@ -63,6 +64,7 @@ class Retrained(StatefulMeasure):
                 "retrain(): the copy splits the texts into different tokens than the model does. The copy must use "
                 "the model's tokeniser and vocabulary."
             )
+        refuse_not_finite(copy.logits, view.instances, "in the retrained copy")
         jsd = jensen_shannon(view.attention, copy.attention, view.real)
         return Columns(
             scalars={

@@ -25,6 +25,8 @@ FORMAT = "attnaudit pooled classifier"
 VERSION = 1
 CARD = "attnaudit.json"
 WEIGHTS = "model.safetensors"
+#: Largest number of unexpected tensors that a message names.
+MOST_NAMED = 4
 _COPY_AGAIN = "Copy the whole folder again or train the model again."
 
 
@@ -190,12 +192,15 @@ def _load_weights(model: PooledClassifier, path: Path, card: Card) -> None:
                 f"{path}: tensor '{name}' is missing. {CARD} describes the model as {described}. "
                 f"{nearest(name, stored)} {_COPY_AGAIN}"
             )
+    unexpected = sorted(stored.keys() - expected.keys())
+    if unexpected:
+        many = len(unexpected) > 1
+        more = f" and {len(unexpected) - MOST_NAMED} more" if len(unexpected) > MOST_NAMED else ""
+        raise ModelError(
+            f"{path}: tensor{'s' * many} {', '.join(repr(name) for name in unexpected[:MOST_NAMED])}{more} "
+            f"{'do' if many else 'does'} not belong to {described}, the model that {CARD} describes. {_COPY_AGAIN}"
+        )
     for name, tensor in stored.items():
-        if name not in expected:
-            raise ModelError(
-                f"{path}: tensor '{name}' does not belong to {described}, the model that {CARD} describes. "
-                + _COPY_AGAIN
-            )
         if tensor.shape != expected[name].shape:
             raise ModelError(
                 f"{path}: tensor '{name}' has shape {tuple(tensor.shape)}, but {CARD} requires "

@@ -220,6 +220,10 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         device: The device, such as "cpu" or "cuda:0".
         worker: The pytest-xdist worker that measured; "main" without pytest-xdist.
         notes: Remarks on how the numbers were computed, such as how many texts were truncated.
+        repeated_rows: The number of instances that ran a second time at the end, to refuse a model that does not give
+            the same result again.
+        repeated_difference: The largest difference between their two results, in logits, relative to the size of the
+            logits, and in attention weights. Up to 0.0001 counts as rounding.
     """
 
     model: str
@@ -233,6 +237,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     device: str
     worker: str
     notes: list[str] = msgspec.field(default_factory=list)
+    repeated_rows: int = 0
+    repeated_difference: float = 0.0
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

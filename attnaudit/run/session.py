@@ -12,7 +12,7 @@ import msgspec
 
 from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, ChangedModelError
 from attnaudit.instances import Dataset
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord
@@ -147,7 +147,12 @@ class AuditSession:
         """
         pair = (model, data)
         if pair not in self._measured:
-            self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
+            try:
+                self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
+            except ChangedModelError as error:
+                self._models.pop(model, None)  # With any other data, the model would not be the one that was loaded.
+                self._failures["model", model] = error
+                raise
             self._unmeasured_data.get(model, set()).discard(data)
             if not self._unmeasured_data.get(model):
                 self._models.pop(model, None)  # frees the weights, which no other pair needs
@@ -197,6 +202,7 @@ class AuditSession:
                 unit="words" if self.options.unit == "words" else "tokens",
                 progress=progress,
                 worker=self.worker,
+                sha256=loaded.sha256,
             )
         self.folder.write_part(
             measurements,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tik
 _PICKLED_WEIGHTS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 #: Exceptions from reading JSON whose structure is not the expected one.
 _WRONG_STRUCTURE = (TypeError, KeyError, IndexError, AttributeError, RecursionError)
+#: Names of weights that a classifier may lack without computing anything else than the model that was saved: buffers of
+#: older versions of Transformers, and the pooler of a base model whose classifier has its own.
+_UNUSED = re.compile(r"(^|\.)(position_ids|inv_freq|masked_bias|num_batches_tracked)$|(^|\.)pooler\.")
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -217,7 +221,8 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         implementation: Attention kernel; None for the one that config.json or Transformers chooses.
 
     Raises:
-        ModelError: The model cannot be loaded, or weights that it needs are not in the checkpoint.
+        ModelError: The model cannot be loaded, weights that it needs are not in the checkpoint, or the checkpoint has
+            weights for which it has no place.
     """
     import transformers
 
@@ -254,7 +259,31 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
             "so the audit would use random ones. Train the missing part, usually the model's head, and save the model "
             "again."
         )
+    unexpected = unexpected_weights(model, report["unexpected_keys"])
+    if unexpected:
+        raise ModelError(
+            f"{checkpoint.folder}: the checkpoint has weights for {', '.join(unexpected[:4])}"
+            f"{f' and {len(unexpected) - 4} others' if len(unexpected) > 4 else ''}, for which {type(model).__name__} "
+            "has no place, so that only a part of the model would be audited. Correct 'architectures' and the sizes in "
+            f"{CONFIG}, such as the number of layers. If these weights are not in use, save the model again with "
+            "save_pretrained(), which leaves them out."
+        )
     return model.eval()
+
+
+def unexpected_weights(model: Any, names: Iterable[str]) -> list[str]:
+    """Return those names of weights that the model has no use for, sorted.
+
+    Transformers has already removed those that the architecture declares as harmless. Two more kinds are: buffers that
+    the model computes itself and older versions saved (such as position ids or causal masks), and the pooler of a base
+    model whose classifier has its own.
+
+    Args:
+        model: The model.
+        names: The names in the checkpoint that match no parameter or persistent buffer of the model.
+    """
+    computed = {name for name, _ in model.named_buffers()}
+    return sorted(name for name in names if name not in computed and not _UNUSED.search(name))
 
 
 def _load_config(folder: Path) -> Any:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from attnaudit.adapters.loading import fingerprint, load_model
 from attnaudit.errors import AdapterError, AuditError, ModelError
@@ -26,6 +27,18 @@ def test_a_registered_model_is_found() -> None:
 def test_the_hash_follows_the_weights() -> None:
     assert fingerprint(adapter(seed=0)) == fingerprint(adapter(seed=0))
     assert fingerprint(adapter(seed=0))[0] != fingerprint(adapter(seed=1))[0]
+
+
+def test_the_hash_is_the_same_if_shared_buffers_become_separate() -> None:
+    """As on another device, to which each module moves its own buffers."""
+    model = adapter()
+    shared = torch.ones(3)
+    for module in model.modules[:2]:
+        module.register_buffer("scale", shared)
+    before, counted = fingerprint(model)
+    model.modules[1].register_buffer("scale", shared.clone())
+    assert fingerprint(model)[0] == before
+    assert counted == fingerprint(adapter())[1] + 3
 
 
 def test_a_factory_is_found_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

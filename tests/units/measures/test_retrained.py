@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,40 @@ def test_copies_that_do_not_match_the_model_are_refused(trained: Any) -> None:
         check.judge(renamed)
     with pytest.raises(AdapterError, match="splits the texts into different tokens"):
         audited(Retokenized(base.model, base.vocabulary, base.classes), dev, check)
+
+
+class Broken(ReferenceModel):
+    """A model whose copy gives NaN."""
+
+    def retrain(self, retraining: Retraining, progress: Any = None) -> ReferenceModel:
+        model = deepcopy(self.model)
+        with torch.no_grad():
+            model.decoder.bias.fill_(torch.nan)
+        return ReferenceModel(model, self.vocabulary, self.capabilities.classes)
+
+
+class TrainsItself(ReferenceModel):
+    """A model that changes when it is retrained."""
+
+    def retrain(self, retraining: Retraining, progress: Any = None) -> ReferenceModel:
+        audited_copy = deepcopy(self.model)
+        with torch.no_grad():
+            self.model.decoder.bias.add_(1e-3)
+        return ReferenceModel(audited_copy, self.vocabulary, self.capabilities.classes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Broken, "the model's logits are not finite .* in the retrained copy"),
+        (TrainsItself, "parameters or buffers changed while it ran"),
+    ],
+)
+def test_a_copy_that_spoils_the_audit_is_an_error(trained: Any, kind: Any, message: str) -> None:
+    base, _, dev, _ = trained
+    model = kind(deepcopy(base.model), base.vocabulary, base.classes)
+    with pytest.raises(AdapterError, match=message):
+        audited(model, dev, checks.SeedVariance(seeds=1))
 
 
 def test_training_reports_its_progress(trained: Any) -> None:

@@ -116,7 +116,13 @@ def test_a_missing_tensor(tmp_path: Path) -> None:
 def test_a_tensor_that_does_not_belong(tmp_path: Path) -> None:
     make(tmp_path)
     edit_tensors(tmp_path, lambda tensors: tensors.update(extra=torch.zeros(1)))
-    refuse(tmp_path, "'extra' does not belong", "bilstm + additive + softmax")
+    refuse(tmp_path, "tensor 'extra' does not belong", "bilstm + additive + softmax", "Copy the whole folder again")
+
+
+def test_many_tensors_that_do_not_belong(tmp_path: Path) -> None:
+    make(tmp_path)
+    edit_tensors(tmp_path, lambda tensors: tensors.update({f"extra.{i}": torch.zeros(1) for i in range(6)}))
+    refuse(tmp_path, "tensors 'extra.0', 'extra.1', 'extra.2', 'extra.3' and 2 more do not belong")
 
 
 def test_a_tensor_of_another_shape(tmp_path: Path) -> None:

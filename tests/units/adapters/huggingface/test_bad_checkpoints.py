@@ -99,6 +99,47 @@ def test_a_head_that_is_not_in_the_checkpoint(copy: Path) -> None:
     _refused(copy, r"no weights for classifier\.bias, classifier\.weight.*would use random ones")
 
 
+def _add_weights(folder: Path, *names: str) -> None:
+    import safetensors.torch
+
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    safetensors.torch.save_file({**tensors, **{name: torch.zeros(3) for name in names}}, path, {"format": "pt"})
+
+
+def test_weights_that_the_model_has_no_place_for(copy: Path) -> None:
+    """Transformers alone would leave them out, with only a warning."""
+    _add_weights(copy, "bert.encoder.layer.7.output.dense.weight", "classifier.scale")
+    _refused(
+        copy,
+        r"has weights for bert\.encoder\.layer\.7\.output\.dense\.weight, classifier\.scale, for which "
+        r"BertForSequenceClassification has no place.*save_pretrained\(\)",
+    )
+
+
+def test_a_config_with_fewer_layers_than_the_checkpoint(copy: Path) -> None:
+    _config(copy, num_hidden_layers=1)
+    _refused(copy, r"weights for bert\.encoder\.layer\.1\..* and \d+ others, .*Correct .* the number of layers")
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("bert", ("bert.embeddings.position_ids",)),
+        ("roberta", ("roberta.embeddings.position_ids", "roberta.pooler.dense.weight")),
+        ("distilbert", ("distilbert.embeddings.position_ids",)),
+        ("deberta-v2", ("deberta.embeddings.position_ids", "deberta.embeddings.position_embeddings.weight")),
+    ],
+)
+def test_weights_that_older_versions_saved_are_left_out(
+    folder: Folder, tmp_path: Path, name: str, weights: tuple[str, ...]
+) -> None:
+    shutil.copytree(folder(name), tmp_path / "model")
+    expected = load_model(str(folder(name))).sha256
+    _add_weights(tmp_path / "model", *weights)
+    assert load_model(str(tmp_path / "model")).sha256 == expected
+
+
 def test_weights_of_another_shape(copy: Path) -> None:
     _config(copy, id2label={"0": "a", "1": "b", "2": "c"}, label2id={"a": 0, "b": 1, "c": 2})
     _refused(copy, "the model cannot be loaded")

@@ -1,0 +1,75 @@
+"""Run instances in batches of similar length, with smaller batches if memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from attnaudit.engine.clean_pass import full_precision
+from attnaudit.engine.failures import out_of_memory, with_its_row
+from attnaudit.errors import AuditError
+from attnaudit.instances import Instance
+
+
+def run_in_batches(
+    run: Callable[[list[int], int], None],
+    instances: Sequence[Instance],
+    positions: Sequence[int],
+    widths: Sequence[int],
+    *,
+    device: str,
+    budget: int,
+    most: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> int:
+    """Run some instances, those with the most tokens first.
+
+    Args:
+        run: runs the instances at some positions as one batch, given the positions and the token budget.
+        instances: the instances of the data set.
+        positions: positions of the instances to run.
+        widths: (n,) number of tokens of every instance.
+        device: the device of the model.
+        budget: tokens (rows × padded length) in one batch.
+        most: largest number of rows in one batch; None for no limit.
+        report: called with the number of finished instances after every batch.
+
+    Returns:
+        The largest number of rows in one batch.
+
+    Raises:
+        AuditError: the model or a measure raised an error, or one instance alone needs too much memory; the message
+            names the row.
+    """
+    remaining = sorted(positions, key=lambda i: (-widths[i], instances[i].id))
+    total, largest = len(remaining), 0
+    while remaining:
+        size = max(1, budget // widths[remaining[0]])
+        batch = remaining[: size if most is None else min(size, most)]
+        try:
+            with full_precision(torch.device(device)):
+                run(batch, budget)
+        except AuditError:
+            raise
+        except Exception as error:
+            if not out_of_memory(error):
+                raise with_its_row(error, [(instances[i], partial(run, [i], budget)) for i in batch]) from error
+            width = widths[batch[0]]
+            if len(batch) == 1 and budget <= width:
+                alone = instances[batch[0]]
+                raise AuditError(
+                    f"{alone.where or alone.id}: not enough memory on {device}, even for this instance alone "
+                    f"({width} tokens). Shorten the text, or audit on another device (--audit-device cpu)."
+                ) from error
+            budget = max(1, min(budget, len(batch) * width) // 2)
+        else:
+            remaining = remaining[len(batch) :]
+            largest = max(largest, len(batch))
+            if report is not None:
+                report(total - len(remaining))
+            continue
+        if torch.device(device).type == "cuda":
+            torch.cuda.empty_cache()  # only here: the traceback of the error above kept the tensors alive
+    return largest
