@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from attnaudit.errors import ReportError
+from attnaudit.errors import ReportError, require_regular_file
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure", "value", "values", "tokens")
@@ -49,6 +49,7 @@ def read_run(folder: Path) -> RunRecord:
         ReportError: The file is missing, unreadable, corrupt or of another schema version.
     """
     path = folder / "audit.json"
+    require_regular_file(path, "the record of a run", ReportError)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -69,6 +70,22 @@ def read_run(folder: Path) -> RunRecord:
         return msgspec.json.decode(raw, type=RunRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(f"{path}: not a valid audit record: {error}. {RUN_AGAIN}") from error
+
+
+def newest_run(folder: Path) -> Path:
+    """Return the folder of the newest run if this is a folder of runs, such as reports/; otherwise this folder.
+
+    Raises:
+        ReportError: latest.txt cannot be read.
+    """
+    newest = folder / "latest.txt"
+    if (folder / "audit.json").exists() or not newest.exists():
+        return folder
+    require_regular_file(newest, "the name of the newest run", ReportError)
+    try:
+        return folder / newest.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise ReportError(f"{newest}: cannot be read ({error.strerror}). Make the file readable.") from error
 
 
 def _hint(folder: Path) -> str:

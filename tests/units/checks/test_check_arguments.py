@@ -101,7 +101,7 @@ def test_numbers_become_python_floats():
     check = checks.Agreement(at_least=np.float32(0.5), confidence=np.float64(0.9))
     assert type(check.at_least) is float
     assert type(check.confidence) is float
-    assert type(checks.Agreement(at_most=0).at_most) is float
+    assert type(checks.Agreement(at_least=0).at_least) is float
 
 
 def test_checks_are_frozen_and_equal_by_value():

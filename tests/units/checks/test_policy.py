@@ -105,7 +105,7 @@ def test_invalid_files_are_refused(tmp_path, content, message):
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     with pytest.raises(CheckError, match="there is no such policy file"):
         load_policy(tmp_path / "none.toml")
-    with pytest.raises(CheckError, match="the policy cannot be read"):
+    with pytest.raises(CheckError, match="this is a folder, expected a file with the policy"):
         load_policy(tmp_path)
 
 
