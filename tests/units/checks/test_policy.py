@@ -146,8 +146,8 @@ def test_a_policy_without_a_gate_is_declared_informational(tmp_path):
     with pytest.raises(CheckError) as caught:
         load_policy(path)
     assert str(caught.value) == (
-        f"{path}: no check is a gate, so the audit could never fail. Make a check a gate: give it a threshold and leave "
-        "out severity. If the checks should only report their values, add informational = true under [policy]."
+        f"{path}: no check is a gate, so the audit could never fail. Make a check a gate: give it a threshold and "
+        "leave out severity. If the checks should only report their values, add informational = true under [policy]."
     )
     path.write_bytes(b"[[check]]\nname = 'RetrainedUniform'\nat_least = 0.01\n")
     with pytest.raises(CheckError, match="Set severity = \"gate\" for 'retrained_uniform', which has a threshold"):
