@@ -49,15 +49,24 @@ def read_run(folder: Path) -> RunRecord:
         ReportError: The file is missing, unreadable, corrupt or of another schema version.
     """
     path = folder / "audit.json"
+    if not path.exists():
+        if (folder / "parts").is_dir():
+            raise ReportError(f"{path}: not found. The run {KILLED}")
+        raise ReportError(f"{path}: not found. Expected the folder of one run, such as reports/<run>. {_hint(folder)}")
+    return read_run_file(path)
+
+
+def read_run_file(path: Path) -> RunRecord:
+    """Read a file with the content of audit.json.
+
+    Raises:
+        ReportError: The file is missing, unreadable, corrupt or of another schema version.
+    """
     require_regular_file(path, "the record of a run", ReportError)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        if (folder / "parts").is_dir():
-            raise ReportError(f"{path}: not found. The run {KILLED}") from None
-        raise ReportError(
-            f"{path}: not found. Expected the folder of one run, such as reports/<run>. {_hint(folder)}"
-        ) from None
+        raise ReportError(f"{path}: there is no such file. Expected the audit.json of a run.") from None
     except OSError as error:
         raise ReportError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
     try:
