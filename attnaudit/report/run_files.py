@@ -49,7 +49,7 @@ def read_run(folder: Path) -> RunRecord:
         ReportError: The file is missing, unreadable, corrupt or of another schema version.
     """
     path = folder / "audit.json"
-    if not path.exists():
+    if not _exists(path):
         if (folder / "parts").is_dir():
             raise ReportError(f"{path}: not found. The run {KILLED}")
         raise ReportError(f"{path}: not found. Expected the folder of one run, such as reports/<run>. {_hint(folder)}")
@@ -88,13 +88,21 @@ def newest_run(folder: Path) -> Path:
         ReportError: latest.txt cannot be read.
     """
     newest = folder / "latest.txt"
-    if (folder / "audit.json").exists() or not newest.exists():
+    if _exists(folder / "audit.json") or not _exists(newest):
         return folder
     require_regular_file(newest, "the name of the newest run", ReportError)
     try:
         return folder / newest.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as error:
         raise ReportError(f"{newest}: cannot be read ({error.strerror}). Make the file readable.") from error
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a path exists. Raise ReportError if its folder may not be searched."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
 
 
 def _hint(folder: Path) -> str:
