@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnaudit.errors import LIBRARIES
 
 #: Constants in a module or a closure whose values belong to the code that reads them.
@@ -70,20 +72,25 @@ def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str
         yield from _outside(name, value, function.__module__, seen)
     names = sorted(set(_names(function.__code__)))
     for name in names:
-        value = function.__globals__.get(name)
+        if name not in function.__globals__:
+            continue
+        value = function.__globals__[name]
         yield from _outside(name, value, function.__module__, seen)
         if isinstance(value, types.ModuleType) and _is_of_the_user(value.__name__):
             for attribute in names:
-                yield from _outside(f"{name}.{attribute}", vars(value).get(attribute), value.__name__, seen)
+                if attribute in vars(value):
+                    yield from _outside(f"{name}.{attribute}", vars(value)[attribute], value.__name__, seen)
 
 
 def _outside(name: str, value: Any, module: str, seen: dict[int, Any]) -> Iterator[str]:
     """Yield the texts for a variable outside of the function that names it."""
+    if callable(value) and not isinstance(value, type):
+        value = value if isinstance(value, types.FunctionType) else getattr(value, "__wrapped__", value)
     if isinstance(value, (types.FunctionType, type)):
         if value.__module__ == module or _is_of_the_user(value.__module__):
             yield f"{name}:"
             yield from _parts(value, seen)
-    elif isinstance(value, (*_CONSTANTS, tuple, list, set, frozenset, dict)):
+    elif isinstance(value, (*_CONSTANTS, tuple, list, set, frozenset, dict, np.ndarray)):
         yield f"{name} = {_constant(value)}"
 
 
@@ -99,6 +106,8 @@ def _constant(value: Any) -> str:
         return repr(value)
     if isinstance(value, types.CodeType):
         return _bytecode(value)
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {_constant(value.tolist())}"
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(_constant, value))})"
     if isinstance(value, (set, frozenset)):
@@ -118,8 +127,10 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 def _normal_source(definition: Any) -> str | None:
     """Return the source without comments, docstrings, decorators and white space; None if there is none."""
+    # inspect follows functools.wraps from a function, but not from its code, to the function inside.
+    defined = definition.__code__ if isinstance(definition, types.FunctionType) else definition
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(definition)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(defined)))
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
     if not tree.body or not isinstance(tree.body[0], (ast.FunctionDef, ast.ClassDef)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import linecache
 import subprocess
 import sys
@@ -250,12 +251,54 @@ def test_comments_white_space_and_docstrings_of_a_custom_check_do_not_matter() -
         ("class LIMIT:\n  def f(self): return 1", "class LIMIT:\n  def f(self): return 2"),
         ("LIMIT = {1, 2}", "LIMIT = {1, 3}"),
         ("LIMIT = {'a': 1}", "LIMIT = {'a': 2}"),
+        ("import numpy as np; LIMIT = np.array([1.0])", "import numpy as np; LIMIT = np.array([2.0])"),
+        (
+            "import functools\n@functools.lru_cache\ndef LIMIT(): return 1",
+            "import functools\n@functools.lru_cache\ndef LIMIT(): return 2",
+        ),
+        ("LIMIT = lambda x: x", "LIMIT = lambda x: -x"),
     ],
 )
 def test_what_a_custom_check_names_in_its_module_matters(one: str, other: str, source: bool) -> None:
     first, second = (custom("return LIMIT", source=source, before=before) for before in (one, other))
     assert sha256(first) != sha256(second)
     assert sha256(first) == sha256(custom("return LIMIT", source=source, before=f"{one}\nUNUSED = 3"))
+
+
+def test_a_decorator_of_a_custom_check_matters() -> None:
+    def made(sign: str) -> Check:
+        before = (
+            "import functools\n"
+            "def turned(f):\n  @functools.wraps(f)\n"
+            f"  def inner(m): return {sign}f(m)\n  return inner\n@turned"
+        )
+        return custom("return m.scalar('attention.max')", before=before)
+
+    assert sha256(made("-")) == sha256(made("-"))
+    assert sha256(made("-")) != sha256(made(""))
+
+
+def test_functions_of_other_modules_of_the_user_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def made(value: int, before: str, body: str) -> Check:
+        (tmp_path / "helpers_of_tests.py").write_text(f"def limit(): return {value}\n", encoding="utf-8")
+        sys.modules.pop("helpers_of_tests", None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        sys.dont_write_bytecode, former = True, sys.dont_write_bytecode
+        try:
+            return custom(body, before=before)
+        finally:
+            sys.dont_write_bytecode = former
+
+    for before, body in (
+        ("from helpers_of_tests import limit", "return limit()"),
+        ("import helpers_of_tests", "return helpers_of_tests.limit()"),
+    ):
+        assert sha256(made(1, before, body)) == sha256(made(1, before, body))
+        first = sha256(made(1, before, body))
+        assert first != sha256(made(2, before, body))
 
 
 def test_variables_of_an_enclosing_function_and_defaults_matter() -> None:
