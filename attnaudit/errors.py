@@ -6,6 +6,7 @@ Every message says where the problem is, what is wrong, what was expected and ho
 from __future__ import annotations
 
 import difflib
+import stat
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
@@ -113,10 +114,73 @@ def require_reachable(option: str, path: Path) -> None:
         ) from error
 
 
+def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None:
+    """Require that a path is not a folder, a pipe or a device, since reading a pipe or a device may never end.
+
+    A path that does not exist or cannot be looked up is left to the function that reads it.
+
+    Args:
+        path: The path.
+        what: What the file holds, such as "the policy".
+        error: The class of the error.
+
+    Raises:
+        AuditError: The path is none of a regular file. The message names its kind.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise error(f"{path}: this is a folder, expected a file with {what}. Give the path of the file.")
+    kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+    kind = kinds.get(stat.S_IFMT(mode), "special file")
+    raise error(
+        f"{path}: this is a {kind}, expected a regular file with {what}. Write the content to a file first, and give "
+        "the path of that file."
+    )
+
+
+def require_regular_files(folder: Path, what: str, error: type[AuditError]) -> None:
+    """Require that a folder and its subfolders contain only regular files and folders (see `require_regular_file`).
+
+    Only the folder itself and its immediate subfolders are looked at.
+
+    Args:
+        folder: The folder.
+        what: What the files hold, such as "the model".
+        error: The class of the error.
+
+    Raises:
+        AuditError: An entry is a pipe, a device or a socket. The message names it.
+    """
+    for path in (*folder.glob("*"), *folder.glob("*/*")):
+        if not path.is_dir():
+            require_regular_file(path, what, error)
+
+
 def require_seed(option: str, seed: int) -> None:
     """Raise AuditError for a seed that is negative or does not fit into 63 bits, the most that files can hold."""
     if not 0 <= seed < 2**63:
         raise AuditError(f"{option} {seed}: expected a whole number from 0 to 2^63 - 1.")
+
+
+def ambiguous(option: str, name: str, kind: str, path: Path) -> str:
+    """Return the error message for a name that is both registered and a path, so that it is unclear which is meant.
+
+    Args:
+        option: The option that the name was given to, such as "--model".
+        name: The name.
+        kind: What is registered, such as "model".
+        path: The file or folder of the same name.
+    """
+    found = "folder" if path.is_dir() else "file"
+    return (
+        f"{option} {name}: is both a registered {kind} and a {found}. Write {option} ./{name} for the {found}. For the "
+        f"registered {kind}, rename the {found}."
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

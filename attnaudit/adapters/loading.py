@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
-from attnaudit.errors import AdapterError, AuditError, ModelError, nearest, raised_at, require_reachable
+from attnaudit.errors import (
+    AdapterError,
+    AuditError,
+    ModelError,
+    ambiguous,
+    nearest,
+    raised_at,
+    require_reachable,
+    require_regular_files,
+)
 from attnaudit.registry import checkpoint_formats, models
 
 #: Members that every adapter has.
@@ -64,6 +73,8 @@ def load_model(name: str) -> LoadedModel:
     folder = Path(name)
     require_reachable("--model", folder)
     if name in models:
+        if folder.is_dir():
+            raise ModelError(ambiguous("--model", name, "model", folder))
         source, adapter = f"registered model '{name}'", _call_factory(models.get(name), f"model '{name}'")
         short = name
     elif folder.is_dir():
@@ -96,11 +107,18 @@ def unknown_model(name: str) -> str:
 
 
 def _from_folder(folder: Path) -> ModelAdapter:
-    for name in checkpoint_formats.names():
-        checkpoint_format = checkpoint_formats.get(name)
-        if checkpoint_format.recognises(folder):
-            adapter: ModelAdapter = checkpoint_format.load(folder)
-            return adapter
+    require_regular_files(folder, "the model", ModelError)
+    formats = {name: checkpoint_formats.get(name) for name in checkpoint_formats.names()}
+    claims = [name for name, checkpoint_format in formats.items() if checkpoint_format.recognises(folder)]
+    if len(claims) > 1:
+        raise ModelError(
+            f"{folder}: several checkpoint formats claim this folder ({', '.join(claims)}), so it is unclear which "
+            "model would be audited. Keep the files of one model in the folder, or uninstall the package with the "
+            "other format."
+        )
+    if claims:
+        adapter: ModelAdapter = formats[claims[0]].load(folder)
+        return adapter
     contents = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
     raise ModelError(
         f"{folder}: not in a known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); "

@@ -73,6 +73,7 @@ class AdversarialDivergence(PerInstanceCheck):
     bounds = (0.0, LN2)
     worst = "highest"
     threshold_references = ("largest_possible",)
+    never_exceeds = ("largest_possible",)
 
     def validate(self) -> None:
         self.require_number("tvd", 0.0, 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
+from attnaudit.records import Direction
 
 PRESETS = ("meister", "jain_wallace")
 IMPORTANCES = {
@@ -52,6 +53,8 @@ class Agreement(PerInstanceCheck):
     at: Literal["inputs", "hidden"] = "inputs"
     preset: Literal["meister", "jain_wallace"] | None = None
     detach: bool | None = None
+
+    directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     family = "agreement"
     why = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -15,6 +15,7 @@ from attnaudit.checks.check_arguments import CheckArguments
 from attnaudit.checks.evidence import Evidence, histogram, join_remarks, worst_instances
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
+from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.readings import named
@@ -109,6 +110,16 @@ class Check(CheckArguments, ABC):
     @property
     def threshold_references(self) -> tuple[str, ...]:
         """The references that a threshold may name. They must have a value for every instance."""
+        return ()
+
+    @property
+    def reference_bounds(self) -> Mapping[str, tuple[float, float]]:
+        """The smallest and the largest possible value of each reference whose range is not that of the value."""
+        return {}
+
+    @property
+    def never_exceeds(self) -> tuple[str, ...]:
+        """The references that no value exceeds. An upper threshold at or above one of them would be vacuous."""
         return ()
 
     @property
@@ -273,6 +284,7 @@ class Check(CheckArguments, ABC):
             else:
                 low, high = self.bounds
                 self.require_number(argument, max(low, -LARGEST_THRESHOLD), min(high, LARGEST_THRESHOLD))
+        self._refuse_vacuous_threshold()
 
     def _validate_expression(self, argument: str) -> None:
         """Validate a threshold that is given as text."""
@@ -293,13 +305,33 @@ class Check(CheckArguments, ABC):
                 "reference that is measured on every instance."
             )
         try:
-            least, most = parse(text, known).range(low, high)
+            least, most = parse(text, known).range(low, high, self.reference_bounds)
         except CheckError as error:
             raise CheckError(f"{self.name_in_errors}: {argument}: {error}") from None
         if most < low or least > high:
             raise CheckError(
                 f"{self.name_in_errors}: {argument}={text!r} is impossible: it lies between {least:.4g} and "
                 f"{most:.4g}, but the value of this check lies between {low:g} and {high:.4g}."
+            )
+
+    def _refuse_vacuous_threshold(self) -> None:
+        """Refuse a threshold that every possible value meets, since such a check could never fail."""
+        if self.threshold is None:
+            return
+        direction, limit = self.threshold
+        reason = why_vacuous(
+            direction,
+            limit,
+            bounds=self.bounds,
+            reference_bounds=self.reference_bounds,
+            never_exceeds=self.never_exceeds,
+        )
+        if reason:
+            text = repr(limit.text) if isinstance(limit, Expression) else f"{limit:g}"
+            raise CheckError(
+                f"{self.name_in_errors}: {direction}={text} can never fail, because {reason}. Give a "
+                f"{'higher' if direction == 'at_least' else 'lower'} threshold, or leave it out and give "
+                'severity="report".'
             )
 
 

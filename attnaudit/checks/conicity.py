@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from attnaudit.arrays import Floats
@@ -42,6 +43,7 @@ class Conicity(PerInstanceCheck):
     bounds = (-1.0, 1.0)
     worst = "highest"
     threshold_references = ("floor",)
+    reference_bounds: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({"floor": (0.0, 0.5**0.5)})
     subject = "conicity"
 
     def needs(self) -> tuple[str, ...]:

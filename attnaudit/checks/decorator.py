@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy import Policy, first_duplicate
+from attnaudit.checks.policy_exceptions import exceptions_from_reasons, require_gates
 from attnaudit.errors import CheckError
 from attnaudit.formatting import terminal_safe
 from attnaudit.records import CheckRecord
@@ -47,18 +48,26 @@ def enforce(record: CheckRecord) -> None:
         warnings.warn(message, InconclusiveWarning, stacklevel=2)
 
 
-def audit(*checks: Check | Policy) -> Callable[[F], F]:
+def audit(
+    *checks: Check | Policy, exceptions: Mapping[str, str] | None = None, informational: bool = False
+) -> Callable[[F], F]:
     """Return a decorator that runs a test function once per model, data set and check, with the fixture `check`.
 
-    The decorator gives the function the mark `attnaudit` and the attributes `attnaudit_checks`, a tuple of its checks,
-    and `attnaudit_policy`, the record of the policy or None.
+    The decorator gives the function the mark `attnaudit` and these attributes: `attnaudit_checks`, a tuple of its
+    checks; `attnaudit_policy`, the record of the policy or None; `attnaudit_exceptions`, a tuple of `PolicyException`;
+    and `attnaudit_informational`.
 
     Args:
         *checks: The checks, or a single policy that `load_policy` returned.
+        exceptions: Id of a gate -> why its cases may be skipped or expected to fail. Without an exception, a skip or
+            xfail mark on a gate fails the audit. A policy file has [[exception]] tables instead.
+        informational: Whether the checks only report their values. This is required if none of them is a gate. A policy
+            file has the key `informational` instead.
 
     Raises:
         CheckError: No check is given, an argument is not a check, two checks have the same id (such as checks that
-            differ only in their thresholds), or a function is decorated twice.
+            differ only in their thresholds), no check is a gate although `informational` is false or the other way
+            round, an exception is invalid, or a function is decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
@@ -70,6 +79,19 @@ def audit(*checks: Check | Policy) -> Callable[[F], F]:
         raise CheckError(
             f"audit: arguments {first + 1} and {second + 1} are the same check '{declared[first].id}': keep one."
         )
+    if not isinstance(informational, bool):
+        raise CheckError(f"audit: informational is {informational!r}, expected True or False.")
+    if policy is not None:
+        if exceptions is not None or informational:
+            argument = "informational" if exceptions is None else "exceptions"
+            raise CheckError(
+                f"audit: the argument {argument} cannot be combined with a policy. Write it in the file "
+                f"{policy.record.file}."
+            )
+        excepted, informational = tuple(policy.record.exceptions), policy.record.informational
+    else:
+        require_gates(declared, informational=informational, where="audit", declaration="informational=True")
+        excepted = exceptions_from_reasons(exceptions or {}, checks=declared, where="audit")
 
     def declare(function: F) -> F:
         import pytest
@@ -79,6 +101,8 @@ def audit(*checks: Check | Policy) -> Callable[[F], F]:
             raise CheckError(f"audit: {name!r} is decorated twice. Give all checks to one decorator.")
         function.attnaudit_checks = tuple(declared)  # type: ignore[attr-defined]
         function.attnaudit_policy = policy.record if policy is not None else None  # type: ignore[attr-defined]
+        function.attnaudit_exceptions = excepted  # type: ignore[attr-defined]
+        function.attnaudit_informational = informational  # type: ignore[attr-defined]
         return pytest.mark.attnaudit(function)  # type: ignore[no-any-return]
 
     return declare

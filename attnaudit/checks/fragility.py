@@ -27,7 +27,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.records import Chart, Reference, Series
+from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
 
@@ -71,6 +71,7 @@ class Fragility(PerInstanceCheck):
     where: Literal["reading", "layer", "everywhere"] = "reading"
     replacement: Literal["live", "frozen"] | None = None
 
+    directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
     #: The measure that the check reads, without `where` and `replacement`.
     measured_as: ClassVar[str]
     #: What replaces the weights, in words.

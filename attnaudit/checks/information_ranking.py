@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.checks.base import Check, registered
 from attnaudit.checks.evidence import Detail, Evidence, number_or_none
 from attnaudit.engine.measurements import Measurements
-from attnaudit.records import Chart, Reference, Series
+from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import FEWEST_TO_HALVE, from_half_samples, half_samples
 from attnaudit.statistics.interval_estimate import IntervalEstimate
@@ -56,6 +56,8 @@ class InformationRanking(Check):
     """
 
     preset: Literal["wen"] | None = None
+
+    directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     family = "information"
     title = "Attention ranks hidden states by their information about the output"

@@ -9,6 +9,10 @@ A policy file is a TOML file such as
     [[check]]
     name = "Agreement"
     at_least = "floor + 0.5 * (gradient_loo - floor)"
+
+    [[exception]]             # a gate that may be skipped or expected to fail
+    check = "agreement.gradient.meister.inputs"
+    reason = "The model is retrained in the next release."
 """
 
 from __future__ import annotations
@@ -23,15 +27,16 @@ import msgspec
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import CheckArguments, Parameter
-from attnaudit.errors import AuditError, CheckError, nearest
+from attnaudit.checks.policy_exceptions import exceptions_from_tables, require_gates
+from attnaudit.errors import AuditError, CheckError, nearest, require_regular_file
 from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
 
-TABLES = ("check", "policy")
+TABLES = ("check", "exception", "policy")
 #: The keys of [policy] that are arguments of all checks.
 SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading")
 #: The keys of [policy] that describe the policy itself.
-DESCRIPTION_KEYS = ("name", "validated_on", "questions")
+DESCRIPTION_KEYS = ("name", "validated_on", "questions", "informational")
 QUESTION_KEYS = ("asks", "checks", "remedies")
 
 
@@ -96,13 +101,15 @@ def to_table(check: Check) -> dict[str, Parameter]:
 def load_policy(path: Path) -> Policy:
     """Read a policy file.
 
-    It contains [[check]] tables and one optional [policy] table, with the arguments that all checks share, the name of
-    the policy, the families of models that it was validated on, and the questions that its checks answer.
+    It contains [[check]] tables, optional [[exception]] tables, and one optional [policy] table, with the arguments
+    that all checks share, the name of the policy, the families of models that it was validated on, the questions that
+    its checks answer, and whether it is informational, that is, has no gate.
 
     Raises:
-        CheckError: The file cannot be read or is invalid. The message names the file, the table, the key, and the most
-            similar known key.
+        CheckError: The file cannot be read or is invalid, or it has no gate and is not declared informational. The
+            message names the file, the table, the key, and the most similar known key.
     """
+    require_regular_file(path, "the policy", CheckError)
     try:
         raw = path.read_bytes()
         content = tomllib.loads(raw.decode("utf-8-sig"))
@@ -117,14 +124,22 @@ def load_policy(path: Path) -> Policy:
     for key in content:
         if key not in TABLES:
             raise CheckError(
-                f"{path}: unknown key '{key}'. {nearest(key, TABLES)} A policy contains [[check]] tables and one "
-                "[policy] table."
+                f"{path}: unknown key '{key}'. {nearest(key, TABLES)} A policy contains [[check]] tables, "
+                "[[exception]] tables and one [policy] table."
             )
     if not content.get("check"):
         raise CheckError(f'{path}: no [[check]] table. Write at least one, with name = "Agreement" and a threshold.')
     table = content.get("policy", {})
     declared = from_tables(content["check"], where=str(path), defaults=_shared_arguments(table, path))
-    return Policy(declared, _policy_record(table, declared, path, sha256=hashlib.sha256(raw).hexdigest()))
+    record = _policy_record(table, declared, path, sha256=hashlib.sha256(raw).hexdigest())
+    require_gates(
+        declared,
+        informational=record.informational,
+        where=str(path),
+        declaration="informational = true under [policy]",
+    )
+    exceptions = exceptions_from_tables(content.get("exception", []), checks=declared, where=str(path))
+    return Policy(declared, msgspec.structs.replace(record, exceptions=exceptions))
 
 
 def first_duplicate(checks: Sequence[Check]) -> tuple[int, int] | None:
@@ -174,7 +189,7 @@ def _policy_record(table: Mapping[str, Any], declared: Sequence[Check], path: Pa
     questions = table.get("questions", {})
     if not isinstance(questions, dict):
         raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(questions).__name__}.")
-    stated = {key: table[key] for key in ("name", "validated_on") if key in table}
+    stated = {key: table[key] for key in ("name", "validated_on", "informational") if key in table}
     try:
         record = msgspec.convert({"file": path.name, "sha256": sha256, **stated}, PolicyRecord)
     except msgspec.ValidationError as error:

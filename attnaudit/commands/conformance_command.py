@@ -85,8 +85,8 @@ def _load(model: str) -> Any:
     from attnaudit.adapters.loading import load_model
 
     require_reachable("--model", Path(model))
-    if model not in models and ":" not in model and not Path(model).exists():
-        read_conftests()
+    if model not in models and not set(model) & set(":/\\"):
+        read_conftests()  # also if there is such a folder: the name is ambiguous if conftest.py registers it
     return load_model(model)
 
 

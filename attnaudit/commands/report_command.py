@@ -8,6 +8,7 @@ from pathlib import Path
 from attnaudit.errors import ReportError, require_reachable
 from attnaudit.formatting import terminal_safe
 from attnaudit.report import build
+from attnaudit.report.run_files import newest_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +28,8 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         ReportError: The folder does not exist, contains no finished run, or cannot be written to.
     """
-    folder = Path(options.folder)
-    newest = folder / "latest.txt"
-    if not (folder / "audit.json").is_file() and newest.is_file():
-        folder = folder / newest.read_text(encoding="utf-8", errors="replace").strip()
+    require_reachable("report", Path(options.folder))
+    folder = newest_run(Path(options.folder))
     require_reachable("report", folder)
     if not folder.is_dir():
         raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from attnaudit.data.row_parsing import Column, Row, check_columns, shorten
-from attnaudit.errors import DataError, nearest
+from attnaudit.errors import DataError, nearest, require_regular_file
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
 #: The suffixes as a phrase, for messages.
@@ -49,6 +49,7 @@ def read(path: Path) -> Table:
         raise DataError(f"{path}: there is no such file. {_near_files(path)}")
     if path.is_dir():
         raise DataError(f"{path}: this is a folder. Give the path of a {SUFFIX_LIST} file.")
+    require_regular_file(path, "the data", DataError)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, Table, read
 from attnaudit.data.row_parsing import Column, check_columns, checked_instances, ordered_classes, shorten, to_instances
-from attnaudit.errors import AuditError, DataError, nearest, require_reachable
+from attnaudit.errors import AuditError, DataError, ambiguous, nearest, require_reachable
 from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets
 
@@ -30,10 +30,12 @@ def load(name_or_path: str | Path) -> Dataset:
         DataError: The data cannot be used; the message names the file, row and column, what was expected and the fix.
     """
     name = str(name_or_path)
-    if name in datasets:
-        return _load_registered(name)
     path = Path(name)
     require_reachable("--data", path)
+    if name in datasets:
+        if path.exists():
+            raise DataError(ambiguous("--data", name, "data set", path))
+        return _load_registered(name)
     looks_like_path = path.suffix.lower() in SUFFIXES or path.exists() or len(path.parts) > 1
     if isinstance(name_or_path, Path) or looks_like_path:
         return load_file(path)

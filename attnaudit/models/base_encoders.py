@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from attnaudit.errors import ModelError, nearest
+from attnaudit.errors import ModelError, nearest, require_regular_files
 
 _TOKENIZERS: Final = (
     "tokenizer.json",
@@ -118,6 +118,7 @@ def _find_folder(name: str) -> Base:
 def _check_files(base: Base) -> None:
     """Raise ModelError unless the folder has a config.json with a model type, safetensors weights and a tokenizer."""
     option, folder = f"--base {base.name}", base.folder
+    require_regular_files(folder, "the encoder", ModelError)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

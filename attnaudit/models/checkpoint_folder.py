@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from attnaudit.errors import ModelError, nearest
+from attnaudit.errors import ModelError, nearest, require_regular_file
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.reference_adapter import ReferenceModel
@@ -147,6 +147,7 @@ def load_model(folder: Path) -> tuple[PooledClassifier, Vocabulary, Card]:
 
 
 def _read_card(path: Path) -> Card:
+    require_regular_file(path, "the description of the model", ModelError)
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -176,6 +177,7 @@ def _read_card(path: Path) -> Card:
 
 def _load_weights(model: PooledClassifier, path: Path, card: Card) -> None:
     """Check the stored tensors and load them into the model."""
+    require_regular_file(path, "the weights of the model", ModelError)
     try:
         raw = path.read_bytes()
     except OSError as error:

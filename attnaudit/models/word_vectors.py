@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnaudit.errors import DataError, ModelError
+from attnaudit.errors import DataError, ModelError, require_regular_file
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 
@@ -144,6 +144,7 @@ def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary
 
 
 def _sha256(path: Path) -> str:
+    require_regular_file(path, "word vectors", DataError)
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

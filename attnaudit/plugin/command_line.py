@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.devices import NAMES
 from attnaudit.formatting import terminal_safe
+from attnaudit.plugin.option_actions import Once
 
 if TYPE_CHECKING:
     from attnaudit.run import AuditOptions
@@ -32,17 +33,34 @@ def add_options(parser: pytest.Parser) -> None:
         help="data to audit on: a .jsonl, .csv or .parquet file with the columns text and label, or a registered name; "
         f"repeatable (default: {DEFAULT_DATA})",
     )
-    group.addoption("--policy", metavar="FILE", help="TOML file whose checks replace those of every @audit function")
-    group.addoption("--audit-device", metavar="DEVICE", help=f"device to measure on: {NAMES} (default: cpu)")
-    group.addoption("--audit-reports", metavar="DIR", help="folder to write the runs to (default: reports)")
     group.addoption(
-        "--audit-max-instances", type=int, metavar="N", help="audit a random sample of N instances, drawn with the seed"
+        "--policy", action=Once, metavar="FILE", help="TOML file whose checks replace those of every @audit function"
     )
     group.addoption(
-        "--audit-unit", choices=("tokens", "words"), help="compute statistics over tokens or words (default: tokens)"
+        "--audit-device", action=Once, metavar="DEVICE", help=f"device to measure on: {NAMES} (default: cpu)"
     )
     group.addoption(
-        "--audit-seed", type=int, metavar="N", help="seed for samples, permutations and intervals (default: 0)"
+        "--audit-reports", action=Once, metavar="DIR", help="folder to write the runs to (default: reports)"
+    )
+    group.addoption(
+        "--audit-max-instances",
+        action=Once,
+        type=int,
+        metavar="N",
+        help="audit a random sample of N instances, drawn with the seed",
+    )
+    group.addoption(
+        "--audit-unit",
+        action=Once,
+        choices=("tokens", "words"),
+        help="compute statistics over tokens or words (default: tokens)",
+    )
+    group.addoption(
+        "--audit-seed",
+        action=Once,
+        type=int,
+        metavar="N",
+        help="seed for samples, permutations and intervals (default: 0)",
     )
     group.addoption(
         "--audit-allow-partial",

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from attnaudit.errors import ReportError
+from attnaudit.errors import ReportError, require_regular_file
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure", "value", "values", "tokens")
@@ -49,14 +49,24 @@ def read_run(folder: Path) -> RunRecord:
         ReportError: The file is missing, unreadable, corrupt or of another schema version.
     """
     path = folder / "audit.json"
+    if not _exists(path):
+        if (folder / "parts").is_dir():
+            raise ReportError(f"{path}: not found. The run {KILLED}")
+        raise ReportError(f"{path}: not found. Expected the folder of one run, such as reports/<run>. {_hint(folder)}")
+    return read_run_file(path)
+
+
+def read_run_file(path: Path) -> RunRecord:
+    """Read a file with the content of audit.json.
+
+    Raises:
+        ReportError: The file is missing, unreadable, corrupt or of another schema version.
+    """
+    require_regular_file(path, "the record of a run", ReportError)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        if (folder / "parts").is_dir():
-            raise ReportError(f"{path}: not found. The run {KILLED}") from None
-        raise ReportError(
-            f"{path}: not found. Expected the folder of one run, such as reports/<run>. {_hint(folder)}"
-        ) from None
+        raise ReportError(f"{path}: there is no such file. Expected the audit.json of a run.") from None
     except OSError as error:
         raise ReportError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
     try:
@@ -69,6 +79,30 @@ def read_run(folder: Path) -> RunRecord:
         return msgspec.json.decode(raw, type=RunRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(f"{path}: not a valid audit record: {error}. {RUN_AGAIN}") from error
+
+
+def newest_run(folder: Path) -> Path:
+    """Return the folder of the newest run if this is a folder of runs, such as reports/; otherwise this folder.
+
+    Raises:
+        ReportError: latest.txt cannot be read.
+    """
+    newest = folder / "latest.txt"
+    if _exists(folder / "audit.json") or not _exists(newest):
+        return folder
+    require_regular_file(newest, "the name of the newest run", ReportError)
+    try:
+        return folder / newest.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise ReportError(f"{newest}: cannot be read ({error.strerror}). Make the file readable.") from error
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a path exists. Raise ReportError if its folder may not be searched."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
 
 
 def _hint(folder: Path) -> str:

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnaudit.errors import AuditError, DataError, ModelError, nearest, require_reachable
+from attnaudit.errors import (
+    AuditError,
+    DataError,
+    ModelError,
+    ambiguous,
+    nearest,
+    require_reachable,
+    require_regular_file,
+)
 from attnaudit.registry import datasets, models
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -50,6 +58,8 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         folder = base / name
         require_reachable("--model", folder)
         if name in models:
+            if folder.is_dir():
+                raise ModelError(ambiguous("--model", name, "model", folder))
             resolved.append((name, None))
         elif folder.is_dir():
             resolved.append((name, folder.resolve()))
@@ -89,6 +99,8 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         path = base / name
         require_reachable("--data", path)
         if name in datasets:
+            if path.exists():
+                raise DataError(ambiguous("--data", name, "data set", path))
             resolved.append((name, None))
         elif path.is_file():
             if path.suffix.lower() not in DATA_SUFFIXES:
@@ -100,6 +112,8 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
             resolved.append((name, path.resolve()))
         elif path.is_dir():
             raise DataError(f"--data {name}: is a folder. Expected one file: {', '.join(DATA_SUFFIXES)}.")
+        elif path.exists():
+            require_regular_file(path, "the data", DataError)
         else:
             known = [*datasets.names(), *_siblings(name, base)]
             raise DataError(

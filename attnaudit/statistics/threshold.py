@@ -48,10 +48,42 @@ class Expression:
             total = total + weight * references[name]
         return total
 
-    def range(self, low: float, high: float) -> tuple[float, float]:
-        """Return the lowest and highest possible threshold if every reference is between low and high."""
-        limits = [(w * low, w * high) if w > 0 else (w * high, w * low) for w in self.weights.values()]
-        return self.constant + sum(a for a, _ in limits), self.constant + sum(b for _, b in limits)
+    def range(
+        self, low: float, high: float, bounds: Mapping[str, tuple[float, float]] | None = None
+    ) -> tuple[float, float]:
+        """Return the lowest and highest possible threshold.
+
+        Args:
+            low: The lowest possible value of the references.
+            high: The highest possible value of the references.
+            bounds: Reference name -> the lowest and the highest value of a reference to which other limits apply.
+        """
+        least = most = self.constant
+        for name, weight in self.weights.items():
+            ends = [weight * end for end in (bounds or {}).get(name, (low, high))]
+            least, most = least + min(ends), most + max(ends)
+        return least, most
+
+    def minus(self, reference: str) -> Expression:
+        """Return the expression minus a reference."""
+        weights = {**self.weights, reference: self.weights.get(reference, 0.0) - 1.0}
+        return Expression(
+            f"{self.text} - {reference}", self.constant, {name: weight for name, weight in weights.items() if weight}
+        )
+
+    @property
+    def canonical(self) -> str:
+        """The expression in a form that depends only on its value, such as "0.5 * floor + signed_loo - 0.1"."""
+        terms = [(weight, name) for name, weight in sorted(self.weights.items())]
+        text = ""
+        for weight, name in [*terms, (self.constant, "")]:
+            if weight == 0:
+                continue
+            size = abs(weight)
+            factors = [repr(size)] if not name or size != 1 else []
+            sign = ("-" if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
+            text += sign + " * ".join([*factors, *([name] if name else [])])
+        return text
 
 
 def parse(text: str, known: Sequence[str]) -> Expression:

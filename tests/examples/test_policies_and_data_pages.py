@@ -82,7 +82,7 @@ def test_the_arguments_of_the_checks_that_train_are_on_their_page() -> None:
 
 
 def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
-    example, question_example = re.findall(r"```toml\n(.*?)```", POLICIES, re.DOTALL)
+    example, question_example, informational, exception = re.findall(r"```toml\n(.*?)```", POLICIES, re.DOTALL)
     path = tmp_path / "policy.toml"
     path.write_text(example, encoding="utf-8")
     assert [check.id for check in load_policy(path)] == [
@@ -91,6 +91,10 @@ def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
     ]
     path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{question_example}', encoding="utf-8")
     assert [question.asks for question in load_policy(path).record.questions] == ["Is attention used?"]
+    path.write_text(informational, encoding="utf-8")
+    assert load_policy(path).record.informational
+    path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{exception}', encoding="utf-8")
+    assert [exception.model for exception in load_policy(path).record.exceptions] == ["demo"]
 
 
 def test_the_table_of_columns_is_complete() -> None:

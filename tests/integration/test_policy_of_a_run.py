@@ -42,7 +42,7 @@ def test_gates_of_another_function_count(project: pytest.Pytester) -> None:
         test_more="""
         from attnaudit import audit, checks
 
-        @audit(checks.InfluenceEntropy(at_most=0.99), checks.UniformFragility(at_least=0.0))
+        @audit(checks.InfluenceEntropy(at_most=0.99), checks.UniformFragility(at_least=0.001))
         def test_more(check):
             check.judge()
         """

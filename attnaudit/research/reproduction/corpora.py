@@ -17,7 +17,7 @@ import pyarrow
 import pyarrow.parquet
 
 from attnaudit.data import load, sample
-from attnaudit.errors import DataError, nearest
+from attnaudit.errors import DataError, nearest, require_regular_file
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models.vocabulary import words
 from attnaudit.processes import replace_file
@@ -288,6 +288,7 @@ def _made_from(corpus: Corpus, root: Path | None, quick: bool) -> str:
 
 def _bytes(corpus: Corpus, source: Source, root: Path | None) -> bytes:
     path = (root or Path()) / source.path
+    require_regular_file(path, "the corpus", DataError)
     try:
         return path.read_bytes()
     except OSError as error:

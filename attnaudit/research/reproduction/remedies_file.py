@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from attnaudit.errors import ReportError
+from attnaudit.errors import ReportError, require_regular_file
 from attnaudit.records import Record
 
 REMEDIES = "remedies.json"
@@ -46,6 +46,7 @@ def remedies_text(remedies: Sequence[Remedy]) -> str:
 
 def read_remedies(path: Path) -> list[Remedy]:
     """Read remedies.json. Raises ReportError if the file cannot be read or is not a list of remedies."""
+    require_regular_file(path, "remedies", ReportError)
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[Remedy])
     except OSError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from attnaudit.errors import AuditError, ReportError
+from attnaudit.errors import AuditError, ReportError, require_regular_file
 from attnaudit.records import Environment, Record
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.paper_report import Provenance, WordVectors
@@ -136,6 +136,7 @@ def read_results(path: Path) -> Results | None:
     Raises:
         ReportError: the file cannot be read, or is not a results file of this version.
     """
+    require_regular_file(path, "results", ReportError)
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # tokens may contain other line breaks
     except FileNotFoundError:

@@ -59,6 +59,8 @@ def policy_text(
     candidate_by_id = {candidate.check.id: candidate for candidate in candidates}
     figures_by_id = {check.check: check for check in figures}
     lines = [HEAD, "[policy]", f"name = {_quoted(name)}", f"validated_on = {_array(validated_on)}"]
+    if not gates:
+        lines.append("informational = true")
     if policy_figures is not None and policy_figures.area is not None:
         lines += [
             "",

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from attnaudit.errors import AuditError, nearest
+from attnaudit.errors import AuditError, nearest, require_regular_file
 from attnaudit.research.validation.validation_schema import Entry, Population, Truth
 
 POPULATION_FILE = "population.json"
@@ -76,6 +76,7 @@ def dataset_of(entry: Entry, folder: Path) -> str:
 
 
 def _rows(path: Path) -> list[Any]:
+    require_regular_file(path, "the population", PopulationError)
     try:
         content = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:

@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
+from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.roc import area
 from attnaudit.research.validation.scoring import Gate, JudgedModel, bound, oriented, score
@@ -155,7 +156,9 @@ def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | No
     lowest, highest = candidate.check.bounds
     if candidate.question != "evidence" and candidate.direction == "at_least" and value <= NO_EFFECT:
         return None
-    return value if lowest < value < highest else None
+    if not lowest < value < highest or why_vacuous(direction, value, bounds=candidate.check.bounds):
+        return None
+    return value
 
 
 def rounded(middle: float, *, low: float, high: float) -> float:

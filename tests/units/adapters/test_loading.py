@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,30 @@ def test_classes_must_be_text_and_tensors_must_have_numbers() -> None:
     models.register("empty")(lambda: empty)
     with pytest.raises(AdapterError, match="torch's meta device"):
         load_model("empty")
+
+
+def test_a_name_that_is_registered_and_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models.register("films-lstm")(adapter)
+    (tmp_path / "films-lstm").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"both a registered model and a folder\. Write --model \./films-lstm for"):
+        load_model("films-lstm")
+    with pytest.raises(ModelError, match="no known checkpoint format"):
+        load_model("./films-lstm")
+
+
+def test_a_folder_that_two_formats_claim_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "attnaudit.json").write_text("{}")
+    with pytest.raises(ModelError, match='"format" is None'):
+        load_model(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match=r"several checkpoint formats claim this folder \(reference, transformers\)"):
+        load_model(str(tmp_path))
+
+
+def test_a_pipe_in_a_checkpoint_folder_is_refused_and_not_read(tmp_path: Path) -> None:
+    (tmp_path / "attnaudit.json").write_text("{}")
+    (tmp_path / "sub").mkdir()
+    os.mkfifo(tmp_path / "sub" / "tokenizer.json")
+    with pytest.raises(ModelError, match=r"tokenizer\.json: this is a pipe, expected a regular file with the model"):
+        load_model(str(tmp_path))

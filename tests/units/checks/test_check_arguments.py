@@ -4,9 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attnaudit import checks
+from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.errors import CheckError
+from attnaudit.statistics.threshold import Expression
+from tests.strategies import directions
 
 BAD = [
     (lambda: checks.Agreement(), 'Agreement: a gate needs a threshold: give at_least=..., or severity="report".'),
@@ -59,6 +64,34 @@ BAD = [
     (lambda: checks.AdversarialDivergence(severity="report", tvd=2), "tvd is 2; expected"),
     (lambda: checks.AdversarialDivergence(severity="report", tvd=None), "tvd is None; expected a number"),
     (lambda: checks.InformationRanking(at_least=2), "expected a number between -1 and 1"),
+    (
+        lambda: checks.UniformFragility(at_least=0),
+        "at_least=0 can never fail, because no value is below 0. Give a higher",
+    ),
+    (lambda: checks.UniformFragility(at_least=1e-7), "at_least=1e-07 can never fail"),
+    (lambda: checks.UniformFragility(at_least=-1, measure="f1_drop"), "no value is below -1"),
+    (lambda: checks.Agreement(at_least=-1, severity="report"), "at_least=-1 can never fail"),
+    (
+        lambda: checks.Agreement(at_least="floor - 2"),
+        "at_least='floor - 2' can never fail, because no value is below -1",
+    ),
+    (lambda: checks.Agreement(at_least="0.5 * (floor + gradient_loo) - 2"), "can never fail"),
+    (lambda: checks.AdversarialDivergence(at_most=math.log(2)), "no value is above 0.6931. Give a lower threshold"),
+    (lambda: checks.AdversarialDivergence(at_most=0.693147), "at_most=0.693147 can never fail"),
+    (lambda: checks.AdversarialDivergence(at_most="largest_possible"), "no value is above 'largest_possible'"),
+    (lambda: checks.AdversarialDivergence(at_most="0.1 + 1.0 * largest_possible"), "no value is above"),
+    (lambda: checks.AdversarialDivergence(at_most="0.7 - 0 * largest_possible"), "names no reference"),
+    (lambda: checks.Conicity(at_most=1), "no value is above 1"),
+    (lambda: checks.Conicity(at_most="floor + 1"), "no value is above 1"),
+    (lambda: checks.TokenProbability(at_most="whole_text + 1"), "can never fail"),
+    (lambda: checks.SeedVariance(at_most="uniform + 0.6931471805599453"), "can never fail"),
+    (lambda: checks.ParameterRandomisation(at_most=1), "can never fail"),
+    (lambda: checks.ParameterRandomisation(at_least=0, measure="jsd"), "can never fail"),
+    (lambda: checks.Sufficiency(at_least=-1e300, against="signed_loo"), "can never fail"),
+    (lambda: checks.Agreement(at_most=0.5), "at_most would reward what this check warns of; give at_least=..."),
+    (lambda: checks.PermutationFragility(at_most=0.5), "at_most would reward what this check warns of"),
+    (lambda: checks.UniformFragility(at_most=0.5, measure="f1_drop"), "at_most would reward what this check warns of"),
+    (lambda: checks.InformationRanking(at_most=0.5), "at_most would reward what this check warns of"),
     (lambda: checks.InformationRanking(at_least=0.5, preset="wne"), "Did you mean 'wen'"),
 ]
 
@@ -103,11 +136,51 @@ def test_needs_name_measures():
     )
 
 
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda: checks.UniformFragility(at_least=0.001),
+        lambda: checks.UniformFragility(at_least=1),
+        lambda: checks.UniformFragility(at_least=0, measure="f1_drop"),
+        lambda: checks.Agreement(at_least="floor - 1.9"),
+        lambda: checks.Agreement(at_least="floor + 0.5 * (gradient_loo - floor)"),
+        lambda: checks.AdversarialDivergence(at_most=0.69),
+        lambda: checks.AdversarialDivergence(at_most="0.99 * largest_possible"),
+        lambda: checks.Conicity(at_most="floor + 0.2"),
+        lambda: checks.Sufficiency(at_least=-1, against="signed_loo"),
+        lambda: checks.TrainedAdversary(compare_seeds=2, at_most="2 * seeds"),
+    ],
+)
+def test_thresholds_that_some_value_fails_are_accepted(declare):
+    assert declare().threshold is not None
+
+
+@given(direction=directions, limit=st.floats(-1.5, 1.5), value=st.floats(-1, 1))
+def test_a_threshold_is_vacuous_only_if_no_value_fails_it(direction, limit, value):
+    fails = value < limit - 1e-5 if direction == "at_least" else value > limit + 1e-5
+    assert not (fails and why_vacuous(direction, limit, bounds=(-1.0, 1.0)))
+    extreme = -1.0 if direction == "at_least" else 1.0
+    extreme_fails = extreme < limit if direction == "at_least" else extreme > limit
+    assert extreme_fails or why_vacuous(direction, limit, bounds=(-1.0, 1.0))
+
+
+@given(a=st.floats(-3, 3), b=st.floats(-3, 3), c=st.floats(-3, 3), direction=directions)
+def test_an_expression_is_vacuous_exactly_if_all_of_its_range_is(a, b, c, direction):
+    if a == b == 0:
+        return
+    expression = Expression("e", c, {name: weight for name, weight in (("x", a), ("y", b)) if weight})
+    ends = [a * x + b * y + c for x in (-1, 1) for y in (0, 0.5)]
+    nearest = max(ends) if direction == "at_least" else min(ends)
+    reason = why_vacuous(direction, expression, bounds=(-1.0, 1.0), reference_bounds={"y": (0.0, 0.5)})
+    if abs(abs(nearest) - 1) > 1e-4:
+        assert bool(reason) == (nearest < -1 if direction == "at_least" else nearest > 1)
+
+
 def test_numbers_become_python_floats():
     check = checks.Agreement(at_least=np.float32(0.5), confidence=np.float64(0.9))
     assert type(check.at_least) is float
     assert type(check.confidence) is float
-    assert type(checks.Agreement(at_most=0).at_most) is float
+    assert type(checks.Agreement(at_least=0).at_least) is float
 
 
 def test_checks_are_frozen_and_equal_by_value():

@@ -7,8 +7,17 @@ import warnings
 import msgspec
 import pytest
 
-from attnaudit.checks import Agreement, CheckFailed, InconclusiveWarning, InformationRanking, audit, enforce
+from attnaudit.checks import (
+    Agreement,
+    CheckFailed,
+    InconclusiveWarning,
+    InformationRanking,
+    audit,
+    enforce,
+    load_policy,
+)
 from attnaudit.errors import CheckError
+from attnaudit.records import PolicyException
 from attnaudit.verdict_text import failure_message
 from tests.units.checks.synthetic_measurements import measured
 
@@ -39,6 +48,51 @@ def test_audit_marks_the_function_and_stores_its_checks():
 def test_an_argument_that_is_not_a_check_is_refused(arguments, message):
     with pytest.raises(CheckError) as caught:
         audit(*arguments)
+    assert message in str(caught.value)
+
+
+def test_exceptions_and_informational_are_stored():
+    @audit(Agreement(at_least=0.3), exceptions={"agreement.gradient.meister.inputs": "known"})
+    def gated(check): ...
+
+    @audit(Agreement(severity="report"), informational=True)
+    def reported(check): ...
+
+    exception = PolicyException(check="agreement.gradient.meister.inputs", reason="known")
+    assert (gated.attnaudit_exceptions, gated.attnaudit_informational) == ((exception,), False)
+    assert (reported.attnaudit_exceptions, reported.attnaudit_informational) == ((), True)
+
+
+def test_the_policy_file_gives_its_own_exceptions(tmp_path):
+    (tmp_path / "p.toml").write_text(
+        '[[check]]\nname = "InformationRanking"\nat_least = 0.5\n'
+        '[[exception]]\ncheck = "information_ranking"\nreason = "known"\nmodel = "demo"\n'
+    )
+    policy = load_policy(tmp_path / "p.toml")
+
+    @audit(policy)
+    def test_x(check): ...
+
+    assert test_x.attnaudit_exceptions == (PolicyException(check="information_ranking", reason="known", model="demo"),)
+    for arguments in ({"exceptions": {"information_ranking": "known"}}, {"informational": True}):
+        with pytest.raises(CheckError, match=r"cannot be combined with a policy\. Write it in the file p\.toml"):
+            audit(policy, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("severity", "arguments", "message"),
+    [
+        ("report", {}, "no check is a gate, so the audit could never fail"),
+        ("gate", {"informational": True}, "'information_ranking' is a gate. Remove informational=True"),
+        ("gate", {"informational": 1}, "informational is 1, expected True or False"),
+        ("gate", {"exceptions": {"information_rankin": "known"}}, "Did you mean 'information_ranking'?"),
+        ("gate", {"exceptions": {"information_ranking": ""}}, "exceptions['information_ranking']: reason is empty"),
+        ("gate", {"exceptions": ["information_ranking"]}, "expected the reason for each gate"),
+    ],
+)
+def test_invalid_declarations_are_refused(severity, arguments, message):
+    with pytest.raises(CheckError) as caught:
+        audit(InformationRanking(at_least=0.5, severity=severity), **arguments)
     assert message in str(caught.value)
 
 

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from attnaudit import checks
 from attnaudit.checks import from_tables, load_policy, to_table
 from attnaudit.errors import CheckError
+from attnaudit.records import PolicyException
 
 CHECK = b"[[check]]\nname = 'Agreement'\nat_least = 0.1\n"
+REPORTED = b"[[check]]\nname = 'Conicity'\nseverity = 'report'\n"
+EXCEPTION = b"[[exception]]\ncheck = 'agreement.gradient.meister.inputs'\nreason = 'known'\n"
 EVERY = [
     checks.Agreement(at_least=0.3, confidence=0.9, inconclusive="warn"),
     checks.Agreement(at_least=0.3, preset="jain_wallace", at="hidden"),
@@ -90,6 +96,19 @@ def test_invalid_tables_are_refused(tables, message):
         (b"[policy]\nconfidence = 0.9\n", "no [[check]] table"),
         (b"[check]\nname = 'Agreement'\n", "expected a list of [[check]] tables, but got dict"),
         (b"# \xff\n", "not UTF-8 (byte 2)"),
+        (b"[policy]\ninformational = true\n" + CHECK, "is declared informational, but 'agreement.gradient.meister.in"),
+        (b"[policy]\ninformational = 1\n" + REPORTED, "[policy]: Expected `bool`, got `int`"),
+        (CHECK + REPORTED + EXCEPTION.replace(b"agreement.gradient.meister.inputs", b"conicity"), "is not a gate"),
+        (CHECK + EXCEPTION.replace(b"meister", b"meistr"), "Did you mean 'agreement.gradient.meister.inputs'?"),
+        (CHECK + EXCEPTION.replace(b"known", b" "), "[[exception]] number 1: reason is empty. Fill it in."),
+        (CHECK + EXCEPTION.replace(b"'known'", b"3"), "[[exception]] number 1: reason is 3, expected text"),
+        (CHECK + EXCEPTION.replace(b"reason", b"raeson"), "unknown key 'raeson'. Did you mean 'reason'?"),
+        (CHECK + b"[[exception]]\ncheck = 'agreement.gradient.meister.inputs'\n", "the key 'reason' is missing"),
+        (CHECK + b"[[exception]]\nreason = 'known'\n", "the key 'check' is missing"),
+        (CHECK + EXCEPTION + b"model = ''\n", "model is empty. Leave it out"),
+        (CHECK + EXCEPTION * 2, "number 2: repeats the exception for 'agreement.gradient.meister.inputs' above"),
+        (b"exception = 3\n" + CHECK, "expected a list of [[exception]] tables, but got int"),
+        (b"exception = [3]\n" + CHECK, "[[exception]] number 1: expected a table, but got int"),
         (b"[policy.questions.q]\nasks = '?'\nchecks = []\n" + CHECK, "none of its checks is a gate"),
     ],
 )
@@ -105,8 +124,43 @@ def test_invalid_files_are_refused(tmp_path, content, message):
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     with pytest.raises(CheckError, match="there is no such policy file"):
         load_policy(tmp_path / "none.toml")
-    with pytest.raises(CheckError, match="the policy cannot be read"):
+    with pytest.raises(CheckError, match="this is a folder, expected a file with the policy"):
         load_policy(tmp_path)
+
+
+def test_a_pipe_is_refused_and_not_read(tmp_path):
+    os.mkfifo(tmp_path / "p.toml")
+    with pytest.raises(
+        CheckError, match=r"p\.toml: this is a pipe, expected a regular file with the policy\. Write the"
+    ):
+        load_policy(tmp_path / "p.toml")
+    with pytest.raises(CheckError, match="/dev/zero: this is a device"):
+        load_policy(Path("/dev/zero"))
+
+
+def test_a_policy_without_a_gate_is_declared_informational(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_bytes(b"[policy]\ninformational = true\n" + REPORTED)
+    assert load_policy(path).record.informational
+    path.write_bytes(REPORTED)
+    with pytest.raises(CheckError) as caught:
+        load_policy(path)
+    assert str(caught.value) == (
+        f"{path}: no check is a gate, so the audit could never fail. Make a check a gate: give it a threshold and "
+        "leave out severity. If the checks should only report their values, add informational = true under [policy]."
+    )
+    path.write_bytes(b"[[check]]\nname = 'RetrainedUniform'\nat_least = 0.01\n")
+    with pytest.raises(CheckError, match="Set severity = \"gate\" for 'retrained_uniform', which has a threshold"):
+        load_policy(path)
+
+
+def test_exceptions_are_read(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_bytes(CHECK + EXCEPTION + EXCEPTION + b"model = 'demo'\ndata = 'mine'\n")
+    assert load_policy(path).record.exceptions == [
+        PolicyException(check="agreement.gradient.meister.inputs", reason="known"),
+        PolicyException(check="agreement.gradient.meister.inputs", reason="known", model="demo", data="mine"),
+    ]
 
 
 def test_a_byte_order_mark_is_ignored(tmp_path):

@@ -293,7 +293,7 @@ def test_a_measure_that_was_not_taken_is_named():
         checks.UniformFragility(at_least=0.05).judge(m)
 
 
-@given(n=st.integers(0, 60), missing=st.integers(0, 60), threshold=st.floats(-1, 1), seed=st.integers(0, 9))
+@given(n=st.integers(0, 60), missing=st.integers(0, 60), threshold=st.floats(-0.99, 1), seed=st.integers(0, 9))
 def test_a_pass_needs_enough_defined_instances_and_the_whole_interval_above(n, missing, threshold, seed):
     m = measured(n, seed=seed)
     m.scalars["agreement.gradient.meister.inputs.tau"][:missing] = np.nan
@@ -303,7 +303,7 @@ def test_a_pass_needs_enough_defined_instances_and_the_whole_interval_above(n, m
         assert record.interval.low >= threshold
     if record.verdict == "fail":
         assert record.interval.high < threshold
-    laxer = dataclasses.replace(checks.Agreement(at_least=threshold), at_least=max(-1.0, threshold - 0.1)).judge(m)
+    laxer = dataclasses.replace(checks.Agreement(at_least=threshold), at_least=max(-0.995, threshold - 0.1)).judge(m)
     assert laxer.interval == record.interval
     assert not (record.verdict == "pass" and laxer.verdict != "pass")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -407,3 +408,12 @@ def test_a_parquet_cell_that_python_cannot_represent_is_refused(tmp_path: Path) 
     pq.write_table(pa.table({"text": ["one", "two"], "label": days}), tmp_path / "rows.parquet")
     with pytest.raises(DataError, match=r"rows\.parquet:2: column 'label' contains a date32.*Expected text"):
         load(tmp_path / "rows.parquet")
+
+
+def test_a_pipe_and_a_device_are_refused_and_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+    (tmp_path / "zeros.csv").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match=r"rows\.csv: this is a pipe, expected a regular file with the data"):
+        load(tmp_path / "rows.csv")
+    with pytest.raises(DataError, match=r"zeros\.csv: this is a device, expected a regular file with the data"):
+        load(tmp_path / "zeros.csv")

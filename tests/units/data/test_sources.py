@@ -114,13 +114,19 @@ def test_unknown_name_gives_near_names(registry: Registry[Any]) -> None:
         load("movie-review")
 
 
-def test_registered_name_comes_before_a_file(
+def test_a_name_that_is_registered_and_a_file_is_refused(
     registry: Registry[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.csv").write_text("text\nfrom the file\n")
     monkeypatch.chdir(tmp_path)
     assert load("mine.csv").instances[0].text == "from the file"
     registry.register("mine.csv")(lambda: [{"text": "registered"}])
+    with pytest.raises(
+        DataError, match=r"both a registered data set and a file\. Write --data \./mine\.csv for the file"
+    ):
+        load("mine.csv")
+    assert load("./mine.csv").instances[0].text == "from the file"
+    (tmp_path / "mine.csv").unlink()
     assert load("mine.csv").instances[0].text == "registered"
 
 

@@ -108,7 +108,7 @@ class Unable(ReferenceModel):
 
 def test_a_model_that_cannot_be_retrained_is_refused_only_these_checks(trained: Any) -> None:
     base, _, dev, _ = trained
-    uniform, fragility = checks.RetrainedUniform(), checks.UniformFragility(at_least=0.0)
+    uniform, fragility = checks.RetrainedUniform(), checks.UniformFragility(at_least=0.01)
     measurements = audited(Unable(base.model, base.vocabulary, base.classes), dev, uniform, fragility)
     assert fragility.judge(measurements).value is not None
     with pytest.raises(CheckError, match=r"^RetrainedUniform on small: .*Implement retrain.*declare retrains=True"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +160,9 @@ def test_the_train_command_and_retraining_start_from_word_vectors(
         checkpoint_folder.load(out).retrain(Retraining(attention="uniform"))
     with pytest.raises(AuditError, match="--vectors: allowed only for reference models"):
         run("--data", files[0], "--dev", files[1], "--base", "x", "--vectors", path, "--out", tmp_path / "b")
+
+
+def test_a_pipe_is_refused_and_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "glove.txt")
+    with pytest.raises(DataError, match=r"glove\.txt: this is a pipe, expected a regular file with word vectors"):
+        Vectors.from_file(tmp_path / "glove.txt")

@@ -31,12 +31,37 @@ def test_the_same_folder_twice_is_one_model(tmp_path: Path) -> None:
     assert len(resolve_models(["best", "best/", "./best"], base=tmp_path)) == 1
 
 
-def test_a_folder_named_like_a_registered_model_needs_its_path(tmp_path: Path) -> None:
+def test_a_name_that_is_registered_and_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
-    named, folder = resolve_models(["demo", "./demo"], base=tmp_path)
-    assert named.source == "demo"
+    with pytest.raises(ModelError) as caught:
+        resolve_models(["demo"], base=tmp_path)
+    assert str(caught.value) == (
+        "--model demo: is both a registered model and a folder. Write --model ./demo for the folder. For the "
+        "registered model, rename the folder."
+    )
+    (folder,) = resolve_models(["./demo"], base=tmp_path)
     assert Path(folder.source) == tmp_path.resolve() / "demo"
-    assert named.id != folder.id
+    (tmp_path / "demo").rmdir()
+    (named,) = resolve_models(["demo"], base=tmp_path)
+    assert named.source == "demo"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_data_set_that_is_registered_and_a_path_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "movie-reviews"
+    path.mkdir() if kind == "folder" else path.touch()
+    with pytest.raises(
+        DataError, match=rf"both a registered data set and a {kind}\. Write --data \./movie-reviews for"
+    ):
+        resolve_datasets(["movie-reviews"], base=tmp_path)
+
+
+def test_a_pipe_is_not_a_data_set(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+    with pytest.raises(
+        DataError, match=r"rows\.csv: this is a pipe, expected a regular file with the data\. Write the"
+    ):
+        resolve_datasets(["rows.csv"], base=tmp_path)
 
 
 def test_similar_folders_are_suggested(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""What a policy declares about its gates: that it has none, and which of them may be skipped or expected to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from attnaudit.checks.base import Check
+from attnaudit.errors import CheckError, nearest
+from attnaudit.records import PolicyException
+
+KEYS = ("check", "reason", "model", "data")
+
+
+def require_gates(checks: Sequence[Check], *, informational: bool, where: str, declaration: str) -> None:
+    """Require that some check is a gate; or, if the policy is declared informational, that none is.
+
+    Args:
+        checks: The checks of the policy.
+        informational: Whether the policy is declared informational.
+        where: The beginning of the error message, such as the path of the file.
+        declaration: How to declare the policy informational.
+
+    Raises:
+        CheckError: There is no gate although there should be one, or the other way round.
+    """
+    gates = [check for check in checks if check.severity == "gate"]
+    if informational and gates:
+        raise CheckError(
+            f"{where}: the policy is declared informational, but '{gates[0].id}' is a gate. Remove {declaration}, or "
+            'set severity = "report" for every check.'
+        )
+    if not informational and not gates:
+        ungated = next((check.id for check in checks if check.threshold is not None), "")
+        remedy = (
+            f"Set severity = \"gate\" for '{ungated}', which has a threshold"
+            if ungated
+            else "Make a check a gate: give it a threshold and leave out severity"
+        )
+        raise CheckError(
+            f"{where}: no check is a gate, so the audit could never fail. {remedy}. If the checks should only report "
+            f"their values, add {declaration}."
+        )
+
+
+def exceptions_from_tables(tables: object, *, checks: Sequence[Check], where: str) -> list[PolicyException]:
+    """Return the exceptions in [[exception]] tables.
+
+    Args:
+        tables: The tables, with the keys "check", "reason", and optionally "model" and "data".
+        checks: The checks of the policy.
+        where: The beginning of every error message, such as the path of the file.
+
+    Raises:
+        CheckError: A key or a value is invalid, no gate of the policy has the id, or two tables are about the same
+            gate, model and data set. The message names the table and the most similar key or gate.
+    """
+    if not isinstance(tables, list):
+        raise CheckError(f"{where}: expected a list of [[exception]] tables, but got {type(tables).__name__}.")
+    exceptions: dict[tuple[str, str, str], PolicyException] = {}
+    for number, table in enumerate(tables, 1):
+        place = f"{where}: [[exception]] number {number}"
+        exception = _exception(table, place)
+        _require_gate(exception.check, checks, place)
+        key = (exception.check, exception.model, exception.data)
+        if key in exceptions:
+            raise CheckError(f"{place}: repeats the exception for '{exception.check}' above: keep one.")
+        exceptions[key] = exception
+    return list(exceptions.values())
+
+
+def exceptions_from_reasons(
+    reasons: Mapping[str, str], *, checks: Sequence[Check], where: str
+) -> tuple[PolicyException, ...]:
+    """Return the exceptions for a mapping from the ids of gates to reasons, as in @audit(..., exceptions={...}).
+
+    Raises:
+        CheckError: The argument is no mapping, a reason is empty, or no gate has the id.
+    """
+    if not isinstance(reasons, Mapping):
+        raise CheckError(
+            f'{where}: exceptions is {reasons!r}, expected the reason for each gate, such as {{"conicity": "why"}}.'
+        )
+    exceptions = []
+    for check, reason in reasons.items():
+        place = f"{where}: exceptions[{check!r}]"
+        exception = _exception({"check": check, "reason": reason}, place)
+        _require_gate(exception.check, checks, place)
+        exceptions.append(exception)
+    return tuple(exceptions)
+
+
+def _exception(table: Any, place: str) -> PolicyException:
+    """Return the exception in a table, after validating its keys and values."""
+    if not isinstance(table, Mapping):
+        raise CheckError(f"{place}: expected a table, but got {type(table).__name__}.")
+    for key in table:
+        if key not in KEYS:
+            raise CheckError(f"{place}: unknown key '{key}'. {nearest(str(key), KEYS)}")
+    for key in ("check", "reason"):
+        if key not in table:
+            expected = "the id of a gate" if key == "check" else "why the gate need not pass"
+            raise CheckError(f"{place}: the key '{key}' is missing. Set it to {expected}.")
+    for key, value in table.items():
+        if not isinstance(value, str):
+            raise CheckError(f"{place}: {key} is {value!r}, expected text.")
+        if not value.strip():
+            remedy = "Leave it out to apply the exception to all." if key in ("model", "data") else "Fill it in."
+            raise CheckError(f"{place}: {key} is empty. {remedy}")
+    return msgspec.convert(dict(table), PolicyException)
+
+
+def _require_gate(id_: str, checks: Sequence[Check], place: str) -> None:
+    """Require that a gate has this id.
+
+    Raises:
+        CheckError: No check has it, or the check is informational. The message names the most similar gate.
+    """
+    gates = [check.id for check in checks if check.severity == "gate"]
+    if id_ in gates:
+        return
+    if id_ in [check.id for check in checks]:
+        raise CheckError(f"{place}: '{id_}' is not a gate, so it needs no exception. Remove the exception.")
+    raise CheckError(f"{place}: no gate of this policy is '{id_}'. {nearest(id_, gates)}")

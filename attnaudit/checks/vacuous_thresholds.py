@@ -1,0 +1,51 @@
+"""Recognise thresholds that no possible value can fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from attnaudit.records import Direction
+from attnaudit.statistics.threshold import Expression
+
+#: No value of a measure is larger in magnitude (custom checks that return more are refused).
+LARGEST_VALUE = 1e100
+#: A threshold this near to the end of a range, as a share of the range, differs from the end by a rounding error only.
+ROUNDING = 1e-6
+
+
+def why_vacuous(
+    direction: Direction,
+    limit: float | Expression,
+    *,
+    bounds: tuple[float, float],
+    reference_bounds: Mapping[str, tuple[float, float]] | None = None,
+    never_exceeds: Sequence[str] = (),
+) -> str:
+    """Return why no possible value fails a threshold.
+
+    Args:
+        direction: "at_least" or "at_most".
+        limit: The threshold.
+        bounds: The smallest and the largest possible value, also of references that have no bounds of their own.
+        reference_bounds: Reference name -> its smallest and largest possible value.
+        never_exceeds: References that no value exceeds.
+
+    Returns:
+        The reason as a clause, such as "no value is below 0"; "" if some value fails.
+    """
+    low, high = bounds
+    tolerance = ROUNDING * (high - low) if math.isfinite(high - low) else 0.0
+    if isinstance(limit, Expression):
+        least, most = limit.range(low, high, reference_bounds)
+        if direction == "at_most":
+            for reference in never_exceeds:
+                if limit.minus(reference).range(low, high, reference_bounds)[0] >= -tolerance:
+                    return f"no value is above '{reference}'"
+    else:
+        least = most = limit
+    if direction == "at_least" and most <= max(low, -LARGEST_VALUE) + tolerance:
+        return f"no value is below {max(low, -LARGEST_VALUE):.4g}"
+    if direction == "at_most" and least >= min(high, LARGEST_VALUE) - tolerance:
+        return f"no value is above {min(high, LARGEST_VALUE):.4g}"
+    return ""

@@ -1,0 +1,114 @@
+"""`attnaudit policy`: compare two policies, or print the hash of one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from attnaudit.checks.effective_policy import effective_policy_of_file, hash_of
+from attnaudit.checks.policy_diff import SUSPECT, Change, differences
+from attnaudit.errors import AuditError, CheckError, ReportError, require_reachable
+from attnaudit.formatting import visible
+from attnaudit.records import EffectivePolicy
+from attnaudit.report.run_files import newest_run, read_run, read_run_file
+
+#: The exit status if a policy cannot be read.
+CANNOT_RUN = 2
+SOURCES = "a policy file (.toml), an audit.json, the folder of a run, or reports/ for the newest run"
+DIFF = "show what became stricter or laxer between two policies, appeared, disappeared or changed"
+STATUS = (
+    "Exit status: 0 if nothing became laxer; 1 if something became laxer, disappeared, or must be compared by hand; 2 "
+    "if a policy cannot be read."
+)
+HASH = "print the SHA-256 hash of a policy's checks, which does not depend on their order or on how the file is written"
+
+
+class Source(NamedTuple):
+    """A policy, and where it comes from.
+
+    Attributes:
+        policy: The policy.
+        attnaudit: The version of attnaudit of the run; "" for a policy file.
+    """
+
+    policy: EffectivePolicy
+    attnaudit: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the commands `diff` and `hash` of `attnaudit policy`."""
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", dest="action", required=True)
+    diff = actions.add_parser("diff", help=DIFF, description=f"{DIFF.capitalize()}.", epilog=STATUS)
+    diff.add_argument("old", metavar="OLD", help=SOURCES)
+    diff.add_argument("new", metavar="NEW", help="the same")
+    digest = actions.add_parser("hash", help=HASH, description=f"{HASH[0].upper()}{HASH[1:]}.")
+    digest.add_argument("file", metavar="FILE", help=SOURCES)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the differences or the hash.
+
+    Returns:
+        0; for `diff` 1 if the new policy may be laxer; 2 if a policy cannot be read.
+    """
+    try:
+        if options.action == "hash":
+            print(read_source(Path(options.file)).policy.sha256)
+            return 0
+        old, new = read_source(Path(options.old)), read_source(Path(options.new))
+    except AuditError as error:
+        print(f"attnaudit: {_one_line(str(error))}", file=sys.stderr)
+        return CANNOT_RUN
+    changes = differences(old.policy, new.policy)
+    if old.attnaudit and new.attnaudit and old.attnaudit != new.attnaudit:
+        text = (
+            f"the version changed from {old.attnaudit} to {new.attnaudit}, so built-in checks may measure differently"
+        )
+        changes.append(Change("changed", "attnaudit", text))
+    for change in changes:
+        print(_one_line(f"{change.kind}: {change.subject}: {change.text}"))
+    suspect = sum(change.kind in SUSPECT for change in changes)
+    if not changes:
+        print("The policies are the same.")
+    elif suspect:
+        print(f"The new policy may pass what the old one blocks: see the first {suspect} of {len(changes)} lines.")
+    else:
+        print("Nothing became laxer.")
+    return int(suspect > 0)
+
+
+def read_source(path: Path) -> Source:
+    """Read the effective policy of a policy file or of a run.
+
+    Args:
+        path: A policy file, an audit.json, the folder of a run, or a folder of runs.
+
+    Raises:
+        AuditError: The file cannot be read, or the record contains no policy or one that was edited.
+    """
+    require_reachable("policy", path)
+    if not path.is_dir() and path.suffix.lower() != ".json":
+        try:
+            return Source(effective_policy_of_file(path), "")
+        except CheckError as error:
+            if "unknown check name" not in str(error):
+                raise
+            raise CheckError(
+                f"{error} If conftest.py defines this check, only a run knows it: give the folder of a run instead."
+            ) from error
+    record = read_run(newest_run(path)) if path.is_dir() else read_run_file(path)
+    if record.effective_policy is None:
+        raise ReportError(f"{path}: the record of this run contains no policy. Give a run that judged checks.")
+    if hash_of(record.effective_policy) != record.effective_policy.sha256:
+        raise ReportError(
+            f"{path}: the policy in this record does not match its SHA-256 hash, so the file was edited. Restore the "
+            "file, or run the audit again."
+        )
+    return Source(record.effective_policy, record.attnaudit)
+
+
+def _one_line(text: str) -> str:
+    """Return a text without line breaks and invisible characters, which could hide a change."""
+    return visible(text).replace("\n", "␊").replace("\t", "␉")

@@ -1,0 +1,36 @@
+"""What happens when an option is given on the command line more often than it should be."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+
+class Once(argparse.Action):
+    """Store the value of an option with the default None that may be given only once.
+
+    argparse would keep the last value and silently drop the others, so that a second --policy, perhaps in the `addopts`
+    of a configuration file, could replace the policy that somebody relies on.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value.
+
+        Raises:
+            argparse.ArgumentError: The option has a value already. pytest reports this as a usage error.
+        """
+        former = getattr(namespace, self.dest, None)
+        if former is not None:
+            raise argparse.ArgumentError(
+                self,
+                f"given twice, as {former} and as {values}. Give it once; options also come from `addopts` in the "
+                "configuration file and from the environment variable PYTEST_ADDOPTS.",
+            )
+        setattr(namespace, self.dest, values)
