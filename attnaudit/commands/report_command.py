@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attnaudit.errors import ReportError, require_reachable
 from attnaudit.report import build
+from attnaudit.run.integrity import read_unedited
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,8 @@ def run(options: argparse.Namespace) -> int:
     If the folder is not that of a run but contains latest.txt, the run named there is used.
 
     Raises:
-        ReportError: The folder does not exist, contains no finished run, or cannot be written to.
+        ReportError: The folder does not exist, contains no run that has ended, was edited after the run, or cannot be
+            written to.
     """
     folder = Path(options.folder)
     newest = folder / "latest.txt"
@@ -33,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     require_reachable("report", folder)
     if not folder.is_dir():
         raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    read_unedited(folder)
     build(folder)
     print(folder / "report.html")
     return 0

@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.errors import ReportError
-from attnaudit.records import EffectivePolicy, RunRecord
+from attnaudit.records import RunRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.consistency import contradictions
+from attnaudit.run.policy_hash import policy_sha256
 from attnaudit.run.stored_numbers import differing_values
 
 MEASUREMENTS = "measurements.parquet"
@@ -123,9 +124,3 @@ def file_sha256(path: Path) -> str:
         return ""
     except OSError as error:
         raise ReportError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
-
-
-def policy_sha256(policy: EffectivePolicy) -> str:
-    """Return the SHA-256 hash of the content of an effective policy: JSON with sorted keys, without its hash."""
-    content = msgspec.structs.replace(policy, sha256="")
-    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
