@@ -10,16 +10,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnaudit.arrays import Floats, Table
+from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.engine.measurements import ALWAYS, Measurements
 from attnaudit.errors import AuditError, CheckError, DataError, ReportError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.readings import split
-from attnaudit.records import CheckRecord, ModelRecord, RunRecord
+from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.run.declared_checks import built_in_check, tables_by_id
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from attnaudit.checks.base import Check
 
+Case: TypeAlias = tuple[str, str, int]  # model, data, seed
 #: Values computed again may differ by this much, relative to their size, since sums are rounded in another order.
 TOLERANCE = 1e-9
 #: The beginnings of the names of columns that checks read without declaring a measure for them.
@@ -60,7 +62,17 @@ def differing_values(run: RunRecord, path: Path) -> list[str]:
     Raises:
         ReportError: The Parquet file cannot be read.
     """
-    return [what for record, check in recomputable(run) for what in _differences(run, record, check, path)]
+    cases: dict[Case, list[tuple[CheckRecord, Check]]] = {}
+    for record, check in recomputable(run):
+        cases.setdefault((record.model, record.data, record.seed), []).append((record, check))
+    classes = {model.name: model.classes for model in run.models if len(set(model.classes)) == len(model.classes)}
+    found = []
+    for case, pairs in cases.items():
+        if case[0] not in classes:
+            continue
+        measurements = read_measurements(path, case, classes[case[0]], pairs)
+        found += [what for record, check in pairs for what in _differences(measurements, record, check)]
+    return found
 
 
 def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
@@ -74,12 +86,8 @@ def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     return [(record, check) for record, check in declared if check is not None and not check.several_readings]
 
 
-def _differences(run: RunRecord, record: CheckRecord, check: Check, path: Path) -> Iterator[str]:
+def _differences(measurements: StoredMeasurements, record: CheckRecord, check: Check) -> Iterator[str]:
     place = f"{record.check} for {record.model} on {record.data}"
-    model = next((model for model in run.models if model.name == record.model), None)
-    if model is None or len(set(model.classes)) < len(model.classes):
-        return
-    measurements = read_measurements(path, record, model, check)
     if not len(measurements):
         yield f"{place}: measurements.parquet has no numbers for it"
         return
@@ -102,46 +110,51 @@ def _differences(run: RunRecord, record: CheckRecord, check: Check, path: Path) 
         yield f"{place}: its threshold is {_shown(stored)}, but measurements.parquet gives {_shown(required)}"
 
 
-def read_measurements(path: Path, record: CheckRecord, model: ModelRecord, check: Check) -> StoredMeasurements:
-    """Read the columns that a check needs for its record.
+def read_measurements(
+    path: Path, case: Case, classes: Sequence[str], pairs: Sequence[tuple[CheckRecord, Check]]
+) -> StoredMeasurements:
+    """Read the columns that some checks need.
+
+    Args:
+        path: The Parquet file.
+        case: The model, the data set and the seed.
+        classes: The class names of the model, in the order of its logits.
+        pairs: The records of the checks on that model and data set, and the checks.
 
     Raises:
-        ReportError: The file cannot be read.
+        ReportError: The file cannot be read, or a class in it is not one of the model.
     """
-    rows = _rows(path, record, check)
-    first: dict[str, int] = {}
-    lengths: dict[str, int] = {}
-    for row, (instance, length) in enumerate(
-        zip(rows.column("instance").to_pylist(), _list_lengths(rows.column("tokens")), strict=True)
-    ):
-        first.setdefault(instance, row)
-        if length is not None:
-            lengths[instance] = length
-    ids = sorted(first)
-    label, predicted = (rows.column(name).to_pylist() for name in ("label", "predicted"))
-    instances = [Instance(id=one, text=one, label=label[first[one]], source="all") for one in ids]
-    scalars, vectors, per_token = _columns(rows, ids)
+    model, data, seed = case
+    rows = _rows(path, case, sorted({need for _, check in pairs for need in check.needs()}))
+    numbers = rows.column("instance").to_numpy()
+    ids, first, positions = np.unique(numbers.astype(str), return_index=True, return_inverse=True)
+    label, predicted = (rows.column(name).take(first).to_pylist() for name in ("label", "predicted"))
+    instances = [Instance(id=one, text=one, label=own, source="all") for one, own in zip(ids, label, strict=True)]
+    lengths = np.zeros(len(ids), dtype=np.int64)
+    valid, offsets = _lists(rows.column("tokens"))
+    lengths[positions[valid]] = np.diff(offsets)[valid]
+    scalars, vectors, per_token = _columns(rows, positions, len(ids))
     plain = {name for name in (*scalars, *vectors) if not split(name)[1]}
     under_reading = {split(name)[0] for name in (*scalars, *vectors) if split(name)[1]}
     return StoredMeasurements(
-        model=record.model,
-        data=record.data,
-        seed=record.seed,
-        classes=tuple(model.classes),
+        model=model,
+        data=data,
+        seed=seed,
+        classes=tuple(classes),
         instances=instances,
-        tokens=[("",) * lengths.get(one, 0) for one in ids],
-        labels=_labels(instances, model.classes, path),
-        predicted=np.array([model.classes.index(predicted[first[one]]) for one in ids], dtype=np.int64),
+        tokens=[("",) * length for length in lengths.tolist()],
+        labels=_class_indices(label, classes, path),
+        predicted=_class_indices(predicted, classes, path),
         scalars=scalars,
         vectors=vectors,
         per_token=per_token,
         shared=plain - under_reading,
-        readings={check.reading: [record.reading]} if check.reading else {},
+        readings={check.reading: [record.reading] for record, check in pairs if check.reading},
     )
 
 
-def _rows(path: Path, record: CheckRecord, check: Check) -> pa.Table:
-    """Return the rows of the model and data set of a record, without vectors of measures that the check does not need.
+def _rows(path: Path, case: Case, needs: Sequence[str]) -> pa.Table:
+    """Return the rows of a model and data set in one chunk, without vectors of measures that no check needs.
 
     Raises:
         ReportError: The file cannot be read.
@@ -150,64 +163,79 @@ def _rows(path: Path, record: CheckRecord, check: Check) -> pa.Table:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    case = (pc.field("model") == record.model) & (pc.field("data") == record.data) & (pc.field("seed") == record.seed)
+    model, data, seed = case
+    chosen = (pc.field("model") == model) & (pc.field("data") == data) & (pc.field("seed") == seed)
     needed = pc.field("values").is_null()
-    for name in (*SHARED, *check.needs()):
+    for name in (*SHARED, *needs):
         needed |= pc.starts_with(pc.field("measure"), name)
     columns = ["instance", "label", "predicted", "measure", "value", "values", "tokens"]
     try:
-        return pq.read_table(path, columns=columns, filters=case & needed)
+        return pq.read_table(path, columns=columns, filters=chosen & needed).combine_chunks()
     except (pa.ArrowException, OSError) as error:
         raise ReportError(
             f"{path}: cannot be read as measurements: {error}. Run the audit again to write a new file."
         ) from error
 
 
-def _list_lengths(column: Any) -> list[int | None]:
-    import pyarrow.compute as pc
+def _columns(
+    rows: pa.Table, positions: Integers, size: int
+) -> tuple[dict[str, Floats], dict[str, list[Floats]], set[str]]:
+    """Return the numbers per instance, the vectors, and the names of the vectors with a number per token.
 
-    lengths: list[int | None] = pc.list_value_length(column).to_pylist()
-    return lengths
-
-
-def _columns(rows: pa.Table, ids: Sequence[str]) -> tuple[dict[str, Floats], dict[str, list[Floats]], set[str]]:
-    """Return the numbers per instance, the vectors, and the names of the vectors with a number per token."""
-    positions = {one: i for i, one in enumerate(ids)}
-    at: dict[str, list[int]] = {}
-    for row, name in enumerate(rows.column("measure").to_pylist()):
-        at.setdefault(name, []).append(row)
+    Args:
+        rows: The rows of the file.
+        positions: (rows,) position of each row's instance.
+        size: The number of instances.
+    """
+    value = rows.column("value").to_numpy().astype(np.float64)  # NaN for null
+    has_vector, offsets = _lists(rows.column("values"))
+    has_tokens, _ = _lists(rows.column("tokens"))
+    flat = _flat(rows.column("values"))
+    names, codes = np.unique(rows.column("measure").to_numpy().astype(str), return_inverse=True)
     scalars: dict[str, Floats] = {}
     vectors: dict[str, list[Floats]] = {}
     per_token: set[str] = set()
-    for name, chosen in at.items():
-        part = rows.take(chosen)
-        target = [positions[one] for one in part.column("instance").to_pylist()]
-        value = part.column("value")
-        values = part.column("values")
-        if values.null_count < len(part):
-            vector: list[Floats] = [np.empty(0) for _ in ids]
-            for position, numbers in zip(target, values, strict=True):
-                if numbers.is_valid:
-                    vector[position] = numbers.values.to_numpy(zero_copy_only=False).astype(np.float64)
+    for code, name in enumerate(names.tolist()):
+        chosen = np.flatnonzero(codes == code)
+        if has_vector[chosen].any():
+            vector: list[Floats] = [np.empty(0)] * size
+            for row in chosen[has_vector[chosen]].tolist():
+                vector[positions[row]] = flat[offsets[row] : offsets[row + 1]]
             vectors[name] = vector
-        if values.null_count == len(part) or value.null_count < len(part):
-            scalar = np.full(len(ids), math.nan)
-            scalar[target] = value.to_numpy().astype(np.float64)
+        if not has_vector[chosen].any() or not np.isnan(value[chosen]).all():
+            scalar = np.full(size, math.nan)
+            scalar[positions[chosen]] = value[chosen]
             scalars[name] = scalar
-        if part.column("tokens").null_count < len(part):
+        if has_tokens[chosen].any():
             per_token.add(name)
     return scalars, vectors, per_token
 
 
-def _labels(instances: Sequence[Instance], classes: Sequence[str], path: Path) -> Any:
-    """Return the (n,) class indices of the labels, -1 where there is none.
+def _lists(column: Any) -> tuple[NDArray[np.bool_], Integers]:
+    """Return which rows of a column hold a list, and the position at which each list begins, and the last one ends."""
+    lengths = column.combine_chunks().value_lengths() if len(column) else None
+    if lengths is None:
+        return np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64)
+    valid = lengths.is_valid().to_numpy(zero_copy_only=False)
+    return valid, np.concatenate([[0], np.cumsum(lengths.fill_null(0).to_numpy(zero_copy_only=False))])
+
+
+def _flat(column: Any) -> Floats:
+    """Return the numbers of all lists in a column, one list after the other; NaN for null."""
+    flat: Floats = column.combine_chunks().flatten().to_numpy(zero_copy_only=False).astype(np.float64)
+    return flat
+
+
+def _class_indices(names: Sequence[str | None], classes: Sequence[str], path: Path) -> Integers:
+    """Return the (n,) indices of classes, -1 for None.
 
     Raises:
-        ReportError: A label is not a class of the model.
+        ReportError: A name is not a class of the model.
     """
     from attnaudit.data import label_indices
 
-    dataset = Dataset(name=path.name, source=str(path), description="", instances=tuple(instances))
+    instances = tuple(Instance(id=str(i), text="", label=name) for i, name in enumerate(names))
+    dataset = Dataset(name=path.name, source=str(path), description="", instances=instances)
     try:
         return np.array(label_indices(dataset, classes), dtype=np.int64)
     except DataError as error:
