@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord, RunStatus
-from attnaudit.run.declared_checks import Table, arguments, is_gate, tables_by_id
+from attnaudit.run.declared_checks import LIMITS, Table, is_gate, same_arguments, same_limit, tables_by_id
 from attnaudit.statistics.verdict import blocks, decide, fail_confidence
 
 #: How far a value may lie outside of its interval, relative to its size: the rounding of sums.
@@ -32,7 +32,7 @@ def place(record: CheckRecord | GateRecord) -> str:
     return f"{record.check} for {record.model} on {record.data}"
 
 
-def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, Table]) -> Iterator[str]:
+def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]]) -> Iterator[str]:
     audited = {data.name: data.audited for data in run.data}
     if record.model not in {model.name for model in run.models} or record.data not in audited:
         yield "its model or data set is not among those of the run"
@@ -46,7 +46,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, Table]) -> 
     yield from _of_intervals(record)
     yield from _of_arguments(record, tables)
     if run.effective_policy is not None and record.severity == "gate":
-        gates = sum(map(is_gate, tables.values()))
+        gates = len(_declared_gates(tables))
         if record.gated != gates:
             yield f"its confidence is corrected for {record.gated} gates, but the policy has {gates}"
     verdict, _ = decide(
@@ -83,13 +83,13 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
         yield f"the confidence of a failure is {wider.confidence:g}, which is wrong for {gated} gates"
 
 
-def _of_arguments(record: CheckRecord, tables: dict[str, Table]) -> Iterator[str]:
+def _of_arguments(record: CheckRecord, tables: dict[str, list[Table]]) -> Iterator[str]:
     """Compare a record with the arguments of its check, and these with the effective policy."""
     given = record.parameters
-    table = tables.get(record.check)
-    if tables and table is None:
+    declared = tables.get(record.check, [])
+    if tables and not declared:
         yield "the effective policy has no such check"
-    elif table is not None and arguments(table) != arguments(given):
+    elif declared and not any(same_arguments(table, given) for table in declared):
         yield "its arguments differ from those in the effective policy"
     for name, actual in (("severity", record.severity), ("inconclusive", record.inconclusive)):
         if given.get(name, actual) != actual:
@@ -99,22 +99,22 @@ def _of_arguments(record: CheckRecord, tables: dict[str, Table]) -> Iterator[str
         and given.get("confidence", record.interval.confidence) != record.interval.confidence
     ):
         yield f"the confidence of its interval is {record.interval.confidence:g}, not {given['confidence']}"
-    limits = {name: given[name] for name in ("at_least", "at_most") if given.get(name) is not None}
+    limits = {name: given[name] for name in LIMITS if given.get(name) is not None}
     required = record.requirement
     if required is None:
         if any(not isinstance(limit, str) for limit in limits.values()):
             yield "its threshold is missing"
-    elif "at_least" in given or "at_most" in given:
-        actual_limit = required.value if required.expression is None else required.expression
-        if limits != {required.direction: actual_limit}:
-            yield f"its threshold is {required.direction} {actual_limit}, but its arguments are {limits}"
+    elif any(name in given for name in LIMITS):
+        limit = required.value if required.expression is None else required.expression
+        if list(limits) != [required.direction] or not same_limit(limit, limits[required.direction]):
+            yield f"its threshold is {required.direction} {limit}, but its arguments are {limits}"
 
 
-def _of_gates(run: RunRecord, tables: dict[str, Table]) -> Iterator[str]:
+def _of_gates(run: RunRecord, tables: dict[str, list[Table]]) -> Iterator[str]:
     listed = Counter((gate.model, gate.data, gate.check) for gate in run.gates)
     models = sorted({*(model.name for model in run.models), *(gate.model for gate in run.gates)})
     data = sorted({*(one.name for one in run.data), *(gate.data for gate in run.gates)})
-    declared = [check for check, table in tables.items() if is_gate(table)]
+    declared = _declared_gates(tables)
     for key in ((model, name, check) for check in declared for model in models for name in data):
         if listed[key] != 1:
             model, name, check = key
@@ -128,6 +128,11 @@ def _of_gates(run: RunRecord, tables: dict[str, Table]) -> Iterator[str]:
     for record in run.checks:
         if record.severity == "gate" and not listed[record.key[:3]]:
             yield f"{place(record)}: it is a gate, but not in the list of gates"
+
+
+def _declared_gates(tables: dict[str, list[Table]]) -> list[str]:
+    """Return the ids of the gates of a policy."""
+    return [check for check, several in tables.items() if any(map(is_gate, several))]
 
 
 def _of_gate(gate: GateRecord, record: CheckRecord | None, run: RunRecord) -> Iterator[str]:

@@ -21,7 +21,7 @@ from attnaudit.errors import AuditError, CheckError, DataError, ReportError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.readings import split
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.run.declared_checks import built_in_check, tables_by_id
+from attnaudit.run.declared_checks import built_in_check, same_arguments, tables_by_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,9 +81,13 @@ def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     These are the records of the checks that attnaudit provides, under a single reading.
     """
     tables = tables_by_id(run.effective_policy, run.checks)
-    pairs = ((record, tables.get(record.check)) for record in run.checks)
-    declared = ((record, built_in_check(table)) for record, table in pairs if table is not None)
-    return [(record, check) for record, check in declared if check is not None and not check.several_readings]
+    found = []
+    for record in run.checks:
+        same = (table for table in tables.get(record.check, []) if same_arguments(table, record.parameters))
+        check = next((check for check in map(built_in_check, same) if check is not None), None)
+        if check is not None and not check.several_readings:
+            found.append((record, check))
+    return found
 
 
 def _differences(measurements: StoredMeasurements, record: CheckRecord, check: Check) -> Iterator[str]:
