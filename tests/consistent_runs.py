@@ -14,14 +14,12 @@ import numpy as np
 
 from attnaudit.checks import AdversarialDivergence, Agreement, Conicity, UniformFragility
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import to_table
 from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
 from attnaudit.records import (
     SCHEMA_VERSION,
     CheckRecord,
     DataRecord,
-    EffectivePolicy,
     GateRecord,
     GateState,
     ModelRecord,
@@ -30,7 +28,7 @@ from attnaudit.records import (
 )
 from attnaudit.run.integrity import file_sha256, seal
 from attnaudit.run.measurements_file import merge_measurements, write_measurements
-from attnaudit.run.policy_hash import policy_sha256
+from attnaudit.run.policy_hash import effective_policy
 
 CLASSES = ("negative", "positive")
 ROWS = 60
@@ -121,7 +119,6 @@ def consistent_run(
     ]
     states = {gate.state for gate in gates}
     status = "failed" if states & {"failed", "open"} else "partial" if "not selected" in states else "passed"
-    policy = EffectivePolicy(sha256="", checks=[to_table(check) for check in checks], exceptions=list(exceptions))
     fields: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run": folder.name,
@@ -140,7 +137,7 @@ def consistent_run(
         "missing": [],
         "status": status if gates else "informational",
         "gates": gates,
-        "effective_policy": msgspec.structs.replace(policy, sha256=policy_sha256(policy)),
+        "effective_policy": effective_policy(checks, exceptions, not gates),
         "measurements_sha256": _write_numbers(folder, numbers),
     }
     return write_record(folder, RunRecord(**{**fields, **changes}))

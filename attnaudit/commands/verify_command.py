@@ -16,7 +16,7 @@ from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
 from attnaudit.run.expectations import Expectations, Expected, exception_lines, objections, sample_lines, summary_line
 from attnaudit.run.integrity import mismatches, require_ended
-from attnaudit.run.policy_hash import sha256_of_policy_file
+from attnaudit.run.policy_hash import effective_policy_of_file
 from attnaudit.run.run_choice import is_run_folder, newer_runs, newest_run
 from attnaudit.run.targets import FACTORY
 
@@ -192,7 +192,7 @@ def _policy_hash(given: str) -> str:
     """Return the hash of an effective policy, given as such or as a policy file."""
     if SHA256.fullmatch(given):
         return given.lower()
-    return sha256_of_policy_file(Path(given))
+    return effective_policy_of_file(Path(given)).sha256
 
 
 def _time(text: str) -> datetime:

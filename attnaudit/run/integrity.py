@@ -16,7 +16,7 @@ from attnaudit.errors import ReportError
 from attnaudit.records import RunRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.consistency import contradictions
-from attnaudit.run.policy_hash import policy_sha256
+from attnaudit.run.policy_hash import hash_of
 from attnaudit.run.stored_numbers import differing_values
 
 MEASUREMENTS = "measurements.parquet"
@@ -99,7 +99,7 @@ def mismatches(run: RunRecord, folder: Path) -> list[str]:
     """
     found = [] if run.digest == digest(run) else ["the digest in the file is not that of its content"]
     found += contradictions(run)
-    if run.effective_policy is not None and run.effective_policy.sha256 != policy_sha256(run.effective_policy):
+    if run.effective_policy is not None and run.effective_policy.sha256 != hash_of(run.effective_policy):
         found.append("the hash of the effective policy is not that of its content")
     path = folder / MEASUREMENTS
     actual = file_sha256(path)

@@ -19,7 +19,7 @@ from attnaudit.errors import ReportError
 from attnaudit.records import GateRecord, PolicyException, RunRecord
 from attnaudit.run.consistency import contradictions
 from attnaudit.run.integrity import digest, file_sha256, mismatches, read_unedited, require_unedited, seal
-from attnaudit.run.policy_hash import policy_sha256
+from attnaudit.run.policy_hash import hash_of
 from attnaudit.run.stored_numbers import recomputable
 from tests.consistent_runs import FAILING, INCONCLUSIVE, INFORMATIONAL, PASSING, RELATIVE, consistent_run, write_record
 
@@ -249,7 +249,7 @@ def test_a_check_that_is_removed_from_the_policy_is_found(runs: dict[str, RunRec
     )
     message = refused(changed, folders["failed"])
     assert "the hash of the effective policy is not that of its content" in message
-    policy = msgspec.structs.replace(policy, sha256=policy_sha256(policy))
+    policy = msgspec.structs.replace(policy, sha256=hash_of(policy))
     message = refused(msgspec.structs.replace(changed, effective_policy=policy), folders["failed"])
     assert "its confidence is corrected for 3 gates, but the policy has 1" in message
 
