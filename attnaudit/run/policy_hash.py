@@ -1,4 +1,4 @@
-"""The effective policy of a run and its hash, by which `attnaudit verify --policy` compares a run with a policy file."""
+"""The effective policy of a run and its hash, by which `attnaudit verify --policy` compares it with a policy file."""
 
 from __future__ import annotations
 
