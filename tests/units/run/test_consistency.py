@@ -100,7 +100,7 @@ def test_instances_without_a_reason_are_counted() -> None:
         ({"parameters": {"at_least": 0.4}}, "its threshold is at_least 0.3, but its arguments are {'at_least': 0.4}"),
         ({"parameters": {"at_most": 0.3}}, "its threshold is at_least 0.3, but its arguments are {'at_most': 0.3}"),
         ({"parameters": {"at_least": 0.3}, "requirement": None}, "its threshold is missing"),
-        ({"parameters": {"confidence": 0.9}}, "the confidence of its interval is 0.95, but its argument is 0.9"),
+        ({"parameters": {"confidence": 0.9}}, "the confidence of its interval is 0.95, not 0.9"),
         ({"gated": 2}, "the confidence of a failure is 0.95, which is wrong for 2 gates"),
         ({"fail_interval": None}, "it has only one of the two intervals"),
         ({"n": 3000, "undefined": {"a": 1019}}, "it has 3000 instances, but only 2026 were audited"),
