@@ -52,6 +52,10 @@ COMMANDS = {
         "reproduce the tables of a paper: train, audit and compare with its numbers",
         "attnaudit.research.reproduction.reproduce_command",
     ),
+    "verify": Command(
+        "require that the newest run passed, was not edited, and audited what is to be released",
+        "attnaudit.commands.verify_command",
+    ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),

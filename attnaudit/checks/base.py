@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from attnaudit.checks.check_arguments import CheckArguments
-from attnaudit.checks.evidence import Evidence, histogram, join_remarks, worst_instances
+from attnaudit.checks.evidence import Evidence, complete_counts, histogram, join_remarks, worst_instances
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
 from attnaudit.checks.vacuous_thresholds import why_vacuous
@@ -231,7 +231,7 @@ class Check(CheckArguments, ABC):
             interval=decided.interval,
             n=len(measurements),
             n_defined=int(evidence.defined.sum()),
-            undefined=evidence.undefined,
+            undefined=complete_counts(evidence.undefined, len(measurements) - int(evidence.defined.sum())),
             references=list(evidence.references),
             details=evidence.details,
             distribution=distribution,

@@ -20,6 +20,8 @@ Mask = NDArray[np.bool_]
 #: How many of the worst instances a record lists.
 WORST_INSTANCES = 10
 HISTOGRAM_BINS = 24
+#: The reason of the instances for which a check gives none.
+NO_REASON = "no reason given"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,17 @@ def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
         if new.any():
             counts[reason] = int(new.sum())
     return counts
+
+
+def complete_counts(counts: dict[str, int], undefined: int) -> dict[str, int]:
+    """Add the instances for which a check gave no reason, so that the counts add up to the number of undefined ones.
+
+    Args:
+        counts: Reason -> the number of instances that have no value for that reason.
+        undefined: The number of instances that have no value.
+    """
+    rest = undefined - sum(counts.values())
+    return {**counts, NO_REASON: counts.get(NO_REASON, 0) + rest} if rest > 0 else counts
 
 
 def single_token(measurements: Measurements) -> tuple[str, Mask]:

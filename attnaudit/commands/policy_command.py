@@ -12,7 +12,8 @@ from attnaudit.checks.policy_diff import SUSPECT, Change, differences
 from attnaudit.errors import AuditError, CheckError, ReportError, require_reachable
 from attnaudit.formatting import visible
 from attnaudit.records import EffectivePolicy
-from attnaudit.report.run_files import newest_run, read_run, read_run_file
+from attnaudit.report.run_files import read_run, read_run_file
+from attnaudit.run.run_choice import newest_run
 
 #: The exit status if a policy cannot be read.
 CANNOT_RUN = 2

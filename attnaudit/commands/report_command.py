@@ -8,7 +8,8 @@ from pathlib import Path
 from attnaudit.errors import ReportError, require_reachable
 from attnaudit.formatting import terminal_safe
 from attnaudit.report import build
-from attnaudit.report.run_files import newest_run
+from attnaudit.run.integrity import read_unedited
+from attnaudit.run.run_choice import newest_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,13 +27,15 @@ def run(options: argparse.Namespace) -> int:
     If the folder is not that of a run but contains latest.txt, the run named there is used.
 
     Raises:
-        ReportError: The folder does not exist, contains no finished run, or cannot be written to.
+        ReportError: The folder does not exist, contains no run that has ended, was edited after the run, or cannot be
+            written to.
     """
     require_reachable("report", Path(options.folder))
     folder = newest_run(Path(options.folder))
     require_reachable("report", folder)
     if not folder.is_dir():
         raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    read_unedited(folder)
     build(folder)
     print(terminal_safe(str(folder / "report.html")))
     return 0

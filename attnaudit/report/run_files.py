@@ -81,22 +81,6 @@ def read_run_file(path: Path) -> RunRecord:
         raise ReportError(f"{path}: not a valid audit record: {error}. {RUN_AGAIN}") from error
 
 
-def newest_run(folder: Path) -> Path:
-    """Return the folder of the newest run if this is a folder of runs, such as reports/; otherwise this folder.
-
-    Raises:
-        ReportError: latest.txt cannot be read.
-    """
-    newest = folder / "latest.txt"
-    if _exists(folder / "audit.json") or not _exists(newest):
-        return folder
-    require_regular_file(newest, "the name of the newest run", ReportError)
-    try:
-        return folder / newest.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError as error:
-        raise ReportError(f"{newest}: cannot be read ({error.strerror}). Make the file readable.") from error
-
-
 def _exists(path: Path) -> bool:
     """Return whether a path exists. Raise ReportError if its folder may not be searched."""
     try:

@@ -146,6 +146,7 @@ def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
         ReportError: A file cannot be written.
     """
     from attnaudit.report import write_pages
+    from attnaudit.run.integrity import seal
 
     run = msgspec.structs.replace(
         run,
@@ -154,6 +155,7 @@ def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
         gates=list(ending.gates),
         problem=ending.problem,
     )
+    run = seal(run)
     write_pages(folder.path, run)
     folder.write_record(run)
     return run

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from attnaudit import cli
 from attnaudit.data import load, sample
+from attnaudit.records import RunStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
@@ -41,6 +43,7 @@ def test_the_commands_of_the_workflow_run_unchanged(tmp_path: Path) -> None:
         "OMP_NUM_THREADS": "1",
         "CI": "true",
         "GITHUB_STEP_SUMMARY": str(tmp_path / "page.md"),
+        "GITHUB_ENV": str(tmp_path / "variables"),
     }
     statuses = []
     for command in commands[1:]:
@@ -49,9 +52,29 @@ def test_the_commands_of_the_workflow_run_unchanged(tmp_path: Path) -> None:
         )
         statuses.append(done.returncode)
         assert done.returncode in (0, 1), done.stdout + done.stderr
-    assert statuses == [0, 1, 0]  # the demo fails a gate
+        if (tmp_path / "variables").is_file():
+            lines = (tmp_path / "variables").read_text(encoding="utf-8").splitlines()
+            environment |= dict(line.split("=", 1) for line in lines)
+    assert statuses == [0, 0, 1, 1, 0]  # the demo fails a gate, so the run is not verified
     assert r"permutation\_fragility.tvd" in (tmp_path / "page.md").read_text(encoding="utf-8")
     assert 'failures="' in (tmp_path / "reports" / "audit.xml").read_text(encoding="utf-8")
+
+
+def test_the_options_of_verify_are_in_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["verify", "--help"])
+    options = set(re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE))
+    (section,) = re.findall(r"## Verify the run\n(.*?)\n## ", PAGE, re.DOTALL)
+    assert set(re.findall(r"^\| `(--\w+) [A-Z]+` \|", section, re.MULTILINE)) == options
+
+
+def test_the_tables_have_every_status() -> None:
+    statuses = set(
+        re.findall(r"^\| `(\w+)` \|", PAGE.split("## The status of a run")[1].split("\n## ")[0], re.MULTILINE)
+    )
+    assert statuses == set(get_args(RunStatus))
+    (section,) = re.findall(r"## Exit status\n(.*?)\n## ", PAGE, re.DOTALL)
+    assert re.findall(r"^\| (\d) \|", section, re.MULTILINE) == [str(status) for status in range(8)]
 
 
 def test_the_table_has_every_option_with_its_default(pytestconfig: pytest.Config) -> None:

@@ -1,0 +1,244 @@
+"""`attnaudit verify`: require that the newest run passed, was not edited, and audited what is to be released."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from attnaudit.checks.effective_policy import effective_policy_of_file
+from attnaudit.commands.conformance_command import read_conftests
+from attnaudit.errors import AuditError, ReportError, require_reachable
+from attnaudit.formatting import visible
+from attnaudit.registry import datasets, models
+from attnaudit.report.run_files import read_run
+from attnaudit.run.expectations import Expectations, Expected, exception_lines, objections, sample_lines, summary_line
+from attnaudit.run.integrity import mismatches, require_ended
+from attnaudit.run.run_choice import is_run_folder, newer_runs, newest_run
+from attnaudit.run.targets import FACTORY
+
+VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2
+SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+#: A name of a run and a hash, such as "release=3f...". A path may contain "=" too.
+NAME_AND_HASH = re.compile(r"(?P<name>.+)=(?P<sha256>[0-9a-fA-F]{64})", re.DOTALL)
+
+
+EDITED = "audit.json or measurements.parquet was edited or damaged after the run: run the audit again."
+#: Smaller numbers of seconds since 1970, before September 2001, are taken for dates such as 20260131.
+FEWEST_SECONDS = 1e9
+
+
+class UsageError(AuditError):
+    """An option is invalid."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attnaudit verify`."""
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        default="reports",
+        metavar="DIR",
+        help="the folder of all runs, of which the newest is verified, or of one run (default: reports)",
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="MODEL",
+        help="a model that the run must have audited; required, and repeatable. Give it as to pytest --model: the "
+        "model is loaded and its weights are compared. Or give its NAME in the run, or NAME=SHA256",
+    )
+    parser.add_argument(
+        "--data",
+        action="append",
+        metavar="DATA",
+        help="a data set that the run must have audited; repeatable. Give it as to pytest --data: the data is read and "
+        "compared. Or give its NAME in the run, or NAME=SHA256 (default: any)",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="POLICY",
+        help="the policy file that the run must have applied, or the SHA-256 hash of its effective policy (default: "
+        "any)",
+    )
+    parser.add_argument(
+        "--after",
+        metavar="TIME",
+        help="when the run must have begun or later: in ISO 8601, or in seconds since 1970, as `date +%%s` prints",
+    )
+    parser.add_argument(
+        "--attnaudit", metavar="VERSION", help="the version of attnaudit that must have run the audit (default: any)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify a run and print the result.
+
+    Returns:
+        0 if the run is verified, 1 if not, 2 if an option is invalid.
+    """
+    given = Path(options.folder)
+    try:
+        expected = _expectations(options)
+        folder = newest_run(_require_folder(given))
+        record = read_run(folder)
+        require_ended(record, folder)
+        edited = mismatches(record, folder)
+    except UsageError as error:
+        print(visible(f"attnaudit verify: {error}"), file=sys.stderr)
+        return USAGE_ERROR
+    except AuditError as error:
+        return _refuse([str(error)], options.folder)
+    if edited:
+        return _refuse([f"{what}. {EDITED}" for what in edited], str(folder))
+    for line in exception_lines(record):
+        _print(line)
+    reasons = objections(record, expected)
+    if not is_run_folder(given):
+        reasons += newer_runs(folder, record)
+    if reasons:
+        return _refuse(reasons, str(folder))
+    for line in (*sample_lines(record), *_not_compared(options)):
+        _print(line)
+    _print(f"verified: {folder}: {summary_line(record)}")
+    return VERIFIED
+
+
+def _print(text: str) -> None:
+    """Print one line. Names and reasons come from files that anyone may have written."""
+    print(visible(text.replace("\n", " ")))
+
+
+def _refuse(reasons: list[str], folder: str) -> int:
+    for reason in reasons:
+        _print(f"- {reason}")
+    _print(f"not verified: {folder}: {len(reasons)} {'reason' if len(reasons) == 1 else 'reasons'}, listed above")
+    return NOT_VERIFIED
+
+
+def _require_folder(folder: Path) -> Path:
+    require_reachable("verify", folder)
+    if not folder.is_dir():
+        raise ReportError(
+            f"{folder}: no such folder. Give the folder that pytest writes the runs to (--audit-reports), or that of "
+            "one run."
+        )
+    return folder
+
+
+def _expectations(options: argparse.Namespace) -> Expectations:
+    """Return what the options ask for. Models, data and the policy are read for it.
+
+    Raises:
+        UsageError: An option is invalid.
+        AuditError: A model, a data set or the policy cannot be read.
+    """
+    if not options.model:
+        raise UsageError(
+            "no --model. Name every model that is to be released, as you gave it to pytest, such as --model "
+            "checkpoints/release. Otherwise a run that audited another model would be verified."
+        )
+    after = None if options.after is None else _time(options.after)
+    policy = None if options.policy is None else _policy_hash(options.policy)
+    if any(_must_be_looked_up(one) for one in (*options.model, *(options.data or ()))):
+        read_conftests()
+    return Expectations(
+        models=[_expected_model(one) for one in dict.fromkeys(options.model)],
+        data=[_expected_data(one) for one in dict.fromkeys(options.data or ())],
+        policy_sha256=policy,
+        after=after,
+        version=options.attnaudit,
+    )
+
+
+def _must_be_looked_up(given: str) -> bool:
+    """Return whether a value may be a name that a conftest registers."""
+    known = given in models or given in datasets or NAME_AND_HASH.fullmatch(given) or FACTORY.fullmatch(given)
+    return not known and not Path(given).exists()
+
+
+def _expected_model(given: str) -> Expected:
+    """Load the model that a value names, or else take the value as the name of a model in the run."""
+    require_reachable("--model", Path(given))
+    if given in models or Path(given).is_dir() or FACTORY.fullmatch(given):
+        from attnaudit.adapters.loading import load_model
+
+        return Expected(given=given, name=None, sha256=load_model(given).sha256)
+    return _named(given)
+
+
+def _expected_data(given: str) -> Expected:
+    """Read the data set that a value names, or else take the value as the name of a data set in the run."""
+    require_reachable("--data", Path(given))
+    if given in datasets or Path(given).is_file():
+        from attnaudit.data import load
+
+        return Expected(given=given, name=None, sha256=load(given).sha256())
+    return _named(given)
+
+
+def _named(given: str) -> Expected:
+    match = NAME_AND_HASH.fullmatch(given)
+    if match is None:
+        return Expected(given=given, name=given, sha256=None)
+    return Expected(given=given, name=match["name"], sha256=match["sha256"].lower())
+
+
+def _policy_hash(given: str) -> str:
+    """Return the hash of an effective policy, given as such or as a policy file."""
+    if SHA256.fullmatch(given):
+        return given.lower()
+    return effective_policy_of_file(Path(given)).sha256
+
+
+def _time(text: str) -> datetime:
+    """Return the time in UTC that --after names, rounded down to the second, as the times in audit.json are.
+
+    Raises:
+        UsageError: It is neither in ISO 8601 nor a number of seconds.
+    """
+    expected = (
+        f"--after {text}: expected a time in ISO 8601 with a time zone, such as 2026-01-31T14:05:00+00:00, or seconds "
+        "since 1970. For example, write started=$(date +%s) before pytest, and give --after $started."
+    )
+    try:
+        seconds = float(text)
+        if not FEWEST_SECONDS <= seconds < math.inf:
+            raise UsageError(expected)
+        time = datetime.fromtimestamp(math.floor(seconds), UTC)
+    except (OverflowError, OSError):
+        raise UsageError(expected) from None
+    except ValueError:
+        time = _iso_time(text, expected)
+    return time.replace(microsecond=0)
+
+
+def _iso_time(text: str, expected: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(expected) from None
+    if time.tzinfo is None:
+        raise UsageError(expected)
+    return time
+
+
+def _not_compared(options: argparse.Namespace) -> list[str]:
+    """Return a line on what was not compared with an expectation; none if everything was."""
+    absent = [f"--{name}" for name in ("data", "policy", "after") if getattr(options, name) is None]
+    only_named = [one for one in (*options.model, *(options.data or ())) if _is_name_only(one)]
+    lines = []
+    if absent:
+        lines.append(f"not compared, because the option is not given: {', '.join(absent)}")
+    if only_named:
+        lines.append(f"compared by name only: {', '.join(only_named)}")
+    return lines
+
+
+def _is_name_only(given: str) -> bool:
+    expected_by_hash = given in models or given in datasets or Path(given).exists() or FACTORY.fullmatch(given)
+    return not expected_by_hash and NAME_AND_HASH.fullmatch(given) is None

@@ -1,0 +1,103 @@
+"""The checks that an effective policy declares, made again from their tables."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from attnaudit.errors import AuditError, CheckError
+from attnaudit.readings import named
+from attnaudit.records import CheckRecord, EffectivePolicy
+from attnaudit.statistics.threshold import parse
+
+if TYPE_CHECKING:
+    from attnaudit.checks.base import Check
+
+Argument = str | float | int | bool | None
+Table = Mapping[str, Argument]
+#: The keys of a table that are no arguments of its check, but facts about it.
+FACTS = ("id", "name", "code", "needs", "statistic", "low", "high")
+LIMITS = ("at_least", "at_most")
+NAME = re.compile(r"[A-Za-z_]\w*")
+#: The modules of the checks that attnaudit provides begin with this.
+BUILT_IN = "attnaudit.checks."
+
+
+def built_in_check(table: Table) -> Check | None:
+    """Return the check that a table declares; None if attnaudit does not provide it, or if an argument is invalid."""
+    from attnaudit.registry import checks
+
+    name = table.get("name")
+    if not isinstance(name, str) or name not in checks:
+        return None
+    factory = checks.get(name)
+    if not getattr(factory, "__module__", "").startswith(BUILT_IN):
+        return None
+    try:
+        check: Check = factory(**arguments(table))
+    except (AuditError, TypeError):  # a TypeError for an unknown argument
+        return None
+    return check
+
+
+def arguments(table: Table) -> dict[str, Argument]:
+    """Return the arguments in a table, without those that are None."""
+    return {key: value for key, value in table.items() if key not in FACTS and value is not None}
+
+
+def same_arguments(first: Table, second: Table) -> bool:
+    """Return whether two tables have the same arguments, however their relative thresholds are written."""
+    one, other = arguments(first), arguments(second)
+    return one.keys() == other.keys() and all(
+        value == other[key] or (key in LIMITS and same_limit(value, other[key])) for key, value in one.items()
+    )
+
+
+def same_limit(first: Argument, second: Argument) -> bool:
+    """Return whether two thresholds mean the same, such as "floor + 0.2" and "0.2+floor"."""
+    if not isinstance(first, str) or not isinstance(second, str):
+        return first == second
+    try:
+        one, other = (parse(text, sorted(set(NAME.findall(text)))) for text in (first, second))
+    except CheckError:
+        return False
+    terms = [{"": expression.constant, **expression.weights} for expression in (one, other)]
+    return terms[0].keys() == terms[1].keys() and all(
+        math.isclose(weight, terms[1][name], rel_tol=1e-12, abs_tol=1e-12) for name, weight in terms[0].items()
+    )
+
+
+def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord]) -> dict[str, list[Table]]:
+    """Return the tables of a policy by the ids of their checks: several where different checks have the same id.
+
+    A table without an id is that of the record with the same arguments. If there is none, its id is the name of the
+    check, with its reading.
+
+    Args:
+        policy: The effective policy of a run.
+        records: The checks of the run.
+    """
+    ids: dict[str, list[Table]] = {}
+    for table in policy.checks if policy else ():
+        ids.setdefault(_id_of(table, records), []).append(table)
+    return ids
+
+
+def _id_of(table: Table, records: Sequence[CheckRecord]) -> str:
+    if isinstance(table.get("id"), str):
+        return str(table["id"])
+    check = built_in_check(table)
+    if check is not None:
+        return check.id
+    by_name = named(str(table.get("name", "")), str(table.get("reading") or ""))
+    if any(record.check == by_name for record in records):
+        return by_name
+    same = {r.check for r in records if r.family != "custom" and same_arguments(table, r.parameters)}
+    return same.pop() if len(same) == 1 else by_name
+
+
+def is_gate(table: Table) -> bool:
+    """Return whether a table declares a gate, which is the default."""
+    return table.get("severity", "gate") == "gate"

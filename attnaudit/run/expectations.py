@@ -1,0 +1,179 @@
+"""What has to be true of a run before a release: it passed, and it audited what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from attnaudit.formatting import plural
+from attnaudit.records import DataRecord, ModelRecord, RunRecord
+
+RUN_AGAIN = "Run the audit again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A model or data set that a run must have audited.
+
+    Attributes:
+        given: The value of the option as it was given.
+        name: Its name in the run; None if any name is accepted, because the hash identifies it.
+        sha256: Its SHA-256 hash; None to accept any.
+    """
+
+    given: str
+    name: str | None
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What a run must have audited, and how.
+
+    Attributes:
+        models: The models, each of which the run must have audited, and no other.
+        data: The data sets; empty to accept any.
+        policy_sha256: The hash of the effective policy; None to accept any.
+        after: The earliest time at which the run may have begun; None to accept any.
+        version: The version of attnaudit; None to accept any.
+    """
+
+    models: Sequence[Expected]
+    data: Sequence[Expected] = ()
+    policy_sha256: str | None = None
+    after: datetime | None = None
+    version: str | None = None
+
+
+def objections(run: RunRecord, expected: Expectations) -> list[str]:
+    """List why a run does not verify the release: one or two sentences each, with what to do.
+
+    Args:
+        run: The record of a run that has ended and was not edited.
+        expected: What the run must have audited.
+    """
+    found = [*_gate_objections(run), *_status_objections(run)]
+    found += _compare(run.models, expected.models, option="--model", noun="model")
+    if expected.data:
+        found += _compare(run.data, expected.data, option="--data", noun="data set")
+    policy = run.effective_policy
+    if expected.policy_sha256 is not None and (policy is None or policy.sha256 != expected.policy_sha256):
+        actual = "none" if policy is None else policy.sha256
+        found.append(
+            f"The hash of the effective policy is {actual}, expected {expected.policy_sha256} (--policy). Run the "
+            "audit again with the expected policy."
+        )
+    if expected.version is not None and run.attnaudit != expected.version:
+        found.append(
+            f"The run used attnaudit {run.attnaudit}, expected {expected.version} (--attnaudit). Install the expected "
+            "version and run the audit again."
+        )
+    if expected.after is not None:
+        found += _time_objections(run, expected.after)
+    return found
+
+
+def _gate_objections(run: RunRecord) -> list[str]:
+    found = [
+        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason}. {_REMEDIES[gate.state]}"
+        for gate in run.gates
+        if gate.state not in ("passed", "excepted")
+    ]
+    if not run.gates:
+        found.append("The run has no gate, so nothing was decided. Give at least one check of the policy a threshold.")
+    elif all(gate.state == "excepted" for gate in run.gates):
+        found.append("The policy excepts every gate, so nothing was decided. Remove an exception from the policy.")
+    return found
+
+
+_REMEDIES = {
+    "failed": "Improve the model, or change the policy.",
+    "open": f"Fix the reason. {RUN_AGAIN}",
+    "not selected": "Run the audit again without the option that left the gate out.",
+}
+
+
+def _status_objections(run: RunRecord) -> list[str]:
+    found = []
+    if run.status != "passed":
+        problem = f": {run.problem.rstrip('.')}" if run.problem else ""
+        found.append(f"The status of the run is '{run.status}', expected 'passed'{problem}. {RUN_AGAIN}")
+    if run.exit_status != 0:
+        found.append(
+            f"pytest ended with exit status {run.exit_status}, expected 0. See the output of pytest, and run the audit "
+            "again."
+        )
+    return found
+
+
+def _compare(
+    actual: Sequence[ModelRecord] | Sequence[DataRecord], expected: Sequence[Expected], *, option: str, noun: str
+) -> list[str]:
+    """List the models or data sets that are missing, unexpected, or have another hash."""
+    found = []
+    unmatched = {one.name: one for one in actual}
+    for wanted in expected:
+        match = next((one for one in unmatched.values() if _is(one, wanted)), None)
+        if match is not None:
+            del unmatched[match.name]
+            continue
+        same_name = next((one for one in actual if one.name == wanted.name), None)
+        if same_name is not None:
+            reason = f"its hash is {same_name.sha256}, expected {wanted.sha256}"
+        else:
+            reason = f"the run has no such {noun}, only {', '.join(one.name for one in actual) or 'none'}"
+        found.append(f"{option} {wanted.given}: {reason}. Audit the expected {noun}, or correct {option}.")
+        unmatched.pop(str(wanted.name), None)
+    for other in unmatched.values():
+        found.append(
+            f"The run also audited the {noun} {other.name}, which was not expected. Add {option} {other.name}, or "
+            f"audit only the expected {noun}."
+        )
+    return found
+
+
+def _is(record: ModelRecord | DataRecord, wanted: Expected) -> bool:
+    return wanted.name in (None, record.name) and wanted.sha256 in (None, record.sha256)
+
+
+def _time_objections(run: RunRecord, after: datetime) -> list[str]:
+    try:
+        created = datetime.fromisoformat(run.created)
+    except ValueError:
+        return [f"The run does not say when it began ('{run.created}'). {RUN_AGAIN}"]
+    if created.tzinfo is None:
+        return [f"The run says that it began at {run.created}, without a time zone. {RUN_AGAIN}"]
+    if created < after:
+        return [
+            f"The run began at {run.created}, before {after.isoformat(timespec='seconds')} (--after): the audit of "
+            "this release did not write it. Look for the reason in the output of pytest, and run the audit again."
+        ]
+    return []
+
+
+def exception_lines(run: RunRecord) -> list[str]:
+    """Return a line for each gate that the policy excepts, with the reason."""
+    return [
+        f"excepted: {gate.check} for {gate.model} on {gate.data}: {gate.reason}"
+        for gate in run.gates
+        if gate.state == "excepted"
+    ]
+
+
+def sample_lines(run: RunRecord) -> list[str]:
+    """Return a line for each data set of which only a sample was audited."""
+    return [
+        f"only a sample of {one.name} was audited: {one.audited:,} of {plural(one.rows, 'row')}"
+        for one in run.data
+        if one.sample_seed is not None
+    ]
+
+
+def summary_line(run: RunRecord) -> str:
+    """Return what a verified run decided, as a clause."""
+    excepted = sum(gate.state == "excepted" for gate in run.gates)
+    passed = plural(len(run.gates) - excepted, "gate")
+    exceptions = f", {excepted} excepted by the policy" if excepted else ""
+    models, data = (", ".join(one.name for one in many) for many in (run.models, run.data))
+    return f"{passed} passed{exceptions}, for {models} on {data}"

@@ -1,0 +1,69 @@
+"""Which run of a folder is the newest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attnaudit.errors import ReportError, require_regular_file
+from attnaudit.records import RunRecord
+
+LATEST = "latest.txt"
+RECORD = "audit.json"
+
+
+def newest_run(folder: Path) -> Path:
+    """Return the run folder that latest.txt names; the folder of one run is returned unchanged.
+
+    Args:
+        folder: The folder of one run, or of all runs.
+
+    Raises:
+        ReportError: latest.txt is absent or cannot be read, or names no folder next to it.
+    """
+    if is_run_folder(folder):
+        return folder
+    latest = folder / LATEST
+    require_regular_file(latest, "the name of the newest run", ReportError)
+    try:
+        name = latest.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise ReportError(
+            f"{latest}: not found. Expected the folder that pytest writes the runs to, such as reports, or the folder "
+            "of one run. Run the audit, or give the folder."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReportError(f"{latest}: cannot be read ({error}). Run the audit again.") from error
+    if not name or Path(name).name != name or name in (".", ".."):
+        raise ReportError(f"{latest}: names '{name}', expected the name of a folder next to it. Run the audit again.")
+    if not (folder / name).is_dir():
+        raise ReportError(f"{latest}: names '{name}', but there is no such folder. Run the audit again.")
+    return folder / name
+
+
+def newer_runs(folder: Path, run: RunRecord) -> list[str]:
+    """Return why a run is not the newest one next to it: a sentence on each reason, with what to do.
+
+    The names of run folders sort by time.
+
+    Args:
+        folder: The folder of the run.
+        run: The content of its audit.json.
+    """
+    found = []
+    if run.run != folder.name:
+        found.append(
+            f"The folder {folder.name} contains the run {run.run}, so it is a copy. Run the audit again, or give the "
+            "folder itself to verify the copy."
+        )
+    for other in sorted(folder.parent.iterdir()):
+        if other.name > folder.name and is_run_folder(other):
+            found.append(
+                f"{other.name} is a newer run than {folder.name}, which latest.txt names. Run the audit again, or give "
+                "the folder of the run that you want to verify."
+            )
+    return found
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Return whether a folder is that of one run, finished or not."""
+    return (folder / RECORD).exists() or (folder / "parts").is_dir()

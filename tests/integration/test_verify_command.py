@@ -1,0 +1,307 @@
+"""`attnaudit verify`: it succeeds only for a run that passed, was not edited, and audited what was expected."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from attnaudit import cli
+from attnaudit.adapters.loading import load_model
+from attnaudit.data import load
+from attnaudit.records import PolicyException
+from attnaudit.report.run_files import read_run
+from tests.consistent_runs import FAILING, INFORMATIONAL, NAME, PASSING, RELATIVE, consistent_run, write_record
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ("--model", "release")
+
+
+@pytest.fixture
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "reports"
+
+
+class Verified:
+    """The result of `attnaudit verify`."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+        self.status = cli.main(["verify", *arguments])
+        self.out, self.err = capsys.readouterr()
+        self.lines = self.out.splitlines()
+
+    def reasons(self) -> list[str]:
+        """Return the reasons of a run that is not verified."""
+        assert self.status == 1, self.out + self.err
+        assert self.lines[-1].startswith("not verified: ")
+        reasons = [line.removeprefix("- ") for line in self.lines[:-1] if line.startswith("- ")]
+        assert f"{len(reasons)} reason" in self.lines[-1]
+        return reasons
+
+
+def test_a_run_that_passed_is_verified(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME)
+    result = Verified(capsys, *MODEL)
+    assert result.status == 0
+    assert result.lines == [
+        "not compared, because the option is not given: --data, --policy, --after",
+        "compared by name only: release",
+        f"verified: reports/{NAME}: 2 gates passed, for release on reviews",
+    ]
+
+
+def test_everything_can_be_compared(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = consistent_run(reports / NAME)
+    assert run.effective_policy is not None
+    expected = ("--model", f"release={'3F' * 32}", "--data", f"reviews={'a1' * 32}", "--attnaudit", run.attnaudit)
+    more = ("--policy", run.effective_policy.sha256, "--after", "2026-01-31T15:05:02+01:00")
+    result = Verified(capsys, "reports", *expected, *more)
+    assert result.lines == [f"verified: reports/{NAME}: 2 gates passed, for release on reviews"]
+
+
+def test_the_folder_of_one_run_can_be_given(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME)
+    consistent_run(reports / "20260201-000000-0000", (PASSING, FAILING))
+    assert Verified(capsys, *MODEL).status == 1
+    assert Verified(capsys, f"reports/{NAME}", *MODEL).status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"checks": (PASSING, FAILING)}, "adversarial_divergence.0.01 for release on reviews: failed: it is failed."),
+        ({"without": {RELATIVE.id: "open"}}, "agreement.gradient.meister.inputs for release on reviews: open"),
+        ({"without": {RELATIVE.id: "not selected"}}, "Run the audit again without the option that left the gate out."),
+        ({"without": {RELATIVE.id: "not selected"}}, "The status of the run is 'partial', expected 'passed'."),
+        ({"checks": (INFORMATIONAL,)}, "The run has no gate, so nothing was decided."),
+        ({"checks": (INFORMATIONAL,)}, "The status of the run is 'informational', expected 'passed'."),
+        ({"status": "failed", "exit_status": 1, "problem": "a hook failed."}, "expected 'passed': a hook failed. Run"),
+        ({"status": "failed", "exit_status": 3}, "pytest ended with exit status 3, expected 0."),
+        ({"models": {"other": "3f" * 32}}, "--model release: the run has no such model, only other."),
+        ({"models": {"other": "3f" * 32}}, "The run also audited the model other, which was not expected."),
+        (
+            {"models": {"release": "3f" * 32, "other": "4f" * 32}},
+            "The run also audited the model other, which was not expected. Add --model other, or audit only",
+        ),
+    ],
+)
+def test_other_runs_are_refused(
+    reports: Path, capsys: pytest.CaptureFixture[str], arguments: dict[str, Any], reason: str
+) -> None:
+    consistent_run(reports / NAME, **arguments)
+    reasons = Verified(capsys, *MODEL).reasons()
+    assert any(reason in one for one in reasons), reasons
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--model", f"release={'00' * 32}"), f"its hash is {'3f' * 32}, expected {'00' * 32}. Audit the expected"),
+        (("--model", "missing"), "--model missing: the run has no such model, only release."),
+        ((*MODEL, "--model", "second"), "--model second: the run has no such model, only release."),
+        ((*MODEL, "--data", "news"), "--data news: the run has no such data set, only reviews."),
+        ((*MODEL, "--data", f"reviews={'00' * 32}"), f"its hash is {'a1' * 32}, expected {'00' * 32}"),
+        ((*MODEL, "--policy", "00" * 32), f"expected {'00' * 32} (--policy). Run the audit again with"),
+        ((*MODEL, "--attnaudit", "9.9"), "The run used attnaudit 0.1.0, expected 9.9 (--attnaudit)."),
+        ((*MODEL, "--after", "2026-01-31T14:05:03+00:00"), "before 2026-01-31T14:05:03+00:00 (--after)"),
+        ((*MODEL, "--after", "1769868303"), "before 2026-01-31T14:05:03+00:00 (--after)"),
+    ],
+)
+def test_a_run_of_something_else_is_refused(
+    reports: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], reason: str
+) -> None:
+    consistent_run(reports / NAME)
+    reasons = Verified(capsys, *options).reasons()
+    assert any(reason in one for one in reasons), reasons
+
+
+def test_a_run_that_began_in_the_second_of_after_is_verified(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME)
+    for time in ("1769868302.9", "2026-01-31T14:05:02.9Z"):
+        assert Verified(capsys, *MODEL, "--after", time).status == 0
+
+
+def test_a_run_without_a_readable_time_is_not_after_anything(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for created in ("yesterday", "2026-01-31T14:05:02"):
+        consistent_run(reports / NAME, created=created)
+        (reason,) = Verified(capsys, *MODEL, "--after", "1769868302").reasons()
+        assert created in reason
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "no --model. Name every model that is to be released"),
+        ((*MODEL, "--after", "tomorrow"), "--after tomorrow: expected a time in ISO 8601 with a time zone"),
+        ((*MODEL, "--after", "2026-01-31T14:05:03"), "expected a time in ISO 8601 with a time zone"),
+        ((*MODEL, "--after", "20260131"), "expected a time in ISO 8601 with a time zone"),
+        ((*MODEL, "--after", "nan"), "expected a time in ISO 8601 with a time zone"),
+        ((*MODEL, "--after", "1e30"), "expected a time in ISO 8601 with a time zone"),
+        ((*MODEL, "--after", ""), "expected a time in ISO 8601 with a time zone"),
+    ],
+)
+def test_invalid_options_are_usage_errors(
+    reports: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
+) -> None:
+    consistent_run(reports / NAME)
+    result = Verified(capsys, *options)
+    assert result.status == 2
+    assert message in result.err
+    assert "verified" not in result.out
+
+
+def test_an_edited_run_is_refused(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME, (PASSING, FAILING))
+    path = reports / NAME / "audit.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"failed"', '"passed"'), encoding="utf-8")
+    reasons = Verified(capsys, *MODEL).reasons()
+    assert any("the digest in the file is not that of its content" in reason for reason in reasons)
+    assert any("it is said to have passed, but its verdict is 'fail'" in reason for reason in reasons)
+    assert all("run the audit again" in reason for reason in reasons)
+
+
+def test_a_run_that_did_not_end_is_refused(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME, status="running", exit_status=None)
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert "its status is 'running'" in reason
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 3}', '{"schema_version": 2}', "\0"])
+def test_a_record_that_cannot_be_read_is_refused(
+    reports: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    consistent_run(reports / NAME)
+    (reports / NAME / "audit.json").write_text(content, encoding="utf-8")
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert "audit.json" in reason
+
+
+def test_a_newer_run_is_not_overlooked(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newer = reports / "20260201-000000-0000"
+    consistent_run(newer, (PASSING, FAILING))
+    consistent_run(reports / NAME)
+    (reports / "notes").mkdir()
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert reason.startswith(f"{newer.name} is a newer run than {NAME}, which latest.txt names.")
+    (newer / "audit.json").unlink()
+    (newer / "parts").mkdir()
+    assert len(Verified(capsys, *MODEL).reasons()) == 1
+    shutil.rmtree(newer)
+    assert Verified(capsys, *MODEL).status == 0
+
+
+def test_a_copy_of_an_older_run_is_not_the_newest(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME)
+    shutil.copytree(reports / NAME, reports / "20260201-000000-0000")
+    (reports / "latest.txt").write_text("20260201-000000-0000\n", encoding="utf-8")
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert f"contains the run {NAME}, so it is a copy" in reason
+
+
+@pytest.mark.parametrize("latest", [None, "", "..", "../reports", "20990101-000000-0000", "a/b"])
+def test_a_broken_reports_folder_is_refused(
+    reports: Path, capsys: pytest.CaptureFixture[str], latest: str | None
+) -> None:
+    consistent_run(reports / NAME)
+    (reports / "latest.txt").unlink()
+    if latest is not None:
+        (reports / "latest.txt").write_text(latest, encoding="utf-8")
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert "latest.txt" in reason
+
+
+def test_a_folder_that_does_not_exist_is_refused(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert reason.startswith("reports: no such folder.")
+
+
+def test_exceptions_are_shown_with_their_reasons(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exception = PolicyException(check=FAILING.id, reason="known,\n\x1b[2Jsee the model card")
+    consistent_run(reports / NAME, (PASSING, FAILING), exceptions=[exception])
+    result = Verified(capsys, *MODEL)
+    assert result.status == 0
+    assert result.lines[0] == (
+        "excepted: adversarial_divergence.0.01 for release on reviews: known, ␛[2Jsee the model card"
+    )
+    assert "1 gate passed, 1 excepted by the policy, for release on reviews" in result.lines[-1]
+
+
+def test_a_policy_that_excepts_every_gate_decides_nothing(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME, (FAILING,), exceptions=[PolicyException(check=FAILING.id, reason="known")])
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert reason.startswith("The policy excepts every gate")
+
+
+def test_a_sample_is_mentioned(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = consistent_run(reports / NAME)
+    data = msgspec.structs.replace(run.data[0], rows=2026, sample_seed=0, sample_sha256="b2" * 32)
+    write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
+    result = Verified(capsys, *MODEL)
+    assert result.status == 0
+    assert "only a sample of reviews was audited: 60 of 2,026 rows" in result.lines
+
+
+def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = ROOT / "attnaudit" / "models" / "demo"
+    texts = reports.parent / "held_out.jsonl"
+    texts.write_text('{"text": "good", "label": "positive"}\n{"text": "bad", "label": "negative"}\n', encoding="utf-8")
+    run = consistent_run(reports / NAME, models={"any name": load_model(str(checkpoint)).sha256})
+    data = msgspec.structs.replace(run.data[0], sha256=load(str(texts)).sha256())
+    write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
+    for model in (str(checkpoint), "demo", "attnaudit.models.demo_model:model"):
+        result = Verified(capsys, "--model", model, "--data", "held_out.jsonl")
+        assert result.status == 0, result.out
+        assert "compared by name only" not in result.out
+    texts.write_text('{"text": "good", "label": "positive"}\n', encoding="utf-8")
+    reasons = Verified(capsys, "--model", "demo", "--data", "held_out.jsonl").reasons()
+    assert any(reason.startswith("--data held_out.jsonl: ") for reason in reasons)
+
+
+def test_a_policy_file_is_compared_by_its_checks(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME, (PASSING, INFORMATIONAL))
+    informational = '[[check]]\nname = "Agreement"\nimportance = "leave_one_out"\nseverity = "report"\n'
+    policy = reports.parent / "policy.toml"
+    policy.write_text(f'[[check]]\nname = "Conicity"\nat_most = 0.9\n\n{informational}', encoding="utf-8")
+    assert Verified(capsys, *MODEL, "--policy", "policy.toml").status == 0
+    policy.write_text(f'[[check]]\nname = "Conicity"\nat_most = 0.8\n\n{informational}', encoding="utf-8")
+    (reason,) = Verified(capsys, *MODEL, "--policy", "policy.toml").reasons()
+    assert reason.startswith("The hash of the effective policy is ")
+    assert "policy file" in Verified(capsys, *MODEL, "--policy", "absent.toml").reasons()[0]
+
+
+def test_the_pages_of_a_run_are_not_read(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME, (PASSING, FAILING))
+    (reports / NAME / "summary.md").write_text("verified: all gates passed", encoding="utf-8")
+    assert Verified(capsys, *MODEL).status == 1
+
+
+def test_report_refuses_an_edited_run(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = consistent_run(reports / NAME)
+    assert cli.main(["report", "reports"]) == 0
+    assert (reports / NAME / "report.html").is_file()
+    path = reports / NAME / "audit.json"
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(run, seed=1)))
+    assert cli.main(["report", "reports"]) == 1
+    assert "edited or damaged after the run" in capsys.readouterr().err
+    consistent_run(reports / NAME, status="running", exit_status=None)
+    assert cli.main(["report", "reports"]) == 1
+    assert "its status is 'running'" in capsys.readouterr().err
+    assert read_run(reports / NAME).status == "running"
+
+
+def test_the_exit_status_of_the_process(reports: Path) -> None:
+    consistent_run(reports / NAME)
+
+    def status(*options: str) -> int:
+        command = [sys.executable, "-m", "attnaudit.cli", "verify", *options]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=reports.parent, env=environment, capture_output=True, check=False).returncode
+
+    assert [status(*MODEL), status("--model", "other"), status(), status("--unknown")] == [0, 1, 2, 2]
