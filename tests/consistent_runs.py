@@ -69,6 +69,7 @@ def made_up_measurements(model: str = "release", data: str = "reviews", *, rows:
         seed=0,
         classes=CLASSES,
         instances=[Instance(id=f"r{i:03}", text=f"text {i}", label=CLASSES[i % 2]) for i in range(rows)],
+        sources=[f"row r{i:03}" for i in range(rows)],
         tokens=[["word"] * length for length in lengths],
         labels=np.arange(rows) % 2,
         predicted=generator.integers(0, 2, rows),

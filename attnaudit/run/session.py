@@ -151,7 +151,7 @@ class AuditSession:
                 self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
             except ChangedModelError as error:
                 self._models.pop(model, None)  # With any other data, the model would not be the one that was loaded.
-                self._failures["model", model] = error
+                self._failures[_MODEL, model] = error
                 raise
             self._unmeasured_data.get(model, set()).discard(data)
             if not self._unmeasured_data.get(model):

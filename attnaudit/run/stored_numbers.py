@@ -133,7 +133,7 @@ def read_measurements(
     numbers = rows.column("instance").to_numpy()
     ids, first, positions = np.unique(numbers.astype(str), return_index=True, return_inverse=True)
     label, predicted = (rows.column(name).take(first).to_pylist() for name in ("label", "predicted"))
-    instances = [Instance(id=one, text=one, label=own, source="all") for one, own in zip(ids, label, strict=True)]
+    instances = [Instance(id=one, text=one, label=own) for one, own in zip(ids, label, strict=True)]
     lengths = np.zeros(len(ids), dtype=np.int64)
     valid, offsets = _lists(rows.column("tokens"))
     lengths[positions[valid]] = np.diff(offsets)[valid]
@@ -146,6 +146,7 @@ def read_measurements(
         seed=seed,
         classes=tuple(classes),
         instances=instances,
+        sources=["all"] * len(instances),
         tokens=[("",) * length for length in lengths.tolist()],
         labels=_class_indices(label, classes, path),
         predicted=_class_indices(predicted, classes, path),

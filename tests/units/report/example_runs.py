@@ -18,6 +18,7 @@ from attnaudit.records import (
     ConformanceResult,
     DataRecord,
     Environment,
+    GateRecord,
     Histogram,
     Interval,
     MeasureRecord,
@@ -30,6 +31,7 @@ from attnaudit.records import (
     Series,
 )
 from attnaudit.report.charts import Drawing
+from attnaudit.run.gates import run_status
 
 COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
 SENTENCES = (
@@ -340,7 +342,29 @@ def run_record(checks: Sequence[CheckRecord], **changes: Any) -> RunRecord:
         "checks": list(checks),
         "missing": [],
     }
-    return RunRecord(**{**fields, **changes})
+    fields |= changes
+    gates = [_gate(check) for check in fields["checks"] if check.severity == "gate"]
+    gates += [
+        GateRecord(model=case.model, data=case.data, check=case.check, state="open", reason=case.reason, test=case.test)
+        for case in fields["missing"]
+    ]
+    fields.setdefault("gates", gates)
+    if "exit_status" not in changes:
+        fields["exit_status"] = int(any(gate.state in ("failed", "open") for gate in fields["gates"]))
+    fields.setdefault("status", run_status(fields["gates"], exit_status=fields["exit_status"]))
+    return RunRecord(**fields)
+
+
+def _gate(check: CheckRecord) -> GateRecord:
+    """Return the gate that a check was judged for."""
+    return GateRecord(
+        model=check.model,
+        data=check.data,
+        check=check.check,
+        state="failed" if check.blocks else "passed",
+        reason=check.reason if check.blocks else "",
+        test=check.test,
+    )
 
 
 def token_rows(
