@@ -53,9 +53,8 @@ CHANGES += [
     (checks.TrainedAdversary(), checks.TrainedAdversary(**{argument: value}))
     for argument, value in {
         "seeds": 2, "train": "mine", "dev": "mine", "weight": 0.02, "divergence": "jsd", "frozen": True, "sweep": True,
-        "compare_seeds": 1, "at_most": 0.5, "severity": "gate",
+        "compare_seeds": 1, "at_most": 0.5,
     }.items()
-    if argument != "severity"
 ]  # fmt: skip
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from attnaudit.checks import Agreement, PermutationFragility, Sufficiency, UniformFragility
+from attnaudit.checks import Agreement, Conicity, PermutationFragility, Sufficiency, UniformFragility, load_policy
 from attnaudit.research.validation.candidates import Candidate
-from attnaudit.research.validation.scoring import JudgedModel, score
+from attnaudit.research.validation.policy_writer import policy_text
+from attnaudit.research.validation.scoring import Gate, JudgedModel, score
 from attnaudit.research.validation.threshold_rule import check_area, choose, discriminates, rounded, threshold
-from tests.units.research.validation.synthetic_scores import judged, record
+from tests.units.research.validation.synthetic_scores import entry, judged, record
 
 USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least")
 NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least")
@@ -163,3 +165,32 @@ def test_rounding_stays_inside_the_gap() -> None:
     assert rounded(0.3456, low=0.2, high=0.4) == 0.35
     assert rounded(0.34567, low=0.3455, high=0.346) == 0.3457
     assert rounded(0.3478, low=0.3455, high=0.3495) == 0.348
+
+
+def test_no_threshold_is_vacuous() -> None:
+    conicity = Candidate(check=Conicity(severity="report"), question="evidence", direction="at_most")
+    for candidate in (USE, POINT, AGREE, conicity):
+        low, high = candidate.check.bounds
+        for gap in (0.5, 1e-3, 3e-7):
+            end = low if candidate.direction == "at_least" else high
+            sign = 1 if candidate.direction == "at_least" else -1
+            models = [
+                JudgedModel(entry(truth, truth, seed=seed), {candidate.check.id: record("c", value, reach=0.0)})
+                for seed in range(6)
+                for truth, value in (("faithful", end + sign * gap), ("unfaithful", end))
+            ]
+            value = threshold(models, candidate)
+            assert gap < 1e-5 or candidate in (POINT, AGREE) or value is not None
+            if value is not None:
+                gate = dataclasses.replace(candidate.check, severity="gate", **{candidate.direction: value})
+                assert gate.threshold == (candidate.direction, value)
+
+
+def test_a_written_policy_loads_with_and_without_gates(tmp_path: Path) -> None:
+    gate = Gate(check=USE.check.id, direction="at_least", threshold=0.1, question="used")
+    for gates in ([], [gate]):
+        text = policy_text(gates, ALL, [], None, name="n", validated_on=[], evidence=[POINT.check.id])
+        (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
+        policy = load_policy(tmp_path / "policy.toml")
+        assert policy.record.informational == (not gates)
+        assert [check.id for check in policy if check.severity == "gate"] == [gate.check for gate in gates]
