@@ -11,8 +11,8 @@ from pathlib import Path
 
 from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.errors import AuditError, ReportError, require_reachable
-from attnaudit.formatting import visible
+from attnaudit.errors import AuditError, ReportError, require_reachable, shown_error
+from attnaudit.formatting import terminal_safe
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
 from attnaudit.run.expectations import Expectations, Expected, exception_lines, objections, sample_lines, summary_line
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         require_ended(record, folder)
         edited = mismatches(record, folder)
     except UsageError as error:
-        print(visible(f"attnaudit verify: {error}"), file=sys.stderr)
+        print(f"attnaudit verify: {shown_error(error)}", file=sys.stderr)
         return USAGE_ERROR
     except AuditError as error:
         return _refuse([str(error)], options.folder)
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(text: str) -> None:
     """Print one line. Names and reasons come from files that anyone may have written."""
-    print(visible(text.replace("\n", " ")))
+    print(terminal_safe(text))
 
 
 def _refuse(reasons: list[str], folder: str) -> int:

@@ -56,6 +56,7 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     exit_status = _exit_status(state, gates, base)
     if status == "partial" and state.context.ci and not state.context.allow_partial:
         state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
+        _report_failure(session, "partial-run", [PARTIAL_IN_CI])
     session.exitstatus = exit_status
     ending = RunEnding(status=status, exit_status=exit_status, gates=gates, problem=state.problem)
     try:

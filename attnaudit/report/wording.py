@@ -130,6 +130,11 @@ def _headline(run: RunRecord) -> str:
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
         return f"No gate was declared, so nothing was decided. {what}"
+    excepted = sum(gate.state == "excepted" for gate in run.gates)
+    if run.status == "passed" and excepted:
+        passed = f"{len(run.gates) - excepted} passed and " if len(run.gates) > excepted else ""
+        verb = "is" if excepted == 1 else "are"
+        return f"No gate blocks this release: {passed}{excepted} {verb} excepted by the policy."
     if run.status == "passed":
         return _clear_gates_sentence(gates)
     not_selected = sum(gate.state == "not selected" for gate in run.gates)

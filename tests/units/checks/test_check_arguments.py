@@ -88,10 +88,19 @@ BAD = [
     (lambda: checks.ParameterRandomisation(at_most=1), "can never fail"),
     (lambda: checks.ParameterRandomisation(at_least=0, measure="jsd"), "can never fail"),
     (lambda: checks.Sufficiency(at_least=-1e300, against="signed_loo"), "can never fail"),
-    (lambda: checks.Agreement(at_most=0.5), "with at_most, the check would pass in the very case it warns of; give at_least=..."),
-    (lambda: checks.PermutationFragility(at_most=0.5), "with at_most, the check would pass in the very case it warns of"),
-    (lambda: checks.UniformFragility(at_most=0.5, measure="f1_drop"), "with at_most, the check would pass in the very case it warns of"),
-    (lambda: checks.InformationRanking(at_most=0.5), "with at_most, the check would pass in the very case it warns of"),
+    (
+        lambda: checks.Agreement(at_most=0.5),
+        "it warns of; give at_least=...",
+    ),
+    (
+        lambda: checks.PermutationFragility(at_most=0.5),
+        "with at_most, the check would pass in the very case",
+    ),
+    (
+        lambda: checks.UniformFragility(at_most=0.5, measure="f1_drop"),
+        "with at_most, the check would pass in the very case",
+    ),
+    (lambda: checks.InformationRanking(at_most=0.5), "with at_most, the check would pass in the very case"),
     (lambda: checks.InformationRanking(at_least=0.5, preset="wne"), "Did you mean 'wen'"),
 ]
 

@@ -68,4 +68,4 @@ def test_the_report_draws_the_matrix_of_a_sweep_and_shows_the_notes_of_its_measu
     assert "By layer and head" in page
     assert "layer 0, head 1: −0.250" in page
     assert "cls@layer=5,heads=mean" in page
-    assert "cls@layer=5,heads=mean" in (tmp_path / "summary.md").read_text(encoding="utf-8").replace("&#64;", "@")
+    assert "cls@layer=5,heads=mean" in (tmp_path / "summary.md").read_text(encoding="utf-8").replace("&#8203;", "")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from attnaudit.formatting import visible, without_commands
-from attnaudit.records import Interval, MissingCase, Planning
+from attnaudit.records import GateRecord, Interval, MissingCase, Planning
 from attnaudit.report import build, wording
 from attnaudit.report.markdown import escape, summary
 from tests.units.report.example_runs import HOSTILE, check_record, run_record, seven_checks, write_run
@@ -54,14 +54,11 @@ INFORMATIONAL = check_record(verdict="inconclusive", severity="report", requirem
             [],
             "1 of 2 gates is undefined. This release is blocked.",
         ),
-        (
-            [PASSED],
-            MISSING,
-            "The audit is incomplete: 1 selected case has no verdict. The only gate that ran passed.",
-        ),
-        ([], [], "No check has a verdict, so nothing was decided."),
-        ([], MISSING * 2, "The audit is incomplete: 2 selected cases have no verdict. No gate ran."),
-        ([INFORMATIONAL], [], "No gate ran, so nothing was decided. 1 informational check ran."),
+        ([PASSED], MISSING, "1 gate has no verdict. This release is blocked."),
+        ([check_record()], MISSING, "The only gate failed. 1 gate has no verdict. This release is blocked."),
+        ([], [], "No gate was declared, so nothing was decided. No check ran."),
+        ([], MISSING * 2, "2 gates have no verdict. This release is blocked."),
+        ([INFORMATIONAL], [], "No gate was declared, so nothing was decided. 1 informational check ran."),
         (
             [PASSED, check_record(verdict="inconclusive", inconclusive="warn", blocks=False)],
             [],
@@ -73,25 +70,36 @@ def test_the_headline_says_what_the_run_decided(checks: list, missing: list, hea
     assert wording.outcome(run_record(checks, missing=missing)).headline == headline
 
 
-def test_a_run_that_did_not_select_every_gate_does_not_pass() -> None:
+def test_a_partial_run_does_not_pass() -> None:
     of_three = [check_record(verdict="pass", blocks=False, gated=3, check=name) for name in ("one", "other")]
-    outcome = wording.outcome(run_record(of_three))
+    gates = [GateRecord(model="demo", data="d", check=name, state="passed") for name in ("one", "other")]
+    left_out = GateRecord(model="demo", data="d", check="c", state="not selected", reason="left out by -k x")
+    outcome = wording.outcome(run_record(of_three, gates=[*gates, left_out]))
     assert outcome.state == "inconclusive"
-    assert outcome.headline == "2 of 3 gates ran, and both passed. The other gate was not selected."
-
-
-def test_an_expected_failure_does_not_block_the_release() -> None:
-    failed = check_record(verdict="fail", blocks=True)
-    assert wording.outcome(run_record([failed], exit_status=1)).headline.endswith("failed. This release is blocked.")
-    assert wording.outcome(run_record([failed], exit_status=0)).headline.endswith(
-        "failed. pytest expected that (xfail), so it does not block this release."
+    assert outcome.headline == (
+        "Partial run: 2 of 3 gates ran. Both gates that ran passed. The other gate was not selected. This does not "
+        "decide on the release."
     )
 
 
+def test_an_exception_does_not_block_the_release() -> None:
+    failed = check_record(verdict="fail", blocks=True)
+    excepted = GateRecord(model=failed.model, data=failed.data, check=failed.check, state="excepted", reason="known")
+    outcome = wording.outcome(run_record([failed], gates=[excepted]))
+    assert outcome.state == "pass"
+    assert outcome.headline == "No gate blocks this release: 1 is excepted by the policy."
+
+
 def test_a_run_that_failed_for_another_reason_than_a_gate_says_so() -> None:
-    note = "pytest ended with exit status 1 for a reason other than a gate. See the output of pytest."
-    assert wording.outcome(run_record([PASSED], exit_status=1)).notes == (note,)
-    assert not wording.outcome(run_record([PASSED], exit_status=0)).notes
+    outcome = wording.outcome(run_record([PASSED], exit_status=1))
+    assert outcome.state == "fail"
+    assert outcome.headline == "The run failed for a reason other than a gate. This release is blocked."
+
+
+def test_a_run_whose_process_ended_decided_nothing() -> None:
+    assert wording.outcome(run_record([PASSED], status="running")).headline == (
+        "The process of this run did not end. Nothing was decided."
+    )
 
 
 def rendered(markdown: str) -> MarkdownIt:

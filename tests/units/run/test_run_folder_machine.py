@@ -130,7 +130,6 @@ def measurements_of(model: str, data: str) -> Measurements:
         classes=("no", "yes"),
         instances=[Instance(id="a", text="x y", label="yes"), Instance(id="b", text="z")],
         sources=["row a", "row b"],
-        sources=["row a", "row b"],
         tokens=[["x", "y"], ["z"]],
         labels=np.array([1, -1]),
         predicted=np.array([1, 0]),
