@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Generator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from attnaudit import __version__
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe
-from attnaudit.plugin.case_collection import attach_cases, is_audit_function, parametrize_cases
+from attnaudit.plugin.case_collection import attach_cases, find_uncollected, is_audit_function, parametrize_cases
 from attnaudit.plugin.case_reports import complete_report, reason_of
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
@@ -37,6 +38,7 @@ class AuditPlugin:
         self.config = config
         self.state: RunState | None = None
         self._closing = False
+        self._modules: list[ModuleType] = []
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
@@ -90,6 +92,20 @@ class AuditPlugin:
         if is_audit_function(metafunc):
             parametrize_cases(metafunc, self.begin())
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Show an invalid declaration as its message alone, unless --full-trace is given; note the test modules."""
+        report = yield
+        call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+        error = call.excinfo.value if call is not None and call.excinfo is not None else None
+        if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
+            report.longrepr = shown_error(error)
+        if isinstance(collector, pytest.Module) and report.passed:
+            self._modules.append(collector.obj)
+        return report
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """After other plugins have deselected cases, report usage errors.
@@ -100,6 +116,8 @@ class AuditPlugin:
         state, config = self.state, self.config
         if state is None:
             return
+        if names_a_model(config):
+            find_uncollected(self._modules, state)
         errors = attach_cases(items, state)
         if not any(CASE in item.stash for item in items) and names_a_model(config):
             errors = state.usage_errors  # perhaps -k matches no case because the errors prevented all of them

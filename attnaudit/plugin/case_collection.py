@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,12 +33,8 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     checks = getattr(metafunc.function, "attnaudit_checks", None)
     imperative = checks is None
     argument = "attnaudit_case" if imperative else "check"
+    state.audit_functions.add(id(metafunc.function))
     try:
-        if not imperative and "check" not in metafunc.fixturenames:
-            raise AuditError(
-                f"{metafunc.definition.nodeid}: is decorated with @audit but takes no argument `check`. "
-                f"Write def {metafunc.function.__name__}(check): check.enforce()"
-            )
         state.options.validate()
         pairs = [
             (model.id, data.id) for model in state.options.model_targets() for data in state.options.data_targets()
@@ -47,6 +44,11 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
             declaration = _declaration(metafunc.function, policy)
             checks = declaration.checks
             state.declare(declaration, test=metafunc.definition.nodeid)
+            if "check" not in metafunc.fixturenames:
+                raise AuditError(
+                    f"{metafunc.definition.nodeid}: is decorated with @audit but takes no argument `check`. "
+                    f"Write def {metafunc.function.__name__}(check): check.enforce()"
+                )
     except AuditError as error:
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, [pytest.param(None, id="not-auditable")], indirect=imperative)
@@ -98,10 +100,9 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
     """Store each case in the stash of its pytest item, and find errors.
 
     Returns:
-        Node id of the function -> message, for every usage error that concerns a selected item.
+        Node id of the function -> message, for every usage error that concerns a selected item or the policy.
     """
-    first_of: dict[tuple[str, str, str], tuple[Any, str]] = {}
-    errors: dict[str, str] = {}
+    errors = dict(state.conflicts)
     for item in items:
         function = f"{item.parent.nodeid if item.parent else ''}::{getattr(item, 'originalname', item.name)}"
         if function in state.usage_errors:
@@ -115,15 +116,28 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
                 case.needs = _declared_needs(item) or DEFAULT_NEEDS
             except AuditError as error:
                 errors[function] = shown_error(error)
-            continue
-        key = (case.model, case.data, case.check.id)
-        first_check, first_test = first_of.setdefault(key, (case.check, item.nodeid))
-        if first_check != case.check:
-            errors[function] = (
-                f"{item.nodeid} and {first_test} are the same check with other arguments, so one verdict would hide "
-                "the other. Keep one of them."
-            )
     return errors
+
+
+def find_uncollected(modules: Iterable[ModuleType], state: RunState) -> None:
+    """Note a conflict for every function with @audit that a test module defines and that pytest did not collect.
+
+    Its gates would be missing from the run, for example because its name does not begin with `test_`.
+
+    Args:
+        modules: The test modules that pytest collected.
+        state: The run.
+    """
+    for module in modules:
+        classes = [value for value in vars(module).values() if isinstance(value, type)]
+        for holder in (module, *(one for one in classes if one.__module__ == module.__name__)):
+            for name, function in vars(holder).items():
+                declared = hasattr(function, "attnaudit_checks") and function.__module__ == module.__name__
+                if declared and id(function) not in state.audit_functions:
+                    state.conflicts[f"{module.__name__}.{name}"] = (
+                        f"{module.__file__}: {name} is decorated with @audit, but pytest did not collect it. Rename it "
+                        "so that pytest finds it (test_...), outside of unittest classes, or remove the decorator."
+                    )
 
 
 def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:

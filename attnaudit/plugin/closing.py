@@ -84,7 +84,10 @@ def amend_run(state: RunState, exit_status: int) -> None:
         gates=run.gates,
         problem=run.problem or "another plugin made the run fail after the last test",
     )
-    state.run_record = end_run(state.folder, run, ending)
+    try:
+        state.run_record = end_run(state.folder, run, ending)
+    except AuditError as error:
+        state.problem = shown_error(error)
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:

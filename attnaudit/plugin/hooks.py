@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from attnaudit.errors import AuditError, shown_error
 from attnaudit.plugin.audit_plugin import AuditPlugin
 from attnaudit.plugin.command_line import add_options, audit_options, names_a_model
 from attnaudit.plugin.state import MeasurementsRequest
@@ -51,19 +50,6 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.E
     status = yield
     plugin: AuditPlugin | None = config.pluginmanager.getplugin(PLUGIN_NAME)
     return status if plugin is None else plugin.final_status(int(status))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Show an invalid declaration as its message alone. --full-trace shows the traceback."""
-    report = yield
-    call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
-    error = call.excinfo.value if call is not None and call.excinfo is not None else None
-    if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
-        report.longrepr = shown_error(error)
-    return report
 
 
 @pytest.fixture
