@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 #: The exit status of a run in which no gate was judged because of its models, or because of its data.
 CAUSE_STATUS = {"model": 6, "data": 7}
+HOW_TO_EXCEPT = (
+    "A gate may be skipped or expected to fail only if the policy lists it as an exception, with a reason (see "
+    "docs/policies.md)."
+)
 PARTIAL_IN_CI = (
     "the run is partial, and the environment variable CI is set. Run every gate, or add --audit-allow-partial if a "
     "partial run is intended here."
@@ -118,6 +122,7 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
     results = state.outcomes.results
     failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
     shown_reasons = {results[test].reason for test in failed_tests}
+    skipped_reasons = {result.reason for result in results.values() if result.outcome == "skipped"}
     covered = {case.key for case in plan.selected if case.test in failed_tests}
     by_reason: dict[str, list[str]] = {}
     for gate in gates:
@@ -126,7 +131,8 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
             by_reason.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
     for number, (reason, names) in enumerate(by_reason.items(), 1):
         what = "This gate has" if len(names) == 1 else f"These {len(names)} gates have"
-        _report_failure(session, f"gates-without-a-pass-{number}", [f"{what} not passed: {reason}", *names])
+        advice = [HOW_TO_EXCEPT] if reason in skipped_reasons else []
+        _report_failure(session, f"gates-not-passed-{number}", [f"{what} not passed: {reason}", *names, *advice])
     if state.problem:
         _report_failure(session, "nothing-audited", [state.problem])
 
