@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 #: The exit status of a run in which no gate was judged because of its models, or because of its data.
 CAUSE_STATUS = {"model": 6, "data": 7}
 HOW_TO_EXCEPT = (
-    "A gate may be skipped or expected to fail only if the policy lists it as an exception, with a reason (see "
-    "docs/policies.md)."
+    "A gate may be skipped or expected to fail only if the policy names it in an [[exception]] table, with a reason."
 )
 PARTIAL_IN_CI = (
     "the run is partial, and the environment variable CI is set. Run every gate, or add --audit-allow-partial if a "
