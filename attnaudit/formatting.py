@@ -168,6 +168,15 @@ def terminal_safe(text: str, *, keep_lines: bool = False) -> str:
     return without_commands(visible(text))
 
 
+def one_line(text: str) -> str:
+    r"""Return text that is harmless in a terminal (see `terminal_safe`), with spaces in place of its line breaks.
+
+    >>> one_line("two rows:\nr1")
+    'two rows: r1'
+    """
+    return terminal_safe(" ".join(filter(None, map(str.strip, text.splitlines()))))
+
+
 def marked_tokens(tokens: Sequence[str], top: int | None, limit: int = 24) -> str:
     """Join tokens for a terminal, with the token at position `top` in guillemets.
 

@@ -30,11 +30,11 @@ def run(options: argparse.Namespace) -> int:
         ReportError: The folder does not exist, contains no run that has ended, was edited after the run, or cannot be
             written to.
     """
-    require_reachable("report", Path(options.folder))
-    folder = newest_run(Path(options.folder))
-    require_reachable("report", folder)
-    if not folder.is_dir():
-        raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    given = Path(options.folder)
+    require_reachable("report", given)
+    if not given.is_dir():
+        raise ReportError(f"{given}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    folder = newest_run(given)
     read_unedited(folder)
     build(folder)
     print(terminal_safe(str(folder / "report.html")))

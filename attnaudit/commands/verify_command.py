@@ -12,7 +12,7 @@ from pathlib import Path
 from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, ReportError, require_reachable, shown_error
-from attnaudit.formatting import terminal_safe
+from attnaudit.formatting import one_line
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
 from attnaudit.run.expectations import Expectations, Expected, exception_lines, objections, sample_lines, summary_line
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(text: str) -> None:
     """Print one line. Names and reasons come from files that anyone may have written."""
-    print(terminal_safe(text))
+    print(one_line(text))
 
 
 def _refuse(reasons: list[str], folder: str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnaudit.errors import AuditError, DataError, ModelError, shown_error
+from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.clean_reports import failure_without_traceback
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
@@ -35,7 +35,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     error = None if call.excinfo is None else call.excinfo.value
     report.attnaudit = {  # type: ignore[attr-defined]
         "record": None if record is None else msgspec.to_builtins(record),
-        "reason": shown_error(error) if isinstance(error, AuditError) else None,
+        "reason": str(error) if isinstance(error, AuditError) else None,
         "cause": "data" if isinstance(error, DataError) else "model" if isinstance(error, ModelError) else "",
     }
     if not isinstance(error, (AuditError, CheckFailed)) or report.outcome != "failed":

@@ -52,7 +52,7 @@ def failure_without_traceback(excinfo: pytest.ExceptionInfo[BaseException]) -> A
     if representation.reprcrash is not None:
         representation.reprcrash.message = first
     for entry in representation.reprtraceback.reprentries:
-        entry.lines = [f"E   {first}", *(f"    {line}" for line in others)]
+        entry.lines = [first, *others]
     return representation
 
 

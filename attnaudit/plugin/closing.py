@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from attnaudit.errors import AuditError, shown_error
-from attnaudit.formatting import terminal_safe
+from attnaudit.formatting import one_line
 from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
 
@@ -143,7 +143,7 @@ def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) ->
         location=("attnaudit", None, name),
         keywords={},
         outcome="failed",
-        longrepr="\n".join(map(terminal_safe, lines)),
+        longrepr="\n".join(map(one_line, lines)),
         when="call",
     )
     session.config.hook.pytest_runtest_logreport(report=report)

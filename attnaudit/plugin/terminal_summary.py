@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnaudit.formatting import terminal_safe
+from attnaudit.formatting import one_line, terminal_safe
 from attnaudit.plugin.rerun import displayed_path
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
@@ -34,12 +34,12 @@ def show_run(state: RunState, terminalreporter: pytest.TerminalReporter, config:
             table = verdict_table(run.checks, run.missing, width=writer.fullwidth, color=writer.hasmarkup)
             terminalreporter.write_line(table)
         for note in (*policy_notes(run), *remedies_in_short(run), *measuring_notes(run)):
-            terminalreporter.write_line(terminal_safe(note))
+            terminalreporter.write_line(one_line(note))
         for note in gate_notes(run):
-            terminalreporter.write_line(terminal_safe(note), red=run.status == "failed", yellow=run.status == "partial")
+            terminalreporter.write_line(one_line(note), red=run.status == "failed", yellow=run.status == "partial")
         for note in identity_notes(run):
-            terminalreporter.write_line(terminal_safe(note))
+            terminalreporter.write_line(one_line(note))
         report = displayed_path(state.folder.path / "report.html", config)
         terminalreporter.write_line(terminal_safe(f"report: {report}"))
     if state.problem and not state.usage_errors:
-        terminalreporter.write_line(terminal_safe(f"attnaudit: {state.problem}"), red=True)
+        terminalreporter.write_line(one_line(f"attnaudit: {state.problem}"), red=True)

@@ -9,7 +9,7 @@ from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from attnaudit.formatting import plain_number, plural, terminal_safe, without_commands
+from attnaudit.formatting import one_line, plain_number, plural, terminal_safe, without_commands
 from attnaudit.records import CheckRecord, MissingCase
 from attnaudit.verdict_text import digits, planned, shown_verdict
 
@@ -67,7 +67,7 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     for line in _explanations(records, several=len(order) > 1):
         console.print(Text(terminal_safe(line)))
     for reason, count in Counter(case.reason for case in missing).items():
-        console.print(Text(terminal_safe(f"missing ({plural(count, 'case')}): {reason}")))
+        console.print(Text(one_line(f"missing ({plural(count, 'case')}): {reason}")))
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return without_commands("\n".join(lines))  # wrapping may have moved any word to the start of a line
 

@@ -164,7 +164,7 @@ def test_a_failure_without_traceback_is_the_message() -> None:
         raise AuditError("a\n::error::b", lines=["::error::c"])
     representation = failure_without_traceback(excinfo)
     assert representation.reprcrash.message == "a ::error::b"
-    assert str(representation) == "E   a ::error::b\n    \\::error::c"
+    assert str(representation) == "a ::error::b\n\\::error::c"
 
 
 def test_captured_output_keeps_its_lines_and_loses_its_colours() -> None:

@@ -14,6 +14,8 @@ import pytest
 from attnaudit import cli
 from attnaudit.commands import schema_command
 from attnaudit.report import audit_schema
+from attnaudit.run import RunFolder
+from attnaudit.run.finish_run import RunContext, begin_run, current_time
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,11 +102,12 @@ def test_report_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_report_explains_that_a_run_was_killed(tmp_path: Path) -> None:
-    (tmp_path / "reports" / "20260101-000000-abc" / "parts").mkdir(parents=True)
-    for folder in ("reports", "reports/20260101-000000-abc"):
-        done = attnaudit("report", folder, folder=tmp_path)
+    folder = RunFolder(tmp_path / "reports", "20260101-000000-abc")
+    begin_run(folder, RunContext(version="0.1.0", created=current_time(), command=["pytest"], seed=0))
+    for given in ("reports", "reports/20260101-000000-abc"):
+        done = attnaudit("report", given, folder=tmp_path)
         assert done.returncode == 1
-        assert "was killed before it ended, so its verdicts are lost. Run the audit again" in done.stderr
+        assert "the run has not ended, or its process was killed" in done.stderr
 
 
 def test_letters_that_the_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_name_that_is_registered_and_a_folder_is_refused(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=r"both a registered model and a folder\. Write --model \./films-lstm for"):
         load_model("films-lstm")
-    with pytest.raises(ModelError, match="no known checkpoint format"):
+    with pytest.raises(ModelError, match="not in a known checkpoint format"):
         load_model("./films-lstm")
 
 
