@@ -71,6 +71,9 @@ def amend_run(state: RunState, exit_status: int) -> None:
     Args:
         state: The run.
         exit_status: The exit status of pytest.
+
+    Raises:
+        ReportError: A file cannot be written. audit.json is then removed, because it may say that the run passed.
     """
     from attnaudit.run.finish_run import RunEnding, end_run
     from attnaudit.run.gates import run_status
@@ -84,7 +87,11 @@ def amend_run(state: RunState, exit_status: int) -> None:
         gates=run.gates,
         problem=run.problem or "another plugin made the run fail after the last test",
     )
-    state.run_record = end_run(state.folder, run, ending)
+    try:
+        state.run_record = end_run(state.folder, run, ending)
+    except AuditError:
+        state.folder.remove_record()
+        raise
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:

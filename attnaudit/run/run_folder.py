@@ -83,6 +83,14 @@ class RunFolder:
         """
         self._write(self.path / "audit.json", msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
 
+    def remove_record(self) -> None:
+        """Remove audit.json, which needs no space on the disk. A run without it has not passed.
+
+        Raises:
+            ReportError: The file cannot be removed.
+        """
+        self._guard(lambda: (self.path / "audit.json").unlink(missing_ok=True))
+
     def write_plan(self, plan: Plan, *, worker: str) -> None:
         """Write down what one process found to judge, before its first case runs, so that a crash cannot hide it.
 
