@@ -57,6 +57,9 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     if status == "partial" and state.context.ci and not state.context.allow_partial:
         state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
         _report_failure(session, "partial-run", [PARTIAL_IN_CI])
+    elif exit_status and not session.testsfailed:
+        state.problem = state.problem or f"pytest ended with exit status {exit_status}, although no test failed."
+        _report_failure(session, "ended-early", [state.problem])
     session.exitstatus = exit_status
     ending = RunEnding(status=status, exit_status=exit_status, gates=gates, problem=state.problem)
     try:
