@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -103,8 +105,14 @@ def test_the_plans_of_several_workers_are_joined(tmp_path: Path) -> None:
     assert RunFolder(tmp_path, "another").read_plan() == Plan()
 
 
-def test_runs_get_different_names() -> None:
-    assert len({new_run_name() for _ in range(20)}) > 1
+def test_runs_get_names_that_sort_by_time() -> None:
+    names = []
+    for _ in range(20):
+        names.append(new_run_name())
+        time.sleep(0.0005)
+    assert len(set(names)) == 20
+    assert sorted(names) == names
+    assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", name) for name in names)
 
 
 def test_a_run_says_that_it_is_running_until_its_end(tmp_path: Path) -> None:
