@@ -60,6 +60,9 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     if status == "partial" and state.context.ci and not state.context.allow_partial:
         state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
         _report_failure(session, "partial-run", [PARTIAL_IN_CI])
+    elif exit_status and not session.testsfailed:
+        state.problem = state.problem or f"pytest ended with exit status {exit_status}, although no test failed."
+        _report_failure(session, "ended-early", [state.problem])
     session.exitstatus = exit_status
     ending = RunEnding(status=status, exit_status=exit_status, gates=gates, problem=state.problem)
     try:
@@ -74,6 +77,10 @@ def amend_run(state: RunState, exit_status: int) -> None:
     Args:
         state: The run.
         exit_status: The exit status of pytest.
+
+    Raises:
+        ReportError: A file can be neither written nor removed. If the report cannot be written, audit.json is removed,
+            because it may say that the run passed.
     """
     from attnaudit.run.finish_run import RunEnding, end_run
     from attnaudit.run.gates import run_status
@@ -91,6 +98,7 @@ def amend_run(state: RunState, exit_status: int) -> None:
         state.run_record = end_run(state.folder, run, ending)
     except AuditError as error:
         state.problem = shown_error(error)
+        state.folder.remove_record()
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:

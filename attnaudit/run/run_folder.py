@@ -23,8 +23,12 @@ from attnaudit.run.plan import Plan
 
 
 def new_run_name() -> str:
-    """Return a new folder name that sorts by time, such as 20250131-140502-1f3a."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
+    """Return a new folder name that sorts by time, such as 20250131-140502-1f3a.
+
+    The last part counts the 65,536ths of a second, so that runs which begin in the same second sort by time too.
+    """
+    now = datetime.now(UTC)
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond * 65_536 // 1_000_000:04x}"
 
 
 class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +86,14 @@ class RunFolder:
             ReportError: The file cannot be written.
         """
         self._write(self.path / "audit.json", msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
+
+    def remove_record(self) -> None:
+        """Remove audit.json, which needs no space on the disk. A run without it has not passed.
+
+        Raises:
+            ReportError: The file cannot be removed.
+        """
+        self._guard(lambda: (self.path / "audit.json").unlink(missing_ok=True))
 
     def write_plan(self, plan: Plan, *, worker: str) -> None:
         """Write down what one process found to judge, before its first case runs, so that a crash cannot hide it.

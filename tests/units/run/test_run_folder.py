@@ -1,9 +1,13 @@
-"""The parts that several processes write become one run."""
+"""A run is one folder, which several processes write to, and which never says "passed" before everything is written."""
 
 from __future__ import annotations
 
+import itertools
+import re
+import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -11,9 +15,17 @@ import pytest
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
 from attnaudit.instances import Instance
+from attnaudit.records import RunRecord
+from attnaudit.report.run_files import read_run
+from attnaudit.run.finish_run import RunEnding, begin_run, end_run, write_running
+from attnaudit.run.integrity import read_unedited, require_unedited
 from attnaudit.run.measurements_file import merge_measurements, write_measurements
-from attnaudit.run.run_folder import RunFolder, SelectedCase, new_run_name
-from tests.units.report.example_runs import run_record
+from attnaudit.run.outcomes import Outcomes
+from attnaudit.run.plan import DeclaredGate, Plan, SelectedCase
+from attnaudit.run.run_choice import newer_runs, newest_run
+from attnaudit.run.run_folder import RunFolder, new_run_name
+from tests.consistent_runs import PASSING
+from tests.units.run.whole_runs import CONTEXT, FullDisk, end, plan_of, report_verdict, write_part
 
 
 def measured() -> Measurements:
@@ -68,22 +80,134 @@ def test_a_run_that_measured_nothing_has_an_empty_table(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "none").num_rows == 0
 
 
-def test_cases_that_several_workers_selected_are_read_once(tmp_path: Path) -> None:
+PAIR = ("release", "reviews")
+PASSES = plan_of([PAIR], [PASSING])
+
+
+def passing_run(folder: RunFolder) -> RunRecord:
+    """Do everything that a run with one gate does, which passes."""
+    begin_run(folder, CONTEXT)
+    folder.write_plan(PASSES, worker="main")
+    write_running(folder, CONTEXT, PASSES)
+    outcomes = Outcomes()
+    write_part(folder, "main", PAIR)
+    report_verdict(outcomes, PASSES.selected[0], gated=1)
+    return end(folder, outcomes)
+
+
+def test_the_plans_of_several_workers_are_joined(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "run")
-    cases = [SelectedCase(test=t, model="m", data="d", check=t) for t in ("b", "a")]
-    folder.write_selected(cases, worker="gw0")
-    folder.write_selected(cases, worker="gw1")
-    assert folder.read_selected() == cases
+    cases = [SelectedCase(test=t, model="m", data="d", check=t) for t in ("b", "a", "c")]
+    gates = [DeclaredGate(model="m", data="d", check=t) for t in ("b", "a", "c")]
+    folder.write_plan(Plan(selected=cases[:2], gates=gates), worker="gw0")
+    folder.write_plan(Plan(selected=cases, gates=gates[:1]), worker="gw1")
+    assert folder.read_plan() == Plan(selected=cases, gates=gates)
+    assert RunFolder(tmp_path, "another").read_plan() == Plan()
 
 
-def test_runs_get_different_names() -> None:
-    assert len({new_run_name() for _ in range(20)}) > 1
+def test_runs_get_names_that_sort_by_time() -> None:
+    names = []
+    for _ in range(20):
+        names.append(new_run_name())
+        time.sleep(0.0005)
+    assert len(set(names)) == 20
+    assert sorted(names) == names
+    assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", name) for name in names)
+
+
+def test_a_run_says_that_it_is_running_until_its_end(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "20260105-103000-0001")
+    begin_run(folder, CONTEXT)
+    begun = read_run(folder.path)
+    assert (begun.status, begun.exit_status, begun.gates, begun.finished) == ("running", None, [], "")
+    assert newest_run(tmp_path) == folder.path
+    folder.write_plan(PASSES, worker="main")
+    write_running(folder, CONTEXT, PASSES)
+    running = read_run(folder.path)
+    assert running.status == "running"
+    assert [(gate.check, gate.state, gate.reason) for gate in running.gates] == [
+        (PASSING.id, "open", "the run has not ended")
+    ]
+    assert running.effective_policy == PASSES.effective_policy
+    with pytest.raises(ReportError, match="its status is 'running'"):
+        read_unedited(folder.path)
+
+
+def test_latest_names_a_run_from_its_beginning(tmp_path: Path) -> None:
+    old, new = RunFolder(tmp_path, "20260105-103000-0001"), RunFolder(tmp_path, "20260105-103001-0001")
+    run = passing_run(old)
+    assert newest_run(tmp_path) == old.path
+    assert newer_runs(old.path, run) == []
+    begin_run(new, CONTEXT)
+    assert newest_run(tmp_path) == new.path
+    (tmp_path / "latest.txt").write_text(f"{old.name}\n", encoding="utf-8")
+    assert "is a newer run" in newer_runs(old.path, run)[0]
+
+
+def test_a_run_that_ended_is_sealed_and_keeps_no_parts(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "20260105-103000-0001")
+    run = passing_run(folder)
+    assert (run.status, run.exit_status) == ("passed", 0)
+    assert read_unedited(folder.path) == run
+    files = {path.name for path in folder.path.iterdir()}
+    assert files == {"audit.json", "measurements.parquet", "report.html", "summary.md"}
+
+
+def test_a_run_that_is_amended_is_sealed_again(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "20260105-103000-0001")
+    run = passing_run(folder)
+    ending = RunEnding(status="failed", exit_status=3, gates=run.gates, problem="a plugin failed")
+    amended = end_run(folder, run, ending)
+    assert amended.digest != run.digest
+    assert read_unedited(folder.path) == amended
+    assert (amended.status, amended.exit_status, amended.problem) == ("failed", 3, "a plugin failed")
+    assert "A plugin failed" in (folder.path / "summary.md").read_text(encoding="utf-8")
+    with pytest.raises(ReportError, match="the digest in the file"):
+        require_unedited(msgspec.structs.replace(amended, status="passed", exit_status=0), folder.path)
 
 
 def test_the_error_of_a_folder_that_is_not_writable_names_the_option(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReportError, match="--audit-reports"):
-        RunFolder(tmp_path / "file", "run").write_selected([], worker="main")
+        begin_run(RunFolder(tmp_path / "file", "run"), CONTEXT)
+
+
+def test_a_full_disk_at_any_write_leaves_every_file_whole_or_absent_and_no_run_that_passed(tmp_path: Path) -> None:
+    for at in itertools.count(1):
+        folder = RunFolder(tmp_path / str(at), "20260105-103000-0001")
+        disk = FullDisk(at)
+        with disk.installed():
+            try:
+                run = passing_run(folder)
+                break
+            except ReportError as error:
+                message = str(error)
+        assert "cannot be written" in message
+        assert disk.writes == at
+        require_whole(folder)
+    assert disk.writes == at - 1 >= 12
+    assert run.status == "passed"
+    assert read_unedited(folder.path) == run
+
+
+def require_whole(folder: RunFolder) -> None:
+    """Require that whatever another process can find of a run is complete, and does not say that the run passed."""
+    files = {path.name for path in folder.path.iterdir()} if folder.path.exists() else set()
+    latest = folder.reports / "latest.txt"
+    assert not latest.exists() or latest.read_text(encoding="utf-8") == f"{folder.name}\n"
+    if "audit.json" in files:
+        run = read_run(folder.path)
+        assert run.status == "running"
+        assert run.exit_status is None
+    if "measurements.parquet" in files:
+        assert pq.read_table(folder.path / "measurements.parquet").num_rows > 0
+    if "report.html" in files:
+        assert (folder.path / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
+    if "summary.md" in files:
+        assert "report.html" in (folder.path / "summary.md").read_text(encoding="utf-8").splitlines()[-1]
+    for part in folder.read_parts():
+        numbers = folder.path / "parts" / part.numbers
+        assert numbers.exists() or "measurements.parquet" in files  # a single part is moved
 
 
 def test_the_verdicts_are_written_even_if_the_numbers_cannot_be(
@@ -93,7 +217,10 @@ def test_the_verdicts_are_written_even_if_the_numbers_cannot_be(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("attnaudit.run.measurements_file.merge_measurements", full)
-    folder = RunFolder(tmp_path, "run")
+    folder = RunFolder(tmp_path, "20260105-103000-0001")
     with pytest.raises(ReportError, match="No space left on device"):
-        folder.finish(run_record([]), [])
-    assert (folder.path / "audit.json").is_file()
+        passing_run(folder)
+    run = read_run(folder.path)
+    assert run.status == "running"
+    assert [(record.check, record.verdict) for record in run.checks] == [(PASSING.id, "pass")]
+    assert [gate.state for gate in run.gates] == ["passed"]
