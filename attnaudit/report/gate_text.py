@@ -1,4 +1,4 @@
-"""Text about the gates of a run: which did not pass, and what identifies the run."""
+"""Text about the gates of a run: which have no verdict, and what identifies the run."""
 
 from __future__ import annotations
 
@@ -47,12 +47,15 @@ def gate_notes(run: RunRecord) -> list[str]:
 
 
 def identity_notes(run: RunRecord) -> list[str]:
-    """Return lines with the SHA-256 hashes of the policy and of the data, and with options that were not typed."""
-    hashes = [(run.effective_policy.sha256, "policy")] if run.effective_policy else []
+    """Return lines with the SHA-256 hashes of the effective policy and of the data, and with `option_lines`."""
+    hashes = [(run.effective_policy.sha256, "effective policy")] if run.effective_policy else []
     hashes += [(data.sha256, f"data {data.name}") for data in run.data]
-    lines = [f"sha256 {sha256} {what}" for sha256, what in hashes]
-    lines += [f"options from {source}: {shlex.join(words)}" for source, words in run.added_options.items()]
-    return lines
+    return [*(f"sha256 {sha256} {what}" for sha256, what in hashes), *option_lines(run)]
+
+
+def option_lines(run: RunRecord) -> list[str]:
+    """Return lines with the options that pytest read from `addopts` or from PYTEST_ADDOPTS."""
+    return [f"options from {source}: {shlex.join(words)}" for source, words in run.added_options.items()]
 
 
 def _key(gate: GateRecord) -> tuple[str, str, str]:

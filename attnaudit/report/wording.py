@@ -36,6 +36,8 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
+#: The exit statuses of runs in which no gate was judged -> why.
+NOTHING_AUDITED = {6: "A model could not be loaded or audited", 7: "The data could not be read"}
 #: The status of a run -> the verdict whose colour its headline has.
 _STATES = {
     "passed": "pass",
@@ -144,6 +146,8 @@ def _headline(run: RunRecord) -> str:
             f"{_clear_gates_sentence(gates, ' that ran')} {_not_selected_sentence(not_selected)} "
             "This does not decide on the release."
         )
+    if run.exit_status in NOTHING_AUDITED:
+        return f"{NOTHING_AUDITED[run.exit_status]}, so no gate was judged. This release is blocked."
     without = sum(gate.state == "open" for gate in run.gates)
     if blocking:
         also = f" {_open_sentence(without)}" if without else ""
