@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from attnaudit.formatting import plural
 from attnaudit.records import GateRecord, RunRecord
 
 #: The states of a gate, in the order in which they are counted, and how they are counted.
@@ -17,6 +16,11 @@ COUNTED_STATES = {
     "excepted": "excepted by the policy",
     "not selected": "not selected",
 }
+
+
+def excepted_gates(run: RunRecord) -> set[tuple[str, str, str]]:
+    """Return the model, the data set and the check of every gate that the policy excepts."""
+    return {_key(gate) for gate in run.gates if gate.state == "excepted"}
 
 
 def gate_counts(run: RunRecord) -> str:
@@ -67,6 +71,4 @@ def _by_reason(intro: str, gates: Sequence[GateRecord]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for gate in gates:
         reasons.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
-    return [
-        f"{intro} ({plural(len(names), 'gate')}, {reason}): {'; '.join(names)}" for reason, names in reasons.items()
-    ]
+    return [f"{intro}: {'; '.join(names)}: {reason}" for reason, names in reasons.items()]

@@ -13,7 +13,7 @@ from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
-from attnaudit.report.gate_text import gate_notes, option_lines
+from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
 from attnaudit.report.questions import FIRST_REMEDIES
@@ -192,6 +192,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
                 record,
                 anchor=anchors.of(f"{anchor}-{record.model}-{record.data}") if many else anchor,
                 subject=names[(record.model, record.data, record.seed)],
+                role=wording.role(record, run),
                 drawing=strip(record, shown_range),
                 heatmaps=heatmaps.get(record.key, ()),
             )
@@ -250,7 +251,7 @@ def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
     model, data, _ = case
     gates = [c for c in run.checks if (c.model, c.data, c.seed) == case and c.severity == "gate"]
     passed = sum(gate.verdict == "pass" for gate in gates)
-    blocked = any(gate.blocks for gate in gates)
+    blocked = any(gate.blocks and gate.key[:3] not in excepted_gates(run) for gate in gates)
     return SubjectView(
         name=name,
         model=model,
@@ -262,7 +263,7 @@ def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
 
 
 def _case(
-    record: CheckRecord, *, anchor: str, subject: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
+    record: CheckRecord, *, anchor: str, subject: str, role: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
 ) -> CaseView:
     verdict = shown_verdict(record)
     places = digits(record)
@@ -274,7 +275,7 @@ def _case(
         verdict=verdict,
         verdict_name=wording.VERDICT_NAMES[verdict],
         symbol=wording.VERDICT_SYMBOLS[verdict],
-        role=wording.role(record),
+        role=role,
         value=number(record.value, digits=places),
         statistic=", ".join(filter(None, (record.statistic, record.unit))),
         interval=interval_words(record),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.questions import policy_notes, remedies
 from attnaudit.verdict_text import shown_verdict
 
@@ -83,10 +84,12 @@ def column_name(name: str) -> str:
     return name
 
 
-def role(check: CheckRecord) -> str:
+def role(check: CheckRecord, run: RunRecord) -> str:
     """Return whether the check is a gate, and whether it blocks the release; otherwise "informational"."""
     if check.severity != "gate":
         return "informational"
+    if check.key[:3] in excepted_gates(run):
+        return "gate, excepted by the policy"
     return "gate, blocks the release" if check.blocks else "gate"
 
 

@@ -107,13 +107,23 @@ def test_gates_without_a_case_are_named_with_their_reasons(tmp_path: Path) -> No
     source = page(write_run(tmp_path, run, []))
     for line in (
         "Gates: 1 passed, 1 without a verdict, 1 excepted by the policy, 1 not selected.",
-        "Not selected (1 gate, left out by -k &lt;b&gt;): two (demo on d).",
-        "Excepted by the policy (1 gate, attention is not shown): three (demo on d).",
-        "No verdict (1 gate, no test that was collected judges it): four (demo on d).",
+        "Not selected: two (demo on d): left out by -k &lt;b&gt;.",
+        "Excepted by the policy: three (demo on d): attention is not shown.",
+        "No verdict: four (demo on d): no test that was collected judges it.",
         "Run again after a failure: t.py::t[one]: worker gw0 crashed.",
     ):
         assert f"<li>{line}</li>" in source
     assert source.index("<li>Gates:") < source.index("Verdicts")
+
+
+def test_a_gate_that_failed_but_is_excepted_does_not_block(tmp_path: Path) -> None:
+    check = check_record()
+    gate = GateRecord(model=check.model, data=check.data, check=check.check, state="excepted", reason="not shown")
+    run = run_record([check, check_record(data="other", verdict="pass", blocks=False)], gates=[gate], exit_status=0)
+    text = text_of(page(write_run(tmp_path, run, [])))
+    assert "gate, excepted by the policy" in text
+    assert "gate, blocks the release" not in text
+    assert "gate, excepted by the policy" in (tmp_path / "summary.md").read_text(encoding="utf-8")
 
 
 def test_a_run_in_which_all_gates_were_judged_has_no_list_of_gates(tmp_path: Path) -> None:
