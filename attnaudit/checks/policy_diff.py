@@ -161,8 +161,8 @@ def _of_confidence(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[t
 
     A gate that blocks while it is inconclusive (inconclusive="fail") blocks unless its interval is on the required
     side, so a wider interval is stricter. Any other gate blocks only if its interval is on the wrong side, so a wider
-    interval is laxer; this interval also widens with the number of gates. If the rule itself changes, that is reported
-    as such, and outweighs the width.
+    interval is laxer; this interval also widens with the number of gates. If `inconclusive` makes a gate of one
+    kind one of the other, `_of_inconclusive` reports this, and the width of the interval matters less.
     """
     before, after = old.get("confidence"), new.get("confidence")
     text = _from_to("confidence", before, after)

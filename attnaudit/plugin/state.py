@@ -50,7 +50,7 @@ class Declaration:
         checks: The checks.
         policy: The description of the policy file that they come from; None if they come from none.
         exceptions: The gates that may be skipped or expected to fail.
-        informational: Whether it is declared that there is no gate.
+        informational: Whether the policy is declared informational, that is, without a gate.
     """
 
     checks: tuple[Check, ...]
@@ -68,9 +68,9 @@ class RunState:
         folder: The folder of the run.
         session: The session that measures and judges.
         outcomes: The outcomes of the cases, in the process that writes the run.
-        context: What is known of the run from the start.
+        context: What is known when the run begins.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
-        declared: (model, data, check) -> each gate of the policy, selected or not.
+        declared: (model, data, check) -> the gate, for all gates of the policy, selected or not.
         declarations: What each @audit function, or the policy file, declares.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.

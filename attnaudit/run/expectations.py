@@ -47,7 +47,7 @@ class Expectations:
 
 
 def objections(run: RunRecord, expected: Expectations) -> list[str]:
-    """List why a run does not verify the release: one or two sentences each, with what to do.
+    """List the reasons why a release is not verified by a run. Each is one or two sentences, with what to do.
 
     Args:
         run: The record of a run that has ended and was not edited.
@@ -164,7 +164,8 @@ def exception_lines(run: RunRecord) -> list[str]:
 def sample_lines(run: RunRecord) -> list[str]:
     """Return a line for each data set of which only a sample was audited."""
     return [
-        f"only a sample of {one.name} was audited: {one.audited:,} of {plural(one.rows, 'row')}"
+        f"only a sample of {one.name} was audited: {one.audited:,} of {plural(one.rows, 'row')}, drawn with "
+        f"seed {one.sample_seed}"
         for one in run.data
         if one.sample_seed is not None
     ]

@@ -1,7 +1,8 @@
 """What became of every gate that a run had to judge, and what that means for the run as a whole.
 
 The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, or
-is excepted by the policy. A gate without a verdict is open, whatever the reason, and makes the run fail.
+is excepted by the policy. A gate that the user left out on purpose is not selected, and makes the run partial. Any
+other gate without a verdict is open, and makes the run fail.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def settle(
         plan: What had to be judged.
         outcomes: The outcomes of the cases.
         left_out_by: The options with which the user selects cases, such as "-k"; empty if every case was to run.
-        stopped_by: The option that ended the run after a failure, such as "-x"; "" if the run went through.
+        stopped_by: The option that ended the run after a failure, such as "-x"; "" if all tests ran.
     """
     tests: dict[GateKey, list[str]] = {}
     for case in plan.selected:

@@ -51,7 +51,7 @@ def test_a_run_that_passed_is_verified(reports: Path, capsys: pytest.CaptureFixt
     result = Verified(capsys, *MODEL)
     assert result.status == 0
     assert result.lines == [
-        "not compared, because the option is not given: --data, --policy, --after",
+        "not compared, because the option is not given: --data, --policy, --after, --attnaudit",
         "compared by name only: release",
         f"verified: reports/{NAME}: 2 gates passed, for release on reviews",
     ]
@@ -245,7 +245,7 @@ def test_a_sample_is_mentioned(reports: Path, capsys: pytest.CaptureFixture[str]
     write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
     result = Verified(capsys, *MODEL)
     assert result.status == 0
-    assert "only a sample of reviews was audited: 60 of 2,026 rows" in result.lines
+    assert "only a sample of reviews was audited: 60 of 2,026 rows, drawn with seed 0" in result.lines
 
 
 def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
