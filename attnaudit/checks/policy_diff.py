@@ -31,9 +31,9 @@ class Change:
     """One difference between two policies.
 
     Attributes:
-        kind: Whether the new policy is laxer or stricter because of it; "compare by hand" if that cannot be told,
-            "changed" if it makes no difference to what the policy blocks.
-        subject: The id of the check that it is about, or another part of the policy.
+        kind: "laxer" or "stricter": its effect on the new policy. "appeared" or "disappeared": a check. "changed": no
+            effect on what the policy blocks. "compare by hand": the effect depends on the model.
+        subject: The id of a check, or another part of the policy.
         text: What changed.
     """
 
