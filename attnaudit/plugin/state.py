@@ -68,9 +68,9 @@ class RunState:
         folder: The folder of the run.
         session: The session that measures and judges.
         outcomes: The outcomes of the cases, in the process that writes the run.
-        context: What is known when the run begins.
+        context: What is known of the run from the start.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
-        declared: (model, data, check) -> the gate, for all gates of the policy, selected or not.
+        declared: (model, data, check) -> each gate of the policy, selected or not.
         declarations: What each @audit function, or the policy file, declares.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
