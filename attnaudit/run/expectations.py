@@ -76,7 +76,7 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
 
 def _gate_objections(run: RunRecord) -> list[str]:
     found = [
-        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason}. {_REMEDIES[gate.state]}"
+        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. {_REMEDIES[gate.state]}"
         for gate in run.gates
         if gate.state not in ("passed", "excepted")
     ]
@@ -122,7 +122,8 @@ def _compare(
         if same_name is not None:
             reason = f"its hash is {same_name.sha256}, expected {wanted.sha256}"
         else:
-            reason = f"the run has no such {noun}, only {', '.join(one.name for one in actual) or 'none'}"
+            audited = f"only {', '.join(one.name for one in actual)}" if actual else "and audited none"
+            reason = f"the run has no such {noun}, {audited}"
         found.append(f"{option} {wanted.given}: {reason}. Audit the expected {noun}, or correct {option}.")
         unmatched.pop(str(wanted.name), None)
     for other in unmatched.values():
