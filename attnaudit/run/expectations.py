@@ -76,7 +76,8 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
 
 def _gate_objections(run: RunRecord) -> list[str]:
     found = [
-        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. {_REMEDIES[gate.state]}"
+        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
+        f"{_REMEDIES[gate.state]}"
         for gate in run.gates
         if gate.state not in ("passed", "excepted")
     ]
