@@ -207,7 +207,9 @@ class ModelAdapter(Protocol):
         ...
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        """Return one variant per entry of `rows` (V,): that row with only the positions marked in `keep` (V, T).
+        """Return V shortened rows. Variant v is row `rows[v]` with only the positions where `keep[v]` is True.
+
+        Shapes: `rows` (V,), `keep` (V, T).
 
         The result equals deleting all other positions with `delete`.
         """

@@ -77,7 +77,7 @@ class CustomCheck(PerInstanceCheck):
         """Call the function on the measurements that it declared, and return its (n,) values.
 
         Raises:
-            CheckError: The function raised an error, or returned something else than n real numbers within the bounds.
+            CheckError: The function raised an error, or returned something other than n real numbers within the bounds.
         """
         from attnaudit.engine.planning import resolve
 

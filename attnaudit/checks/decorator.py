@@ -35,10 +35,10 @@ class InconclusiveWarning(UserWarning):
 
 
 def enforce(record: CheckRecord) -> None:
-    """Fail the running test if the record blocks, and warn if an inconclusive check has inconclusive="warn".
+    """Fail the running test if its verdict blocks the release, and warn if it is inconclusive with inconclusive="warn".
 
     Raises:
-        CheckFailed: The record blocks.
+        CheckFailed: The verdict blocks the release.
     """
     __tracebackhide__ = True
     if record.blocks:
@@ -51,7 +51,7 @@ def enforce(record: CheckRecord) -> None:
 def audit(
     *checks: Check | Policy, exceptions: Mapping[str, str] | None = None, informational: bool = False
 ) -> Callable[[F], F]:
-    """Return a decorator that runs a test function once per model, data set and check, with the fixture `check`.
+    """Return a decorator that runs a test function once per model, data set and check, with the argument `check`.
 
     The decorator gives the function the mark `attnaudit` and these attributes: `attnaudit_checks`, a tuple of its
     checks; `attnaudit_policy`, the record of the policy or None; `attnaudit_exceptions`, a tuple of `PolicyException`;

@@ -1,4 +1,4 @@
-"""The effective policy of a run: all checks that it applies, in a form that depends on nothing but their meaning."""
+"""The effective policy of a run: all checks that it applies, in a form that depends only on what they require."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def effective_policy(
 ) -> EffectivePolicy:
     """Return the checks in a canonical form, with its hash.
 
-    Each check is a table of its id, its name and all of its arguments, including defaults. Checks that attnaudit does
-    not ship have the hash of their code as well, and custom checks the facts that decide their numbers. The form is
-    independent of the order of the checks, of where they were declared, and of white space in relative thresholds.
+    Each check is a table of its id, its name and all of its arguments, including defaults. The table of a check that
+    attnaudit does not ship also contains the hash of its code. That of a custom check also contains its measures, its
+    statistic and its bounds. The form does not depend on the order of the checks, on where they were declared, or on
+    white space in relative thresholds.
     Equal checks count once. Two different checks with the same id are both listed.
 
     Args:

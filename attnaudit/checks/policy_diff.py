@@ -31,9 +31,9 @@ class Change:
     """One difference between two policies.
 
     Attributes:
-        kind: Whether the new policy is laxer or stricter because of it; "compare by hand" if that cannot be told,
-            "changed" if it makes no difference to what the policy blocks.
-        subject: The id of the check that it is about, or another part of the policy.
+        kind: "laxer" or "stricter": its effect on the new policy. "appeared" or "disappeared": a check. "changed": no
+            effect on what the policy blocks. "compare by hand": the effect depends on the model.
+        subject: The id of a check, or another part of the policy.
         text: What changed.
     """
 
@@ -161,8 +161,8 @@ def _of_confidence(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[t
 
     A gate that blocks while it is inconclusive (inconclusive="fail") blocks unless its interval is on the required
     side, so a wider interval is stricter. Any other gate blocks only if its interval is on the wrong side, so a wider
-    interval is laxer; this interval also widens with the number of gates. If the rule itself changes, that is reported
-    as such, and outweighs the width.
+    interval is laxer; this interval also widens with the number of gates. If `inconclusive` makes a gate of one
+    kind one of the other, `_of_inconclusive` reports this, and the width of the interval matters less.
     """
     before, after = old.get("confidence"), new.get("confidence")
     text = _from_to("confidence", before, after)

@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="reports",
         metavar="DIR",
-        help="the folder of all runs, of which the newest is verified, or of one run (default: reports)",
+        help="the folder that pytest writes the runs to, to verify the newest of them; or the folder of one run "
+        "(default: reports)",
     )
     parser.add_argument(
         "--model",
@@ -67,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--after",
         metavar="TIME",
-        help="when the run must have begun or later: in ISO 8601, or in seconds since 1970, as `date +%%s` prints",
+        help="the earliest time at which the run may have begun, in ISO 8601 or in seconds since 1970, as `date +%%s` "
+        "prints (default: any)",
     )
     parser.add_argument(
         "--attnaudit", metavar="VERSION", help="the version of attnaudit that must have run the audit (default: any)"
@@ -131,7 +133,7 @@ def _require_folder(folder: Path) -> Path:
 
 
 def _expectations(options: argparse.Namespace) -> Expectations:
-    """Return what the options ask for. Models, data and the policy are read for it.
+    """Return what the run must have audited. This loads the models, the data and the policy that the options name.
 
     Raises:
         UsageError: An option is invalid.
@@ -228,8 +230,8 @@ def _iso_time(text: str, expected: str) -> datetime:
 
 
 def _not_compared(options: argparse.Namespace) -> list[str]:
-    """Return a line on what was not compared with an expectation; none if everything was."""
-    absent = [f"--{name}" for name in ("data", "policy", "after") if getattr(options, name) is None]
+    """Return lines on what was not compared, or only by its name; none if everything was compared by its content."""
+    absent = [f"--{name}" for name in ("data", "policy", "after", "attnaudit") if getattr(options, name) is None]
     only_named = [one for one in (*options.model, *(options.data or ())) if _is_name_only(one)]
     lines = []
     if absent:

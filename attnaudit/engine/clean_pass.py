@@ -229,13 +229,13 @@ class CleanPass:
 
     @cached_property
     def gradients(self) -> dict[str, Tensor]:
-        """`gradients_of` the clean pass, with attention as part of the graph."""
+        """The gradients of the clean pass, with attention as part of the graph, as `gradients_of` returns them."""
         with differentiable(self.device):
             return self.gradients_of(self.trace)
 
     @cached_property
     def gradients_attention_detached(self) -> dict[str, Tensor]:
-        """`gradients_of` a pass in which the attention weights are constants."""
+        """The gradients of a pass in which the attention weights are constants, as `gradients_of` returns them."""
         with differentiable(self.device):
             self.count_forward(len(self.instances))
             trace = self.adapter.run(

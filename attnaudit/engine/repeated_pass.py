@@ -31,7 +31,7 @@ from attnaudit.seeding import keyed_integer
 
 #: Smallest number of rows that run again; all rows if there are fewer.
 FEWEST_ROWS = 64
-#: More rows run again as long as they are at most this share of the rows of all passes of the audit.
+#: The number of rows that run again, as a share of the rows of all passes of the audit.
 SHARE_OF_PASSES = 0.05
 #: Fractional parts of the multiples of these irrational numbers give every position a coefficient of its own.
 KEY_STEP, QUERY_STEP = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
@@ -145,7 +145,7 @@ def rows_to_repeat(instances: Sequence[Instance], rows_of_passes: int, seed: int
         seed: seed of the audit.
 
     Returns:
-        Positions of 64 rows, or of more if they are at most 5% of `rows_of_passes`; of all rows if there are not more.
+        The positions of the rows: 5% of `rows_of_passes`, but at least 64, and at most n.
     """
     drawn = sorted(range(len(instances)), key=lambda i: (keyed_integer(seed, "repeated", instances[i].id), i))
     return drawn[: max(FEWEST_ROWS, int(SHARE_OF_PASSES * rows_of_passes))]

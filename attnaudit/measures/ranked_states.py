@@ -62,7 +62,7 @@ class RankedHidden(StatefulMeasure):
         return Columns()
 
     def finish(self, measurements: Measurements) -> None:
-        """Choose k and add the tables."""
+        """Choose the number k of ranks, and add the tables of the k most attended states of each instance."""
         lengths = np.array(self.lengths, dtype=np.int64)
         k, rule = choose_ranks(lengths, self._weights)
         rows = (lengths >= k).nonzero()[0]

@@ -32,10 +32,15 @@ from attnaudit.retraining import Retraining, parse
 class Retrained(StatefulMeasure):
     """Trains a copy and compares it with the model.
 
-    Columns: `.predicted`, the copy's class; `.tvd`, the total variation between the outputs; `.jsd`, the Jensen-Shannon
-    divergence in nats between the attentions under the reading, NaN for one token; `.attention`, the copy's attention,
-    for copies with the model's own encoder whose attention is trained. If there is no copy, `.predicted`, `.tvd` and
-    `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives the reason.
+    The columns are:
+
+    * `.predicted`: the class that the copy predicts.
+    * `.tvd`: the total variation distance between the two outputs.
+    * `.jsd`: the Jensen-Shannon divergence in nats between the attentions under the reading, NaN for one token.
+    * `.attention`: the attention of a copy that has the model's own encoder and trains its attention.
+
+    If there is no copy, `.predicted`, `.tvd` and `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives
+    the reason.
     """
 
     def __init__(self, name: str, argument: Retraining, lengths: Sequence[int]) -> None:

@@ -280,7 +280,7 @@ def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | 
 
 
 def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, restarts: int, heads: int) -> Tensor:
-    """Return standard normal noise (B, K, H, T), given or drawn from the seeds."""
+    """Return standard normal noise (B, K, H, T): the given noise, or noise drawn from the seeds."""
     if (noise is None) == (seeds is None):
         raise ValueError("noise: expected either noise or seeds but got " + ("neither" if noise is None else "both"))
     if seeds is not None:

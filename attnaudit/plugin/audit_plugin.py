@@ -132,7 +132,7 @@ class AuditPlugin:
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Write down what has to be judged before the first case runs, so that nothing is lost in a crash.
 
-        By now, all plugins have deselected the cases that they leave out.
+        By now, other plugins have deselected cases.
         """
         state, config = self.state, self.config
         collection_failed = session.testsfailed and not config.option.continue_on_collection_errors
@@ -156,7 +156,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
-        """Make the warnings of the cases harmless, which models and data may cause."""
+        """Make the warnings of the cases harmless, since models and data may decide their text."""
         if self.state is not None and any(case.test == nodeid for case in self.state.selected):
             clean_warning(warning_message)
 
@@ -223,12 +223,15 @@ class AuditPlugin:
         state = self.state
         if self.config.option.collectonly:
             if status == 0 and in_ci() and not self.config.getoption("--audit-allow-partial"):
-                self._complain("--collect-only judges no gate, and the environment variable CI is set.")
+                self._complain(
+                    "--collect-only judges no gate, and the environment variable CI is set. Leave it out, or add "
+                    "--audit-allow-partial if this is intended here."
+                )
                 return int(pytest.ExitCode.TESTS_FAILED)
             return status
         if state is None or state.run_record is None:
             if status == 0:
-                self._complain("pytest ended before the audit did: nothing was audited.")
+                self._complain("pytest ended before the audit did, so nothing was audited. See the output above.")
             return status or int(pytest.ExitCode.TESTS_FAILED)
         if status == 0 and state.run_record.exit_status:
             status = state.run_record.exit_status

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport, state: RunState) -> None:
-    """Put the verdict of a case on its report, as builtins that xdist can send, and shorten the failure to its message.
+    """Put the verdict of a case on its report, as built-in types, which xdist can send, and shorten a failure.
+
+    The report of a failed audit shows the message of the exception without its traceback.
 
     A model that cannot be loaded, or data that cannot be read, fails the first case that needs it. This failure names
     all gates that cannot be judged for this reason. The other cases are skipped, so that the reason is shown once.
@@ -58,7 +60,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
 
 
 def _gates_in(scope: tuple[str, str], gates: Sequence[DeclaredGate]) -> list[DeclaredGate]:
-    """Return the gates of a model and a data set, where "" stands for every one."""
+    """Return the gates of a model and a data set; "" stands for every model or data set."""
     model, data = scope
     return [gate for gate in gates if model in ("", gate.model) and data in ("", gate.data)]
 

@@ -72,7 +72,7 @@ def close_run(state: RunState, session: pytest.Session) -> None:
 
 
 def amend_run(state: RunState, exit_status: int) -> None:
-    """Write the run again, if its exit status is another one than it says, since another plugin changed it.
+    """Write the run again if another plugin has changed the exit status since it was written.
 
     Args:
         state: The run.
@@ -102,14 +102,17 @@ def amend_run(state: RunState, exit_status: int) -> None:
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
-    """Note as a problem that nothing was audited, unless the user left everything out or pytest failed anyway."""
+    """Set the problem of a run in which nothing was audited, unless gates are listed or pytest failed anyway."""
     left_out = any(gate.state == "not selected" for gate in gates)
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or left_out or gates:
         return
     if not plan.selected:
-        state.problem = "a model was given, but no case of the audit was collected: nothing was audited."
+        state.problem = (
+            "a model was given, but no case of the audit was collected: nothing was audited. Give pytest the folder of "
+            "the audit, such as audits/ (`attnaudit init` writes one)."
+        )
     elif not state.outcomes.ran:
-        state.problem = "every case of the audit was skipped: nothing was audited."
+        state.problem = "every case of the audit was skipped: nothing was audited. Remove the skip."
 
 
 def _exit_status(state: RunState, gates: Sequence[GateRecord], base: int) -> int:
@@ -125,7 +128,7 @@ def _exit_status(state: RunState, gates: Sequence[GateRecord], base: int) -> int
 
 
 def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], session: pytest.Session) -> None:
-    """Report a failed test for the gates that did not pass although no test failed for this reason."""
+    """Report failed tests for the gates that did not pass although no test failed for this reason: one per reason."""
     results = state.outcomes.results
     failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
     shown_reasons = {results[test].reason for test in failed_tests}
@@ -145,7 +148,7 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
 
 
 def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) -> None:
-    """Send the report of a failed test that does not exist to all plugins."""
+    """Report a failure of the run to all plugins, such as JUnit, as if it were that of a test."""
     report = pytest.TestReport(
         nodeid=f"attnaudit::{name}",
         location=("attnaudit", None, name),
@@ -158,7 +161,7 @@ def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) ->
 
 
 def _writing_failed(state: RunState, error: AuditError, session: pytest.Session) -> None:
-    """Make a run fail whose files cannot be written. Its audit.json then still says that it is running."""
+    """Fail the run because its files cannot be written. If there is an audit.json, its status remains "running"."""
     state.problem = shown_error(error)
     if session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

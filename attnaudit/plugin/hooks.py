@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.ExitCode, int | pytest.ExitCode]:
-    """Return a failure as exit status if the audit did not pass, whatever another plugin made of it since."""
+    """Return a failing exit status if the audit did not pass, even if another plugin has changed the status."""
     status = yield
     plugin: AuditPlugin | None = config.pluginmanager.getplugin(PLUGIN_NAME)
     return status if plugin is None else plugin.final_status(int(status))

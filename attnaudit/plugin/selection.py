@@ -1,4 +1,4 @@
-"""What the user selected on purpose, and whether this pytest command runs tests at all."""
+"""Which tests the user selected on purpose, and whether this pytest command runs tests at all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stopping_option(session: pytest.Session) -> str:
 
 
 def added_options(config: pytest.Config) -> dict[str, list[str]]:
-    """Return the options that are not on the command line: where they come from -> their words."""
+    """Return the options that are not on the command line, word by word, for each source that they come from."""
     sources = {
         "addopts": [str(word) for word in config.getini("addopts")],
         "PYTEST_ADDOPTS": shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),

@@ -50,7 +50,7 @@ class Declaration:
         checks: The checks.
         policy: The description of the policy file that they come from; None if they come from none.
         exceptions: The gates that may be skipped or expected to fail.
-        informational: Whether it is declared that there is no gate.
+        informational: Whether the policy is declared informational, that is, without a gate.
     """
 
     checks: tuple[Check, ...]

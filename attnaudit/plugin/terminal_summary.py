@@ -11,7 +11,7 @@ from attnaudit.plugin.workers import is_controller
 
 
 def show_run(state: RunState, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show the table of verdicts, what became of the gates, and the path of the report.
+    """Show the table of verdicts, the gates without a verdict, and the path of the report.
 
     Args:
         state: The run.

@@ -105,7 +105,7 @@ class MissingCase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class GateRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of a gate, that is, of one check of the policy that had to pass on one model and one data set.
+    """The outcome of a gate, that is, of one check of the policy that had to pass on one model and one data set.
 
     Attributes:
         model: The name of the model.
@@ -285,7 +285,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             excepted; "partial" if the command line left gates out and no other gate failed; "informational" if there
             is no gate; otherwise "failed".
         problem: Why the run failed, if the reason is not a verdict, such as an invalid option; "" otherwise.
-        gates: What became of every gate that the policy declares, on every model and data set.
+        gates: The outcome of every gate that the policy declares, on every model and data set.
         earlier_failures: The failures and crashes of tests that were then run again.
         effective_policy: All checks that the run applied; None if none were collected.
         added_options: Where options come from that are not in `command` ("addopts" of the configuration file,

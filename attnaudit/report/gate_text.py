@@ -1,4 +1,4 @@
-"""Text about the gates of a run: which did not pass, and what identifies the run."""
+"""Text about the gates of a run: which have no verdict, and what identifies the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from attnaudit.formatting import plural
 from attnaudit.records import GateRecord, RunRecord
 
 #: The states of a gate, in the order in which they are counted, and how they are counted.
@@ -17,6 +16,11 @@ COUNTED_STATES = {
     "excepted": "excepted by the policy",
     "not selected": "not selected",
 }
+
+
+def excepted_gates(run: RunRecord) -> set[tuple[str, str, str]]:
+    """Return the model, the data set and the check of every gate that the policy excepts."""
+    return {_key(gate) for gate in run.gates if gate.state == "excepted"}
 
 
 def gate_counts(run: RunRecord) -> str:
@@ -47,12 +51,15 @@ def gate_notes(run: RunRecord) -> list[str]:
 
 
 def identity_notes(run: RunRecord) -> list[str]:
-    """Return lines with the SHA-256 hashes of the policy and of the data, and with options that were not typed."""
-    hashes = [(run.effective_policy.sha256, "policy")] if run.effective_policy else []
+    """Return lines with the SHA-256 hashes of the effective policy and of the data, and with `option_lines`."""
+    hashes = [(run.effective_policy.sha256, "effective policy")] if run.effective_policy else []
     hashes += [(data.sha256, f"data {data.name}") for data in run.data]
-    lines = [f"sha256 {sha256} {what}" for sha256, what in hashes]
-    lines += [f"options from {source}: {shlex.join(words)}" for source, words in run.added_options.items()]
-    return lines
+    return [*(f"sha256 {sha256} {what}" for sha256, what in hashes), *option_lines(run)]
+
+
+def option_lines(run: RunRecord) -> list[str]:
+    """Return lines with the options that pytest read from `addopts` or from PYTEST_ADDOPTS."""
+    return [f"options from {source}: {shlex.join(words)}" for source, words in run.added_options.items()]
 
 
 def _key(gate: GateRecord) -> tuple[str, str, str]:
@@ -64,6 +71,4 @@ def _by_reason(intro: str, gates: Sequence[GateRecord]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for gate in gates:
         reasons.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
-    return [
-        f"{intro} ({plural(len(names), 'gate')}, {reason}): {'; '.join(names)}" for reason, names in reasons.items()
-    ]
+    return [f"{intro}: {'; '.join(names)}: {reason}" for reason, names in reasons.items()]

@@ -17,7 +17,7 @@ LONGEST_TEXT = 160
 #: The same for notes, and for why a case has no verdict.
 LONGEST_REASON = 2_000
 #: What GitHub makes a link, a notification or an emoji after it has rendered the page, so that neither a backslash nor
-#: an entity prevents it: @name, #1, GH-1, ://, :name:. A space without width after the match does.
+#: an entity prevents it: @name, #1, GH-1, ://, :name:. A zero-width space after the match prevents it.
 LINKED = re.compile(r"(?i)@|#(?=\d)|\bgh-(?=\d)|:(?=//)|:(?=[a-z+-][\w+\\-]*:)")
 RIGHT_ALIGNED = {"Value", "Required", "Instances", "No value"}
 
@@ -67,7 +67,7 @@ def summary(run: RunRecord, *, report: str) -> str:
         head += ["Instances", "No value", "Role"]
         lines += ["", f"| {' | '.join(head)} |"]
         lines.append(f"|{'|'.join('---:' if name in RIGHT_ALIGNED else '---' for name in head)}|")
-        lines += [f"| {' | '.join(_cells(check, several=several, seeds=seeds))} |" for check in run.checks]
+        lines += [f"| {' | '.join(_cells(check, run, several=several, seeds=seeds))} |" for check in run.checks]
     undecided = [check for check in run.checks if check.planning is not None]
     if undecided:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
@@ -77,11 +77,12 @@ def summary(run: RunRecord, *, report: str) -> str:
     return "\n".join(lines)
 
 
-def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
+def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) -> list[str]:
     """Return the cells of a check in the table of verdicts.
 
     Args:
         check: The check.
+        run: The run.
         several: Whether to name the model and the data set.
         seeds: Whether to name the seed with the model.
     """
@@ -97,7 +98,7 @@ def _cells(check: CheckRecord, *, several: bool, seeds: bool) -> list[str]:
         escape(", ".join(f"{reference.name} {number(reference.value)}" for reference in check.references)) or "—",
         number(check.n),
         number(check.n - check.n_defined),
-        role(check),
+        role(check, run),
     ]
 
 

@@ -13,6 +13,7 @@ from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
+from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
 from attnaudit.report.questions import FIRST_REMEDIES
@@ -61,6 +62,7 @@ class CaseView:
         symbol: The verdict as one character.
         role: Whether it is a gate, and whether it blocks the release.
         value: Its value.
+        statistic: The statistic, with its unit where it has one.
         interval: Its interval; an em dash where it has none.
         fail_interval: The interval that a failure needs; "" where it has none.
         required: Its threshold with its sign; an em dash where it has none.
@@ -86,6 +88,7 @@ class CaseView:
     symbol: str
     role: str
     value: str
+    statistic: str
     interval: str
     fail_interval: str
     required: str
@@ -143,6 +146,9 @@ class Page:
         checks: Every check with its cases.
         subjects: Every pair of a model and a data set.
         command: The command line of the run.
+        options: Lines with the options that were not on the command line.
+        gates: Lines on the gates that were not selected, are excepted or have no verdict, and on tests that were run
+            again, after a line that counts the gates; empty if there are none of these.
         measurements_absent: Whether the run folder has no measurements.parquet.
         missing: (reason, cases) of the cases without a verdict.
         title: The models of the run.
@@ -153,6 +159,8 @@ class Page:
     checks: tuple[CheckView, ...]
     subjects: tuple[SubjectView, ...]
     command: str
+    options: tuple[str, ...]
+    gates: tuple[str, ...]
     measurements_absent: bool
     missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]
     title: str
@@ -184,6 +192,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
                 record,
                 anchor=anchors.of(f"{anchor}-{record.model}-{record.data}") if many else anchor,
                 subject=names[(record.model, record.data, record.seed)],
+                role=wording.role(record, run),
                 drawing=strip(record, shown_range),
                 heatmaps=heatmaps.get(record.key, ()),
             )
@@ -196,10 +205,18 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
         checks=tuple(views),
         subjects=tuple(_subject(case, names[case], run) for case in cases),
         command=shlex.join(run.command),
+        options=tuple(option_lines(run)),
+        gates=_gates(run),
         measurements_absent=measurements.measured is None,
         missing=_missing_by_reason(run.missing),
         title=", ".join(model.name for model in run.models) or "no model was measured",
     )
+
+
+def _gates(run: RunRecord) -> tuple[str, ...]:
+    """Return the lines on gates as sentences. A single line adds nothing to the headline, so it is left out."""
+    notes = gate_notes(run)
+    return tuple(sentence(note.rstrip(".")) for note in notes) if len(notes) > 1 else ()
 
 
 def _missing_by_reason(missing: Sequence[MissingCase]) -> tuple[tuple[str, tuple[MissingCase, ...]], ...]:
@@ -234,7 +251,7 @@ def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
     model, data, _ = case
     gates = [c for c in run.checks if (c.model, c.data, c.seed) == case and c.severity == "gate"]
     passed = sum(gate.verdict == "pass" for gate in gates)
-    blocked = any(gate.blocks for gate in gates)
+    blocked = any(gate.blocks and gate.key[:3] not in excepted_gates(run) for gate in gates)
     return SubjectView(
         name=name,
         model=model,
@@ -246,7 +263,7 @@ def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
 
 
 def _case(
-    record: CheckRecord, *, anchor: str, subject: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
+    record: CheckRecord, *, anchor: str, subject: str, role: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
 ) -> CaseView:
     verdict = shown_verdict(record)
     places = digits(record)
@@ -258,8 +275,9 @@ def _case(
         verdict=verdict,
         verdict_name=wording.VERDICT_NAMES[verdict],
         symbol=wording.VERDICT_SYMBOLS[verdict],
-        role=wording.role(record),
+        role=role,
         value=number(record.value, digits=places),
+        statistic=", ".join(filter(None, (record.statistic, record.unit))),
         interval=interval_words(record),
         fail_interval=interval_range(record.fail_interval, places) if record.fail_interval else "",
         required=requirement_symbol(record.requirement) if record.requirement else "—",

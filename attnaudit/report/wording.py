@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.questions import policy_notes, remedies
 from attnaudit.verdict_text import shown_verdict
 
@@ -36,6 +37,8 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
+#: The exit statuses of runs in which no gate was judged -> why.
+NOTHING_AUDITED = {6: "A model could not be loaded or audited", 7: "The data could not be read"}
 #: The status of a run -> the verdict whose colour its headline has.
 _STATES = {
     "passed": "pass",
@@ -81,10 +84,12 @@ def column_name(name: str) -> str:
     return name
 
 
-def role(check: CheckRecord) -> str:
+def role(check: CheckRecord, run: RunRecord) -> str:
     """Return whether the check is a gate, and whether it blocks the release; otherwise "informational"."""
     if check.severity != "gate":
         return "informational"
+    if check.key[:3] in excepted_gates(run):
+        return "gate, excepted by the policy"
     return "gate, blocks the release" if check.blocks else "gate"
 
 
@@ -144,6 +149,8 @@ def _headline(run: RunRecord) -> str:
             f"{_clear_gates_sentence(gates, ' that ran')} {_not_selected_sentence(not_selected)} "
             "This does not decide on the release."
         )
+    if run.exit_status in NOTHING_AUDITED:
+        return f"{NOTHING_AUDITED[run.exit_status]}, so no gate was judged. This release is blocked."
     without = sum(gate.state == "open" for gate in run.gates)
     if blocking:
         also = f" {_open_sentence(without)}" if without else ""

@@ -61,7 +61,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         yield f"its verdict is '{record.verdict}', but value, interval and threshold give '{verdict}'"
     expected = blocks(record.verdict, severity=record.severity, inconclusive=record.inconclusive)
     if expected != record.blocks:
-        yield f"it is said {'' if record.blocks else 'not '}to block, but its verdict is '{record.verdict}'"
+        yield f"it is recorded as {'' if record.blocks else 'not '}blocking, but its verdict is '{record.verdict}'"
 
 
 def _of_intervals(record: CheckRecord) -> Iterator[str]:
@@ -138,20 +138,20 @@ def _declared_gates(tables: dict[str, list[Table]]) -> list[str]:
 def _of_gate(gate: GateRecord, record: CheckRecord | None, run: RunRecord) -> Iterator[str]:
     if gate.state == "passed":
         if record is None:
-            yield "it is said to have passed, but has no verdict"
+            yield "it is recorded as passed, but has no verdict"
         elif record.blocks or record.severity != "gate":
-            yield f"it is said to have passed, but its verdict is '{record.verdict}'"
+            yield f"it is recorded as passed, but its verdict is '{record.verdict}'"
         if gate.reason:
             yield "it passed, but has a reason for not passing"
         return
     if record is not None and not record.blocks:
-        yield f"it is said to be {gate.state}, but its verdict '{record.verdict}' does not block"
+        yield f"it is recorded as {gate.state}, but its verdict '{record.verdict}' does not block"
     if gate.state == "failed" and record is None:
-        yield "it is said to have failed, but has no verdict"
+        yield "it is recorded as failed, but has no verdict"
     if gate.state in ("open", "not selected") and record is not None:
-        yield f"it is said to be {gate.state}, but has the verdict '{record.verdict}'"
+        yield f"it is recorded as {gate.state}, but has the verdict '{record.verdict}'"
     if gate.state == "excepted" and not _is_excepted(gate, run):
-        yield "it is said to be excepted, but the policy has no exception for it"
+        yield "it is recorded as excepted, but the policy has no exception for it"
     if not gate.reason:
         yield f"it is {gate.state} without a reason"
 

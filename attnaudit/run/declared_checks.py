@@ -1,4 +1,4 @@
-"""The checks that an effective policy declares, made again from their tables."""
+"""The checks that an effective policy declares, built from their tables."""
 
 from __future__ import annotations
 

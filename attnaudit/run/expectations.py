@@ -47,7 +47,7 @@ class Expectations:
 
 
 def objections(run: RunRecord, expected: Expectations) -> list[str]:
-    """List why a run does not verify the release: one or two sentences each, with what to do.
+    """List the reasons why a release is not verified by a run. Each is one or two sentences, with what to do.
 
     Args:
         run: The record of a run that has ended and was not edited.
@@ -76,7 +76,8 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
 
 def _gate_objections(run: RunRecord) -> list[str]:
     found = [
-        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason}. {_REMEDIES[gate.state]}"
+        f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
+        f"{_REMEDIES[gate.state]}"
         for gate in run.gates
         if gate.state not in ("passed", "excepted")
     ]
@@ -122,7 +123,8 @@ def _compare(
         if same_name is not None:
             reason = f"its hash is {same_name.sha256}, expected {wanted.sha256}"
         else:
-            reason = f"the run has no such {noun}, only {', '.join(one.name for one in actual) or 'none'}"
+            audited = f"only {', '.join(one.name for one in actual)}" if actual else "and audited none"
+            reason = f"the run has no such {noun}, {audited}"
         found.append(f"{option} {wanted.given}: {reason}. Audit the expected {noun}, or correct {option}.")
         unmatched.pop(str(wanted.name), None)
     for other in unmatched.values():
@@ -164,7 +166,8 @@ def exception_lines(run: RunRecord) -> list[str]:
 def sample_lines(run: RunRecord) -> list[str]:
     """Return a line for each data set of which only a sample was audited."""
     return [
-        f"only a sample of {one.name} was audited: {one.audited:,} of {plural(one.rows, 'row')}"
+        f"only a sample of {one.name} was audited: {one.audited:,} of {plural(one.rows, 'row')}, drawn with "
+        f"seed {one.sample_seed}"
         for one in run.data
         if one.sample_seed is not None
     ]

@@ -49,7 +49,7 @@ class RunEnding:
     Attributes:
         status: The status of the run.
         exit_status: The exit status of pytest.
-        gates: What became of every gate.
+        gates: The outcome of every gate.
         problem: Why the run failed, if the reason is not a verdict; "" otherwise.
     """
 

@@ -1,7 +1,8 @@
-"""What became of every gate that a run had to judge, and what that means for the run as a whole.
+"""The outcome of every gate that a run had to judge, and what that means for the run as a whole.
 
 The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, or
-is excepted by the policy. A gate without a verdict is open, whatever the reason, and makes the run fail.
+is excepted by the policy. A gate that the user left out on purpose is not selected, and makes the run partial. Any
+other gate without a verdict is open, and makes the run fail.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from attnaudit.verdict_text import headline
 def settle(
     plan: Plan, outcomes: Outcomes, *, left_out_by: Sequence[str] = (), stopped_by: str = ""
 ) -> list[GateRecord]:
-    """Return what became of every gate of a plan.
+    """Return the outcome of every gate of a plan.
 
     Args:
         plan: What had to be judged.
         outcomes: The outcomes of the cases.
         left_out_by: The options with which the user selects cases, such as "-k"; empty if every case was to run.
-        stopped_by: The option that ended the run after a failure, such as "-x"; "" if the run went through.
+        stopped_by: The option that ended the run after a failure, such as "-x"; "" if all tests ran.
     """
     tests: dict[GateKey, list[str]] = {}
     for case in plan.selected:
@@ -51,7 +52,7 @@ def run_status(gates: Sequence[GateRecord], *, exit_status: int) -> RunStatus:
     """Return the status of a run that has ended.
 
     Args:
-        gates: What became of the gates.
+        gates: The outcomes of the gates.
         exit_status: The exit status that pytest had for its own reasons, such as a test that failed.
     """
     states = {gate.state for gate in gates}
@@ -72,7 +73,7 @@ def _settle_gate(
     left_out_by: Sequence[str],
     stopped_by: str,
 ) -> GateRecord:
-    """Return what became of one gate, which these tests had to judge."""
+    """Return the outcome of one gate, which these tests had to judge."""
 
     def settled(state: str, reason: str = "") -> GateRecord:
         return msgspec.convert(

@@ -92,7 +92,7 @@ class Outcomes:
         self.ran.discard(test)
 
     def only_cause(self) -> str:
-        """Return "model" or "data" if every test that failed did so because of it; otherwise ""."""
+        """Return "model" or "data" if it is the reason of every failed test and nothing was judged; otherwise ""."""
         causes = {result.cause for result in self.results.values() if result.outcome == "failed"}
         return causes.pop() if len(causes) == 1 and not self.other_failures and not self.records else ""
 

@@ -217,7 +217,11 @@ def _columns(
 
 
 def _lists(column: Any) -> tuple[NDArray[np.bool_], Integers]:
-    """Return which rows of a column hold a list, and the position at which each list begins, and the last one ends."""
+    """Return where the lists of a column are in its flattened numbers.
+
+    Returns:
+        (n,) flags, True for rows that hold a list; and (n + 1,) offsets: the list of row i is at [i] to [i + 1].
+    """
     lengths = column.combine_chunks().value_lengths() if len(column) else None
     if lengths is None:
         return np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64)

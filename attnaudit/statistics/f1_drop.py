@@ -53,7 +53,7 @@ class F1Drop:
 
     @property
     def sets(self) -> int:
-        """Q + R, the number of sets of predictions."""
+        """Number of sets of predictions, Q + R: the model's own, and those with replaced attention."""
         return self.first + self.replacements
 
     def scores(self, totals: Floats) -> Floats:

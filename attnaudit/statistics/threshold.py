@@ -40,7 +40,7 @@ class Expression:
             references: Reference name -> (n,) values, NaN where undefined.
 
         Returns:
-            (n,) thresholds, NaN where a reference with a weight is undefined.
+            (n,) thresholds, NaN where a reference in the expression is undefined.
         """
         size = len(next(iter(references.values())))
         total = np.full(size, self.constant)

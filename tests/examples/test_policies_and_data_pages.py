@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -13,6 +15,7 @@ from attnaudit.checks.retrained_models import RetrainingCheck
 from attnaudit.data import load
 from attnaudit.data.row_parsing import Column
 from attnaudit.registry import checks
+from tests.conftest import newest_audit
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 POLICIES, DATA = ((DOCS / name).read_text(encoding="utf-8") for name in ("policies.md", "data.md"))
@@ -95,6 +98,21 @@ def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
     assert load_policy(path).record.informational
     path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{exception}', encoding="utf-8")
     assert [exception.model for exception in load_policy(path).record.exceptions] == ["demo"]
+
+
+def test_the_example_of_an_exception_runs(tmp_path: Path) -> None:
+    (example,) = re.findall(
+        r"<!-- example: test_attention_faithfulness.py -->\n```python\n(.*?)```", POLICIES, re.DOTALL
+    )
+    (tmp_path / "test_attention_faithfulness.py").write_text(example, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--model", "demo"]
+    done = subprocess.run(
+        [*command, "--audit-max-instances", "200"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, newest_audit(tmp_path)["status"]) == (0, "passed"), done.stdout + done.stderr
+    states = {gate["check"]: gate["state"] for gate in newest_audit(tmp_path)["gates"]}
+    assert sorted(states.values()) == ["excepted", "passed"]
+    assert states["permutation_fragility.tvd"] == "excepted"
 
 
 def test_the_table_of_columns_is_complete() -> None:

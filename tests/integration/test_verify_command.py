@@ -51,7 +51,7 @@ def test_a_run_that_passed_is_verified(reports: Path, capsys: pytest.CaptureFixt
     result = Verified(capsys, *MODEL)
     assert result.status == 0
     assert result.lines == [
-        "not compared, because the option is not given: --data, --policy, --after",
+        "not compared, because the option is not given: --data, --policy, --after, --attnaudit",
         "compared by name only: release",
         f"verified: reports/{NAME}: 2 gates passed, for release on reviews",
     ]
@@ -163,7 +163,7 @@ def test_an_edited_run_is_refused(reports: Path, capsys: pytest.CaptureFixture[s
     path.write_text(path.read_text(encoding="utf-8").replace('"failed"', '"passed"'), encoding="utf-8")
     reasons = Verified(capsys, *MODEL).reasons()
     assert any("the digest in the file is not that of its content" in reason for reason in reasons)
-    assert any("it is said to have passed, but its verdict is 'fail'" in reason for reason in reasons)
+    assert any("it is recorded as passed, but its verdict is 'fail'" in reason for reason in reasons)
     assert all("run the audit again" in reason for reason in reasons)
 
 
@@ -228,7 +228,7 @@ def test_exceptions_are_shown_with_their_reasons(reports: Path, capsys: pytest.C
     result = Verified(capsys, *MODEL)
     assert result.status == 0
     assert result.lines[0] == (
-        "excepted: adversarial_divergence.0.01 for release on reviews: known, ␛[2Jsee the model card"
+        "excepted: adversarial_divergence.0.01 for release on reviews: known,␊␛[2Jsee the model card"
     )
     assert "1 gate passed, 1 excepted by the policy, for release on reviews" in result.lines[-1]
 
@@ -245,7 +245,7 @@ def test_a_sample_is_mentioned(reports: Path, capsys: pytest.CaptureFixture[str]
     write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
     result = Verified(capsys, *MODEL)
     assert result.status == 0
-    assert "only a sample of reviews was audited: 60 of 2,026 rows" in result.lines
+    assert "only a sample of reviews was audited: 60 of 2,026 rows, drawn with seed 0" in result.lines
 
 
 def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:

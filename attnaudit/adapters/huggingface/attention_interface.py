@@ -44,10 +44,10 @@ def attend(
 
 
 def eager_function(attention_class: type) -> EagerAttention:
-    """Return the `eager_attention_forward` from the Python module that defines an attention class or a base class.
+    """Return the function `eager_attention_forward` from the module of an attention class or of a base class.
 
     Raises:
-        AdapterError: Neither that module nor the module of a base class defines the function.
+        AdapterError: None of these modules defines the function.
     """
     for base in attention_class.__mro__:
         function: EagerAttention | None = getattr(sys.modules.get(base.__module__), "eager_attention_forward", None)

@@ -26,7 +26,7 @@ SHORT_TEXT = 6
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStates(OrderedTokens):
-    """The states of a batch, which inputs with some tokens removed can reuse.
+    """The states of a batch. Where a token is removed, the states beyond its reach are reused.
 
     Attributes:
         encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m).

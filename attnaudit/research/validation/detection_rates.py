@@ -1,4 +1,4 @@
-"""How well checks and policies detect unfaithful models: areas, rates and ROC curves from the records of all models.
+"""How well checks and policies detect unfaithful models: error rates, ROC curves and the areas under them.
 
 The tuning half decides the thresholds and the choice of checks. Reports show the figures of the held-out half, if there
 are any.

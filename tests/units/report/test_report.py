@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnaudit.errors import ReportError
-from attnaudit.records import MissingCase, RankedInstance
+from attnaudit.records import EarlierFailure, EffectivePolicy, GateRecord, MissingCase, RankedInstance
 from attnaudit.report import audit_schema, build
 from attnaudit.report.heatmaps import EXCERPT_TOKENS, MOST_TOKENS, columns_to_show, heatmap, positions
 from attnaudit.report.run_files import MeasuredInstance
@@ -91,6 +91,60 @@ def test_cases_without_a_verdict_come_before_the_verdicts(tmp_path: Path) -> Non
     missing = [MissingCase(test="t.py::t[x]", model="demo", data="d", check="agreement.x", reason="worker gw1 crashed")]
     text = text_of(page(realistic(tmp_path, missing=missing)))
     assert text.index("worker gw1 crashed") < text.index("Verdicts")
+
+
+def test_gates_without_a_case_are_named_with_their_reasons(tmp_path: Path) -> None:
+    same = {"model": "demo", "data": "d"}
+    gates = [
+        GateRecord(**same, check="one", state="passed"),
+        GateRecord(**same, check="two", state="not selected", reason="left out by -k <b>"),
+        GateRecord(**same, check="three", state="excepted", reason="attention is not shown"),
+        GateRecord(**same, check="four", state="open", reason="no test that was collected judges it"),
+    ]
+    crashed = EarlierFailure(test="t.py::t[one]", reason="worker gw0 crashed")
+    checks = [check_record(check="one", data="d", verdict="pass", blocks=False)]
+    run = run_record(checks, gates=gates, earlier_failures=[crashed])
+    source = page(write_run(tmp_path, run, []))
+    for line in (
+        "Gates: 1 passed, 1 without a verdict, 1 excepted by the policy, 1 not selected.",
+        "Not selected: two (demo on d): left out by -k &lt;b&gt;.",
+        "Excepted by the policy: three (demo on d): attention is not shown.",
+        "No verdict: four (demo on d): no test that was collected judges it.",
+        "Run again after a failure: t.py::t[one]: worker gw0 crashed.",
+    ):
+        assert f"<li>{line}</li>" in source
+    assert source.index("<li>Gates:") < source.index("Verdicts")
+
+
+def test_a_gate_that_failed_but_is_excepted_does_not_block(tmp_path: Path) -> None:
+    check = check_record()
+    gate = GateRecord(model=check.model, data=check.data, check=check.check, state="excepted", reason="not shown")
+    run = run_record([check, check_record(data="other", verdict="pass", blocks=False)], gates=[gate], exit_status=0)
+    text = text_of(page(write_run(tmp_path, run, [])))
+    assert "gate, excepted by the policy" in text
+    assert "gate, blocks the release" not in text
+    assert "gate, excepted by the policy" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+
+
+def test_a_run_in_which_all_gates_were_judged_has_no_list_of_gates(tmp_path: Path) -> None:
+    assert 'id="gates"' not in page(realistic(tmp_path))
+
+
+def test_the_page_shows_what_identifies_the_run(tmp_path: Path) -> None:
+    policy = EffectivePolicy(sha256="5e" * 32, checks=[], exceptions=[], informational=False)
+    added = {"PYTEST_ADDOPTS": ["-k", "a b"]}
+    text = text_of(
+        page(write_run(tmp_path, run_record([check_record()], effective_policy=policy, added_options=added), []))
+    )
+    assert f"sha256 of the effective policy {'5e' * 32}" in text
+    assert "options from PYTEST_ADDOPTS: -k 'a b'" in text
+    assert "status failed exit status 1" in text
+
+
+def test_a_check_without_a_unit_or_a_reason_leaves_them_out(tmp_path: Path) -> None:
+    source = page(write_run(tmp_path, run_record([check_record(unit="", why="")]), []))
+    assert "<span>mean</span>" in source
+    assert "Why it matters" not in source
 
 
 def test_cases_that_share_a_reason_are_listed_together(tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ def test_the_headline_says_what_the_run_decided(checks: list, missing: list, hea
     assert wording.outcome(run_record(checks, missing=missing)).headline == headline
 
 
+@pytest.mark.parametrize(
+    ("exit_status", "why"), [(6, "A model could not be loaded or audited"), (7, "The data could not be read")]
+)
+def test_the_headline_says_that_nothing_could_be_audited(exit_status: int, why: str) -> None:
+    run = run_record([], missing=MISSING, exit_status=exit_status)
+    assert wording.outcome(run).headline == f"{why}, so no gate was judged. This release is blocked."
+
+
 def test_a_partial_run_does_not_pass() -> None:
     of_three = [check_record(verdict="pass", blocks=False, gated=3, check=name) for name in ("one", "other")]
     gates = [GateRecord(model="demo", data="d", check=name, state="passed") for name in ("one", "other")]

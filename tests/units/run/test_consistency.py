@@ -95,7 +95,7 @@ def test_instances_without_a_reason_are_counted() -> None:
         ({"value": 0.5}, "its value 0.5 is not in its interval"),
         ({"value": None}, "it has an interval but no value"),
         ({"verdict": "pass"}, "its verdict is 'pass', but value, interval and threshold give 'fail'"),
-        ({"blocks": False}, "it is said not to block, but its verdict is 'fail'"),
+        ({"blocks": False}, "it is recorded as not blocking, but its verdict is 'fail'"),
         ({"inconclusive": "warn", "parameters": {"inconclusive": "fail"}}, "inconclusive is 'warn'"),
         ({"parameters": {"at_least": 0.4}}, "its threshold is at_least 0.3, but its arguments are {'at_least': 0.4}"),
         ({"parameters": {"at_most": 0.3}}, "its threshold is at_least 0.3, but its arguments are {'at_most': 0.3}"),

@@ -1,0 +1,20 @@
+"""What a run must have audited before a release, and the sentences that say what it lacks."""
+
+from __future__ import annotations
+
+from attnaudit.records import GateRecord
+from attnaudit.run.expectations import Expectations, Expected, objections
+from tests.units.report.example_runs import run_record
+
+
+def test_a_run_whose_model_could_not_be_loaded_is_refused_with_the_reason() -> None:
+    reason = "model 'demo': the factory raised RuntimeError: the weights file is gone."
+    gate = GateRecord(model="demo", data="reviews", check="conicity", state="open", reason=reason)
+    run = run_record([], gates=[gate], models=[], data=[], exit_status=6)
+    found = objections(run, Expectations(models=[Expected(given="demo", name="demo", sha256=None)]))
+    assert found == [
+        f"conicity for demo on reviews: open: {reason} Fix the reason. Run the audit again.",
+        "The status of the run is 'failed', expected 'passed'. Run the audit again.",
+        "pytest ended with exit status 6, expected 0. See the output of pytest, and run the audit again.",
+        "--model demo: the run has no such model, and audited none. Audit the expected model, or correct --model.",
+    ]
