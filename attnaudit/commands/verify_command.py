@@ -177,7 +177,7 @@ def _expected_data(given: str) -> Expected:
     if given in datasets or Path(given).is_file():
         from attnaudit.data import load
 
-        return Expected(given=given, name=None, sha256=load(given).sha256())
+        return Expected(given=given, name=None, sha256=load(given).audited_sha256())
     return _named(given)
 
 

@@ -100,7 +100,6 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
     Returns:
         Node id of the function -> message, for every usage error that concerns a selected item.
     """
-    first_of: dict[tuple[str, str, str], tuple[Any, str]] = {}
     errors: dict[str, str] = {}
     for item in items:
         function = f"{item.parent.nodeid if item.parent else ''}::{getattr(item, 'originalname', item.name)}"
@@ -116,13 +115,8 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
             except AuditError as error:
                 errors[function] = shown_error(error)
             continue
-        key = (case.model, case.data, case.check.id)
-        first_check, first_test = first_of.setdefault(key, (case.check, item.nodeid))
-        if first_check != case.check:
-            errors[function] = (
-                f"{item.nodeid} and {first_test} are the same check with other arguments, so one verdict would hide "
-                "the other. Keep one of them."
-            )
+        if case.check.id in state.conflicts:  # also if the other function is not selected: its gate counts, too
+            errors[function] = state.conflicts[case.check.id]
     return errors
 
 

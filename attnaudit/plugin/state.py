@@ -72,6 +72,8 @@ class RunState:
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
         declared: (model, data, check) -> each gate of the policy, selected or not.
         declarations: What each @audit function, or the policy file, declares.
+        first_declared: The id of a check -> the check that was first declared with this id, and the function.
+        conflicts: The id of a check that was declared again with other arguments -> message.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
         first_failures: The id of an error that concerns several cases -> the first test that it failed.
@@ -88,6 +90,8 @@ class RunState:
     usage_errors: dict[str, str] = field(default_factory=dict)
     declared: dict[GateKey, DeclaredGate] = field(default_factory=dict)
     declarations: list[Declaration] = field(default_factory=list)
+    first_declared: dict[str, tuple[Check, str]] = field(default_factory=dict)
+    conflicts: dict[str, str] = field(default_factory=dict)
     selected: list[SelectedCase] = field(default_factory=list)
     files_with_checks: set[Path] = field(default_factory=set)
     first_failures: dict[int, str] = field(default_factory=dict)
@@ -109,6 +113,13 @@ class RunState:
 
         if declaration not in self.declarations:
             self.declarations.append(declaration)
+        for check in declaration.checks:
+            first, first_test = self.first_declared.setdefault(check.id, (check, test))
+            if first != check:
+                self.conflicts[check.id] = (
+                    f"{test} and {first_test} have the same check '{check.id}' with other arguments, so one verdict "
+                    "would hide the other. Keep one of them."
+                )
         for model in self.options.model_targets():
             for data in self.options.data_targets():
                 for check in declaration.checks:
