@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from attnaudit import cli
+from attnaudit.data import load
 from tests.conftest import PROJECT_CONFTEST, newest_audit
+from tests.consistent_runs import NAME, consistent_run
 
-ROOT = Path(__file__).resolve().parents[2]
 #: `token_count` is 8 at most, so only the first threshold fails.
 TWO_THRESHOLDS = """
 from attnaudit import audit
@@ -100,3 +98,43 @@ def test_a_conftest_that_exits_with_0_does_not_make_a_command_succeed(
     Path("conftest.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
     assert cli.main(["verify", "--model", "of_the_conftest"]) == 1
     assert "with sys.exit(0), before the command was done" in capsys.readouterr().err
+
+
+def test_a_file_with_the_name_of_a_model_does_not_prevent_that_its_weights_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    consistent_run(tmp_path / "reports" / NAME, models={"of_the_conftest": "3f" * 32})
+    Path("conftest.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
+    Path("of_the_conftest").write_text("no checkpoint", encoding="utf-8")
+    assert cli.main(["verify", "--model", "of_the_conftest"]) == 1
+    assert "RuntimeError: imported" in capsys.readouterr().out
+
+
+def test_only_a_checkpoint_folder_or_a_data_file_is_compared_by_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    consistent_run(tmp_path / "reports" / NAME)
+    Path("release").write_text("no checkpoint", encoding="utf-8")
+    Path("reviews").mkdir()
+    assert cli.main(["verify", "--model", "release", "--data", "reviews"]) == 0
+    assert "compared by name only: release, reviews" in capsys.readouterr().out
+
+
+def test_the_hash_of_the_data_covers_the_sources_that_decide_the_width_of_intervals(tmp_path: Path) -> None:
+    rows = ["id,text,label,source", "1,good film,0,review", "2,bad film,1,review"]
+    hashes = set()
+    for number, lines in enumerate((rows, [line.rpartition(",")[0] for line in rows], [rows[0], *rows[:0:-1]])):
+        path = tmp_path / f"{number}.csv"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        hashes.add(load(str(path)).audited_sha256())
+    assert len(hashes) == 2  # the third file has the rows of the first in another order
+
+
+def test_no_text_can_look_like_two_rows_in_the_hash_of_the_data(tmp_path: Path) -> None:
+    two, one = tmp_path / "two.csv", tmp_path / "one.csv"
+    two.write_text("id,text,label\n1,good,a\n2,bad,b\n", encoding="utf-8")
+    one.write_text("id,text,label\n1,good\x1f\x1fa\x1f\x1e2\x1fbad,b\n", encoding="utf-8")
+    assert load(str(two)).sha256() == load(str(one)).sha256()
+    assert load(str(two)).audited_sha256() != load(str(one)).audited_sha256()
