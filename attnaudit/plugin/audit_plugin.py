@@ -12,7 +12,7 @@ import pytest
 from attnaudit import __version__
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe
-from attnaudit.plugin.case_collection import attach_cases, is_audit_function, parametrize_cases
+from attnaudit.plugin.case_collection import attach_cases, declare_uncollected, is_audit_function, parametrize_cases
 from attnaudit.plugin.case_reports import complete_report, reason_of
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
@@ -54,8 +54,10 @@ class AuditPlugin:
         """
         if not is_audit_run(self.config) or self.config.option.collectonly:
             return
+        from attnaudit.checks.decorator import declared_functions
         from attnaudit.run.finish_run import begin_run
 
+        declared_functions.clear()  # of an earlier session in this process
         state = self.begin()
         try:
             state.options.require_writable_reports()
@@ -85,6 +87,11 @@ class AuditPlugin:
             header += f", at most {options.max_instances} instances"
         return terminal_safe(f"{header}, device {options.device}")
 
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
+        """Note the files in which functions with @audit have to be tests."""
+        if isinstance(collector, pytest.Module) and names_a_model(self.config):
+            self.begin().test_files.add(collector.path)
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Make one case per model, data set and check."""
         if is_audit_function(metafunc):
@@ -100,6 +107,8 @@ class AuditPlugin:
         state, config = self.state, self.config
         if state is None:
             return
+        if names_a_model(config):
+            declare_uncollected(state)
         errors = attach_cases(items, state)
         if not any(CASE in item.stash for item in items) and names_a_model(config):
             errors = state.usage_errors  # perhaps -k matches no case because the errors prevented all of them

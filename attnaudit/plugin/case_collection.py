@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +33,8 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     checks = getattr(metafunc.function, "attnaudit_checks", None)
     imperative = checks is None
     argument = "attnaudit_case" if imperative else "check"
+    if not imperative:
+        state.collected.append(checks)
     try:
         if not imperative and "check" not in metafunc.fixturenames:
             raise AuditError(
@@ -81,6 +84,26 @@ def _declaration(function: Any, policy: Policy | None) -> Declaration:
         exceptions=tuple(getattr(function, "attnaudit_exceptions", ())),
         informational=bool(getattr(function, "attnaudit_informational", False)),
     )
+
+
+def declare_uncollected(state: RunState) -> None:
+    """Write down the gates of the @audit functions in the collected files that are no tests, so that they stay open.
+
+    Such a function has a name that pytest does not collect or that is used again below it, or it is a method of a class
+    that pytest does not collect.
+    """
+    from attnaudit.checks.decorator import declared_functions
+
+    if state.options.policy is not None or state.usage_errors:
+        return
+    for function in declared_functions:
+        # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
+        collected = any(function.attnaudit_checks is checks for checks in state.collected)  # type: ignore[attr-defined]
+        if not collected and Path(function.__code__.co_filename) in state.test_files:
+            declaration = _declaration(function, None)
+            state.declare(declaration)
+            for check in declaration.checks:
+                state.session.register_check(check)
 
 
 def policy_declaration(policy: Policy) -> Declaration:

@@ -76,6 +76,8 @@ class RunState:
         conflicts: The id of a check that was declared again with other arguments -> message.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
+        test_files: The test files that were collected, with or without checks.
+        collected: The checks of the @audit functions that were collected, one tuple per decorator.
         first_failures: The id of an error that concerns several cases -> the first test that it failed.
         begun: Whether the folder of the run was created.
         run_record: The content of audit.json, once the run has ended.
@@ -94,6 +96,8 @@ class RunState:
     conflicts: dict[str, str] = field(default_factory=dict)
     selected: list[SelectedCase] = field(default_factory=list)
     files_with_checks: set[Path] = field(default_factory=set)
+    test_files: set[Path] = field(default_factory=set)
+    collected: list[tuple[Check, ...]] = field(default_factory=list)
     first_failures: dict[int, str] = field(default_factory=dict)
     begun: bool = False
     run_record: RunRecord | None = None

@@ -62,6 +62,78 @@ def test_a_test_cannot_judge_a_gate_by_another_threshold(project: pytest.Pyteste
     assert gate["state"] == "open"
 
 
+@pytest.mark.parametrize(
+    ("declaration", "options"),
+    [
+        ("@audit(strict)\ndef test_lax(check): check.enforce()", []),
+        ("@audit(strict)\ndef audit_attention(check): check.enforce()", []),
+        ("@audit(strict)\ndef test_strict(check): check.enforce()", ["-o", "python_functions=test_lax"]),
+        ("class Attention:\n    @audit(strict)\n    def test_strict(self, check): check.enforce()", []),
+        (
+            "import unittest\nclass TestAttention(unittest.TestCase):\n    @audit(strict)\n"
+            "    def test_strict(self, check=None): pass",
+            [],
+        ),
+    ],
+    ids=["name used again", "no test by its name", "other names are collected", "class not collected", "unittest"],
+)
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["one process", "xdist"])
+def test_a_gate_of_a_function_that_is_not_collected_is_open(
+    project: pytest.Pytester, declaration: str, options: list[str], workers: list[str]
+) -> None:
+    project.makepyfile(test_audit=NOT_COLLECTED.format(declaration=declaration))
+    run = project.runpytest_subprocess if workers else project.runpytest
+    assert run("--model", "tiny", *options, *workers).ret == pytest.ExitCode.TESTS_FAILED
+    states = {gate["check"]: gate["state"] for gate in newest_audit(project.path)["gates"]}
+    assert states == {"token_count": "open", "attention_peak": "passed"}
+
+
+NOT_COLLECTED = """
+from attnaudit import audit
+from attnaudit.registry import checks as known
+
+strict = known.get("token_count")(at_least=50)
+
+{declaration}
+
+@audit(known.get("attention_peak")(at_most=0.99))
+def test_lax(check):
+    check.enforce()
+"""
+
+
+def test_a_method_of_a_base_class_and_a_wrapped_function_are_collected(project: pytest.Pytester) -> None:
+    project.makepyfile(test_audit=INHERITED_AND_WRAPPED)
+    assert project.runpytest("--model", "tiny").ret == pytest.ExitCode.OK
+    assert {gate["state"] for gate in newest_audit(project.path)["gates"]} == {"passed"}
+
+
+INHERITED_AND_WRAPPED = """
+import functools
+from attnaudit import audit
+from attnaudit.registry import checks as known
+
+class Base:
+    @audit(known.get("token_count")(at_least=1))
+    def test_inherited(self, check):
+        check.enforce()
+
+class TestInherited(Base):
+    pass
+
+def wrapped(function):
+    @functools.wraps(function)
+    def wrapper(check):
+        function(check)
+    return wrapper
+
+@wrapped
+@audit(known.get("attention_peak")(at_most=0.99))
+def test_wrapped(check):
+    check.enforce()
+"""
+
+
 def test_the_plugin_of_a_run_cannot_be_disabled_in_an_audit(project: pytest.Pytester) -> None:
     project.makeconftest(PROJECT_CONFTEST + FAKE_CHECK)
     result = project.runpytest("--model", "tiny", "-p", "no:attnaudit-run")
