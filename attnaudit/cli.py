@@ -90,6 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
         return 1
+    except SystemExit as ended:  # from a conftest, a model or a data set: no command exits by itself
+        print(
+            f"attnaudit: a conftest.py, a model or a data set ended the program, with sys.exit({ended.code!r}), before "
+            "the command was done. Remove this call.",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         print(
             "attnaudit: interrupted. To resume plant, validate, reproduce or train (without --base), run the same "

@@ -15,6 +15,8 @@ from attnaudit.records import CheckRecord
 from attnaudit.verdict_text import failure_message, headline
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: All decorated functions, also those that pytest does not collect, such as one whose name was used again.
+declared_functions: list[Callable[..., Any]] = []
 EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
 
 
@@ -103,6 +105,7 @@ def audit(
         function.attnaudit_policy = policy.record if policy is not None else None  # type: ignore[attr-defined]
         function.attnaudit_exceptions = excepted  # type: ignore[attr-defined]
         function.attnaudit_informational = informational  # type: ignore[attr-defined]
+        declared_functions.append(function)
         return pytest.mark.attnaudit(function)  # type: ignore[no-any-return]
 
     return declare

@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         reasons += newer_runs(folder, record)
     if reasons:
         return _refuse(reasons, str(folder))
-    for line in (*sample_lines(record), *_not_compared(options)):
+    for line in (*sample_lines(record), *_not_compared(options, expected)):
         _print(line)
     _print(f"verified: {folder}: {summary_line(record)}")
     return VERIFIED
@@ -146,7 +146,10 @@ def _expectations(options: argparse.Namespace) -> Expectations:
         )
     after = None if options.after is None else _time(options.after)
     policy = None if options.policy is None else _policy_hash(options.policy)
-    if any(_must_be_looked_up(one) for one in (*options.model, *(options.data or ()))):
+    paths = [(one, Path(one).is_dir()) for one in options.model] + [
+        (one, Path(one).is_file()) for one in options.data or ()
+    ]
+    if any(_must_be_looked_up(one) for one, is_path in paths if not is_path):
         read_conftests()
     return Expectations(
         models=[_expected_model(one) for one in dict.fromkeys(options.model)],
@@ -159,8 +162,7 @@ def _expectations(options: argparse.Namespace) -> Expectations:
 
 def _must_be_looked_up(given: str) -> bool:
     """Return whether a value may be a name that a conftest registers."""
-    known = given in models or given in datasets or NAME_AND_HASH.fullmatch(given) or FACTORY.fullmatch(given)
-    return not known and not Path(given).exists()
+    return not (given in models or given in datasets or NAME_AND_HASH.fullmatch(given) or FACTORY.fullmatch(given))
 
 
 def _expected_model(given: str) -> Expected:
@@ -179,7 +181,7 @@ def _expected_data(given: str) -> Expected:
     if given in datasets or Path(given).is_file():
         from attnaudit.data import load
 
-        return Expected(given=given, name=None, sha256=load(given).sha256())
+        return Expected(given=given, name=None, sha256=load(given).audited_sha256())
     return _named(given)
 
 
@@ -229,18 +231,13 @@ def _iso_time(text: str, expected: str) -> datetime:
     return time
 
 
-def _not_compared(options: argparse.Namespace) -> list[str]:
+def _not_compared(options: argparse.Namespace, expected: Expectations) -> list[str]:
     """Return lines on what was not compared, or only by its name; none if everything was compared by its content."""
     absent = [f"--{name}" for name in ("data", "policy", "after", "attnaudit") if getattr(options, name) is None]
-    only_named = [one for one in (*options.model, *(options.data or ())) if _is_name_only(one)]
+    only_named = [one.given for one in (*expected.models, *expected.data) if one.sha256 is None]
     lines = []
     if absent:
         lines.append(f"not compared, because the option is not given: {', '.join(absent)}")
     if only_named:
         lines.append(f"compared by name only: {', '.join(only_named)}")
     return lines
-
-
-def _is_name_only(given: str) -> bool:
-    expected_by_hash = given in models or given in datasets or Path(given).exists() or FACTORY.fullmatch(given)
-    return not expected_by_hash and NAME_AND_HASH.fullmatch(given) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Generator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from attnaudit import __version__
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe
-from attnaudit.plugin.case_collection import attach_cases, find_uncollected, is_audit_function, parametrize_cases
+from attnaudit.plugin.case_collection import attach_cases, declare_uncollected, is_audit_function, parametrize_cases
 from attnaudit.plugin.case_reports import complete_report, reason_of
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
@@ -38,7 +37,6 @@ class AuditPlugin:
         self.config = config
         self.state: RunState | None = None
         self._closing = False
-        self._modules: list[ModuleType] = []
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
@@ -56,8 +54,10 @@ class AuditPlugin:
         """
         if not is_audit_run(self.config) or self.config.option.collectonly:
             return
+        from attnaudit.checks.decorator import declared_functions
         from attnaudit.run.finish_run import begin_run
 
+        declared_functions.clear()  # of an earlier session in this process
         state = self.begin()
         try:
             state.options.require_writable_reports()
@@ -87,6 +87,11 @@ class AuditPlugin:
             header += f", at most {options.max_instances} instances"
         return terminal_safe(f"{header}, device {options.device}")
 
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
+        """Note the files in which functions with @audit have to be tests."""
+        if isinstance(collector, pytest.Module) and names_a_model(self.config):
+            self.begin().test_files.add(collector.path)
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Make one case per model, data set and check."""
         if is_audit_function(metafunc):
@@ -96,14 +101,12 @@ class AuditPlugin:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Show an invalid declaration as its message alone, unless --full-trace is given; note the test modules."""
+        """Show an invalid declaration as its message alone, unless --full-trace is given."""
         report = yield
         call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
         error = call.excinfo.value if call is not None and call.excinfo is not None else None
         if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
             report.longrepr = shown_error(error)
-        if isinstance(collector, pytest.Module) and report.passed:
-            self._modules.append(collector.obj)
         return report
 
     @pytest.hookimpl(trylast=True)
@@ -117,7 +120,7 @@ class AuditPlugin:
         if state is None:
             return
         if names_a_model(config):
-            find_uncollected(self._modules, state)
+            declare_uncollected(state)
         errors = attach_cases(items, state)
         if not any(CASE in item.stash for item in items) and names_a_model(config):
             errors = state.usage_errors  # perhaps -k matches no case because the errors prevented all of them

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from types import ModuleType
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +33,8 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     checks = getattr(metafunc.function, "attnaudit_checks", None)
     imperative = checks is None
     argument = "attnaudit_case" if imperative else "check"
-    state.audit_functions.add(id(metafunc.function))
+    if checks is not None:
+        state.collected.append(checks)
     try:
         state.options.validate()
         pairs = [
@@ -85,6 +86,26 @@ def _declaration(function: Any, policy: Policy | None) -> Declaration:
     )
 
 
+def declare_uncollected(state: RunState) -> None:
+    """Write down the gates of the @audit functions in the collected files that are no tests, so that they stay open.
+
+    Such a function has a name that pytest does not collect or that is used again below it, or it is a method of a class
+    that pytest does not collect.
+    """
+    from attnaudit.checks.decorator import declared_functions
+
+    if state.options.policy is not None or state.usage_errors:
+        return
+    for function in declared_functions:
+        # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
+        collected = any(function.attnaudit_checks is checks for checks in state.collected)  # type: ignore[attr-defined]
+        if not collected and Path(function.__code__.co_filename) in state.test_files:
+            declaration = _declaration(function, None)
+            state.declare(declaration)
+            for check in declaration.checks:
+                state.session.register_check(check)
+
+
 def policy_declaration(policy: Policy) -> Declaration:
     """Return what a policy file declares."""
     record = policy.record
@@ -102,7 +123,7 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
     Returns:
         Node id of the function -> message, for every usage error that concerns a selected item or the policy.
     """
-    errors = dict(state.conflicts)
+    errors: dict[str, str] = {}
     for item in items:
         function = f"{item.parent.nodeid if item.parent else ''}::{getattr(item, 'originalname', item.name)}"
         if function in state.usage_errors:
@@ -116,28 +137,10 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
                 case.needs = _declared_needs(item) or DEFAULT_NEEDS
             except AuditError as error:
                 errors[function] = shown_error(error)
+            continue
+        if case.check.id in state.conflicts:  # also if the other function is not selected: its gate counts, too
+            errors[function] = state.conflicts[case.check.id]
     return errors
-
-
-def find_uncollected(modules: Iterable[ModuleType], state: RunState) -> None:
-    """Note a conflict for every function with @audit that a test module defines and that pytest did not collect.
-
-    Its gates would be missing from the run, for example because its name does not begin with `test_`.
-
-    Args:
-        modules: The test modules that pytest collected.
-        state: The run.
-    """
-    for module in modules:
-        classes = [value for value in vars(module).values() if isinstance(value, type)]
-        for holder in (module, *(one for one in classes if one.__module__ == module.__name__)):
-            for name, function in vars(holder).items():
-                declared = hasattr(function, "attnaudit_checks") and function.__module__ == module.__name__
-                if declared and id(function) not in state.audit_functions:
-                    state.conflicts[f"{module.__name__}.{name}"] = (
-                        f"{module.__file__}: {name} is decorated with @audit, but pytest did not collect it. Rename it "
-                        "so that pytest finds it (test_...), outside of unittest classes, or remove the decorator."
-                    )
 
 
 def _case_of(item: pytest.Item) -> Case | MeasurementsRequest | None:

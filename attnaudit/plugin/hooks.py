@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """Stop OpenMP's threads from spinning while they wait, before a conftest can import torch, which reads this once.
 
     Where other processes share the cores, threads that spin make an audit many times slower.
+
+    Raises:
+        pytest.UsageError: A conftest ended the program. With status 0, the audit would seem to have passed.
     """
     if early_config.known_args_namespace.model:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        yield
+    except SystemExit as ended:
+        if early_config.known_args_namespace.model or early_config.getini("audit_model"):
+            raise pytest.UsageError(_ended_early("A conftest.py", ended)) from ended
+        raise
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,15 +52,33 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "attnaudit(needs=[...]): a case of the attention audit; needs lists what the fixture `measurements` measures",
     )
-    config.pluginmanager.register(AuditPlugin(config), PLUGIN_NAME)
+    registered = config.pluginmanager.register(AuditPlugin(config), PLUGIN_NAME)
+    if registered is None and names_a_model(config):
+        raise pytest.UsageError(
+            f"-p no:{PLUGIN_NAME}: without this plugin, the audit cannot run. Remove the option from the command line, "
+            "`addopts` or PYTEST_ADDOPTS; or leave out --model to run only the other tests."
+        )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.ExitCode, int | pytest.ExitCode]:
     """Return a failing exit status if the audit did not pass, even if another plugin has changed the status."""
-    status = yield
-    plugin: AuditPlugin | None = config.pluginmanager.getplugin(PLUGIN_NAME)
+    plugin: AuditPlugin | None
+    try:
+        status = yield
+    except SystemExit as ended:
+        plugin = config.pluginmanager.getplugin(PLUGIN_NAME)
+        if plugin is None or not names_a_model(config):
+            raise
+        print(f"attnaudit: {_ended_early('A plugin or a conftest.py', ended)}", file=sys.stderr)
+        return plugin.final_status(int(pytest.ExitCode.INTERNAL_ERROR))
+    plugin = config.pluginmanager.getplugin(PLUGIN_NAME)
     return status if plugin is None else plugin.final_status(int(status))
+
+
+def _ended_early(what: str, ended: SystemExit) -> str:
+    """Return a message on code that ended the program before pytest did."""
+    return f"{what} ended pytest with sys.exit({ended.code!r}). Remove this call: the audit did not run to its end."
 
 
 @pytest.fixture

@@ -70,12 +70,14 @@ class RunState:
         outcomes: The outcomes of the cases, in the process that writes the run.
         context: What is known of the run from the start.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
-        conflicts: function -> message, for usage errors that concern the policy, whichever cases are selected.
-        audit_functions: The ids of the audit functions that pytest collected.
         declared: (model, data, check) -> each gate of the policy, selected or not.
         declarations: What each @audit function, or the policy file, declares.
+        first_declared: The id of a check -> the check that was first declared with this id, and the function.
+        conflicts: The id of a check that was declared again with other arguments -> message.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
+        test_files: The test files that were collected, with or without checks.
+        collected: The checks of the @audit functions that were collected, one tuple per decorator.
         first_failures: The id of an error that concerns several cases -> the first test that it failed.
         begun: Whether the folder of the run was created.
         run_record: The content of audit.json, once the run has ended.
@@ -88,17 +90,18 @@ class RunState:
     outcomes: Outcomes
     context: RunContext
     usage_errors: dict[str, str] = field(default_factory=dict)
-    conflicts: dict[str, str] = field(default_factory=dict)
-    audit_functions: set[int] = field(default_factory=set)
     declared: dict[GateKey, DeclaredGate] = field(default_factory=dict)
     declarations: list[Declaration] = field(default_factory=list)
+    first_declared: dict[str, tuple[Check, str]] = field(default_factory=dict)
+    conflicts: dict[str, str] = field(default_factory=dict)
     selected: list[SelectedCase] = field(default_factory=list)
     files_with_checks: set[Path] = field(default_factory=set)
+    test_files: set[Path] = field(default_factory=set)
+    collected: list[tuple[Check, ...]] = field(default_factory=list)
     first_failures: dict[int, str] = field(default_factory=dict)
     begun: bool = False
     run_record: RunRecord | None = None
     problem: str = ""
-    _first_with_id: dict[str, tuple[Check, str]] = field(default_factory=dict)
 
     def declare(self, declaration: Declaration, *, test: str = "") -> None:
         """Write down the gates of a declaration on every model and data set.
@@ -112,9 +115,15 @@ class RunState:
         """
         from attnaudit.run.plan import DeclaredGate
 
-        self._find_conflicts(declaration, test)
         if declaration not in self.declarations:
             self.declarations.append(declaration)
+        for check in declaration.checks:
+            first, first_test = self.first_declared.setdefault(check.id, (check, test))
+            if first != check:
+                self.conflicts[check.id] = (
+                    f"{test} and {first_test} have the same check '{check.id}' with other arguments, so one verdict "
+                    "would hide the other. Keep one of them."
+                )
         for model in self.options.model_targets():
             for data in self.options.data_targets():
                 for check in declaration.checks:
@@ -123,16 +132,6 @@ class RunState:
                         gate = DeclaredGate(model=model.id, data=data.id, check=check.id, test=case)
                         if not self.declared.get(gate.key, gate).test or gate.key not in self.declared:
                             self.declared[gate.key] = gate
-
-    def _find_conflicts(self, declaration: Declaration, test: str) -> None:
-        """Note a conflict if a check was declared before with other arguments: one verdict would hide the other."""
-        for check in declaration.checks:
-            first, where = self._first_with_id.setdefault(check.id, (check, test))
-            if first != check:
-                self.conflicts[test] = (
-                    f"{test} and {where} declare the same check '{check.id}' with other arguments, so one verdict "
-                    "would hide the other. Keep one of them."
-                )
 
 
 #: The case of a pytest item.

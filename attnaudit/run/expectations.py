@@ -122,6 +122,9 @@ def _compare(
         same_name = next((one for one in actual if one.name == wanted.name), None)
         if same_name is not None:
             reason = f"its hash is {same_name.sha256}, expected {wanted.sha256}"
+        elif wanted.name is None:
+            audited = ", ".join(f"{one.name} ({one.sha256})" for one in actual) or "none"
+            reason = f"the run has no {noun} with its hash {wanted.sha256}, only {audited}"
         else:
             audited = f"only {', '.join(one.name for one in actual)}" if actual else "and audited none"
             reason = f"the run has no such {noun}, {audited}"

@@ -12,7 +12,7 @@ import msgspec
 
 from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
-from attnaudit.errors import AuditError, ChangedModelError
+from attnaudit.errors import AuditError, ChangedModelError, CheckError
 from attnaudit.instances import Dataset
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord
@@ -61,6 +61,7 @@ class AuditSession:
         self.workers = workers
         self.progress = progress
         self._needs: dict[tuple[str, str], set[str]] = {}
+        self._declared: dict[str, Any] = {}
         self._gates: set[str] = set()
         self._unmeasured_data: dict[str, set[str]] = {}
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
@@ -83,11 +84,12 @@ class AuditSession:
         self._unmeasured_data.setdefault(model, set()).add(data)
 
     def register_check(self, check: Any) -> None:
-        """Count a check if it is a gate, whether or not its case is selected.
+        """Note a declared check, and count it if it is a gate, whether or not its case is selected.
 
         The confidence of failures is corrected for the number of gates. All gates are counted, so that a verdict does
         not depend on which other cases are selected.
         """
+        self._declared[check.id] = check
         if check.severity == "gate":
             self._gates.add(check.id)
 
@@ -103,8 +105,13 @@ class AuditSession:
             test: The node id of the test, for the record.
 
         Raises:
-            AuditError: The model or the data cannot be audited.
+            AuditError: The model or the data cannot be audited, or the check was declared with other arguments.
         """
+        if check != self._declared.get(check.id, check):
+            raise CheckError(
+                f"{check.id}: judged with other arguments than it was declared with. Change the declaration of the "
+                "check, in @audit or in the policy file, instead of the check in the test."
+            )
         key = (model, data, check.id)
         if key not in self._records:
             measurements = self.measurements(model, data, check.needs_under_reading())
@@ -244,7 +251,7 @@ class AuditSession:
                 require_two_classes(complete)
                 limit = self.options.max_instances
                 audited = complete if limit is None else sample(complete, limit, self.options.seed)
-                return audited, complete.sha256()
+                return audited, complete.audited_sha256()
 
             self._datasets[name] = self._once((_DATA, name), read)
         return self._datasets[name]
@@ -277,5 +284,5 @@ def _data_record(dataset: Dataset, full_sha256: str) -> DataRecord:
         classes=list(dataset.classes),
         sha256=full_sha256,
         sample_seed=dataset.sample_seed,
-        sample_sha256=None if dataset.sample_seed is None else dataset.sha256(),
+        sample_sha256=None if dataset.sample_seed is None else dataset.audited_sha256(),
     )

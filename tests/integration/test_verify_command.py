@@ -253,7 +253,7 @@ def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: py
     texts = reports.parent / "held_out.jsonl"
     texts.write_text('{"text": "good", "label": "positive"}\n{"text": "bad", "label": "negative"}\n', encoding="utf-8")
     run = consistent_run(reports / NAME, models={"any name": load_model(str(checkpoint)).sha256})
-    data = msgspec.structs.replace(run.data[0], sha256=load(str(texts)).sha256())
+    data = msgspec.structs.replace(run.data[0], sha256=load(str(texts)).audited_sha256())
     write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
     for model in (str(checkpoint), "demo", "attnaudit.models.demo_model:model"):
         result = Verified(capsys, "--model", model, "--data", "held_out.jsonl")
