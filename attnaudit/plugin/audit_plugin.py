@@ -37,6 +37,7 @@ class AuditPlugin:
         self.config = config
         self.state: RunState | None = None
         self._closing = False
+        self._shown = False
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
@@ -179,6 +180,7 @@ class AuditPlugin:
             reason=(carried and carried["reason"]) or reason_of(report),
             record=carried and carried["record"],
             cause=carried["cause"] if carried else "",
+            named=carried["named"] if carried else (),
         )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -215,6 +217,7 @@ class AuditPlugin:
             session.exitstatus = decided
         if state is not None and writes:
             amend_run(state, int(session.exitstatus))
+            self._show(self.config.pluginmanager.getplugin("terminalreporter"))
 
     def final_status(self, status: int) -> int:
         """Return the exit status of the process, given that of the session.
@@ -247,9 +250,15 @@ class AuditPlugin:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
         """Show the verdicts and the path of the report, after all other summaries."""
         yield
+        self._show(terminalreporter)
+
+    def _show(self, terminalreporter: pytest.TerminalReporter | None) -> None:
+        """Show the result of the run once. pytest shows no summary for some values of `pytest.exit(returncode=...)`."""
         state = self.state
-        if state is not None and not self.config.option.collectonly:
-            show_run(state, terminalreporter, self.config)
+        if state is None or terminalreporter is None or self._shown or self.config.option.collectonly:
+            return
+        self._shown = True
+        show_run(state, terminalreporter, self.config)
 
     def _show_report_path(self, state: RunState) -> None:
         """Show where the report is, where pytest's own summary may not have been shown."""

@@ -39,6 +39,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
         "record": None if record is None else msgspec.to_builtins(record),
         "reason": str(error) if isinstance(error, AuditError) else None,
         "cause": "data" if isinstance(error, DataError) else "model" if isinstance(error, ModelError) else "",
+        "named": [],
     }
     if not isinstance(error, (AuditError, CheckFailed)) or report.outcome != "failed":
         return
@@ -55,6 +56,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     message = failure_without_traceback(call.excinfo)
     gates = [] if scope is None else _gates_in(scope, list(state.declared.values()))
     if gates:
+        report.attnaudit["named"] = [list(gate.key) for gate in gates]
         message.addsection("gates without a verdict for this reason", "\n".join(_name(gate) for gate in gates))
     report.longrepr = message
 

@@ -128,16 +128,16 @@ def _exit_status(state: RunState, gates: Sequence[GateRecord], base: int) -> int
 
 
 def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], session: pytest.Session) -> None:
-    """Report failed tests for the gates that did not pass although no test failed for this reason: one per reason."""
+    """Report one failed test per reason for the gates that did not pass and that no failed test names."""
     results = state.outcomes.results
     failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
-    shown_reasons = {results[test].reason for test in failed_tests}
     skipped_reasons = {result.reason for result in results.values() if result.outcome == "skipped"}
     covered = {case.key for case in plan.selected if case.test in failed_tests}
+    covered |= {key for test in failed_tests for key in results[test].named}
     by_reason: dict[str, list[str]] = {}
     for gate in gates:
         key = (gate.model, gate.data, gate.check)
-        if gate.state in ("failed", "open") and key not in covered and gate.reason not in shown_reasons:
+        if gate.state in ("failed", "open") and key not in covered:
             by_reason.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
     for number, (reason, names) in enumerate(by_reason.items(), 1):
         what = "This gate has" if len(names) == 1 else f"These {len(names)} gates have"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from attnaudit.records import CheckRecord, EarlierFailure, MissingCase
-from attnaudit.run.plan import SelectedCase
+from attnaudit.run.plan import GateKey, SelectedCase
 
 WITHOUT_VERDICT = "its test ended without a verdict: call check.enforce() in it"
 
@@ -22,11 +22,13 @@ class Result:
         outcome: "passed", "failed" or "skipped"; an expected failure (xfail) counts as skipped.
         reason: Why the test has no verdict, if it has none.
         cause: The kind of error of a test that failed: "model", "data" or "" for any other.
+        named: The gates that the failure names as open for the same reason, in addition to its own.
     """
 
     outcome: str
     reason: str
     cause: str = ""
+    named: tuple[GateKey, ...] = ()
 
 
 @dataclass(slots=True)
@@ -48,7 +50,15 @@ class Outcomes:
     other_failures: bool = False
 
     def add(
-        self, test: str, *, when: str, outcome: str, reason: str, record: dict[str, Any] | None, cause: str = ""
+        self,
+        test: str,
+        *,
+        when: str,
+        outcome: str,
+        reason: str,
+        record: dict[str, Any] | None,
+        cause: str = "",
+        named: Iterable[Sequence[str]] = (),
     ) -> None:
         """Add the report of one phase of one test.
 
@@ -59,6 +69,7 @@ class Outcomes:
             reason: Why it failed or was skipped.
             record: The CheckRecord as built-in types, as xdist can send it; None if there is no verdict.
             cause: The kind of error: "model", "data" or "" for any other.
+            named: The model, the data set and the check of each further gate that a failure names.
         """
         if record is not None:
             self._keep(msgspec.convert(record, CheckRecord))
@@ -72,7 +83,8 @@ class Outcomes:
         if when == "call" and (outcome != "skipped" or record is not None):
             self.ran.add(test)
         if outcome == "failed":
-            self.results[test] = Result("failed", _in_phase(when, reason), cause)
+            gates = tuple((model, data, check) for model, data, check in named)
+            self.results[test] = Result("failed", _in_phase(when, reason), cause, gates)
         elif outcome == "skipped":
             if before is None or before.outcome == "passed":
                 self.results[test] = Result("skipped", reason)

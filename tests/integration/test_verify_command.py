@@ -228,7 +228,7 @@ def test_exceptions_are_shown_with_their_reasons(reports: Path, capsys: pytest.C
     result = Verified(capsys, *MODEL)
     assert result.status == 0
     assert result.lines[0] == (
-        "excepted: adversarial_divergence.0.01 for release on reviews: known,␊␛[2Jsee the model card"
+        "excepted: adversarial_divergence.0.01 for release on reviews: known, ␛[2Jsee the model card"
     )
     assert "1 gate passed, 1 excepted by the policy, for release on reviews" in result.lines[-1]
 
