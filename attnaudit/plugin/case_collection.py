@@ -33,7 +33,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     checks = getattr(metafunc.function, "attnaudit_checks", None)
     imperative = checks is None
     argument = "attnaudit_case" if imperative else "check"
-    if not imperative:
+    if checks is not None:
         state.collected.append(checks)
     try:
         if not imperative and "check" not in metafunc.fixturenames:
