@@ -11,6 +11,7 @@ import pytest
 
 from attnaudit.plugin.audit_plugin import AuditPlugin
 from attnaudit.plugin.command_line import add_options, audit_options, names_a_model
+from attnaudit.plugin.selection import is_audit_run
 from attnaudit.plugin.state import MeasurementsRequest
 
 if TYPE_CHECKING:
@@ -73,7 +74,12 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.E
         print(f"attnaudit: {_ended_early('A plugin or a conftest.py', ended)}", file=sys.stderr)
         return plugin.final_status(int(pytest.ExitCode.INTERNAL_ERROR))
     plugin = config.pluginmanager.getplugin(PLUGIN_NAME)
-    return status if plugin is None else plugin.final_status(int(status))
+    if plugin is not None:
+        return plugin.final_status(int(status))
+    if int(status) == 0 and is_audit_run(config):
+        print("attnaudit: another plugin or a conftest.py ended pytest: nothing was audited.", file=sys.stderr)
+        return pytest.ExitCode.TESTS_FAILED
+    return status
 
 
 def _ended_early(what: str, ended: SystemExit) -> str:

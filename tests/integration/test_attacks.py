@@ -163,6 +163,15 @@ def test_a_conftest_that_exits_with_0_does_not_make_the_audit_pass(project: pyte
     result.stderr.fnmatch_lines(["*sys.exit(0)*" if hook != "pytest_configure" else "*SystemExit*"])
 
 
+def test_a_conftest_that_replaces_the_session_does_not_make_the_audit_pass(project: pytest.Pytester) -> None:
+    replaces = "import pytest\n@pytest.hookimpl(tryfirst=True)\ndef pytest_cmdline_main():\n    return 0\n"
+    project.makeconftest(PROJECT_CONFTEST + replaces)
+    result = project.runpytest_subprocess("--model", "tiny")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stderr.fnmatch_lines(["*nothing was audited*"])
+    assert project.runpytest_subprocess("--model", "tiny", "--fixtures").ret == pytest.ExitCode.OK
+
+
 def test_a_conftest_that_exits_with_0_does_not_make_a_command_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
