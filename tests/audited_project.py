@@ -119,7 +119,10 @@ class AuditedProject:
     ) -> Run:
         """Run pytest in a new process, and let it write JUnit's file."""
         (self.root / "junit.xml").unlink(missing_ok=True)
-        words = ["-p", "no:randomly", "-p", "no:hypothesispytest", "--junitxml=junit.xml", *(f"--model={model}" for model in models), *arguments]
+        words = ["-p", "no:hypothesispytest", "--junitxml=junit.xml", *(f"--model={model}" for model in models)]
+        if not any(word.startswith("--randomly") for word in arguments):
+            words += ["-p", "no:randomly"]
+        words += arguments
         return Run(self.root, self._interpreter.run("pytest", words, cwd=self.root, env=env))
 
     def verify(self, *arguments: str, models: Sequence[str] = ("tiny",)) -> Completed:
