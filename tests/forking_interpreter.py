@@ -6,6 +6,8 @@ reads from its standard input. A forked process runs a module as `python -m` doe
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import runpy
@@ -135,10 +137,9 @@ class ForkingInterpreter:
 
 def serve() -> None:
     """Answer each request with the id of the forked process and, when it has ended, its exit status."""
-    import importlib
-
     for name in SLOW_IMPORTS:
         importlib.import_module(name)
+    gc.freeze()  # pytest collects garbage at its end, which would otherwise look through all of torch
     for line in sys.stdin:
         request = json.loads(line)
         process = os.fork()
