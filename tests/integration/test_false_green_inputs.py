@@ -21,7 +21,7 @@ def broken():
     )
     run = audited.pytest(*workers, models=("broken",))
     assert "weights.bin" in run.process.out
-    audited.assert_red(run, {PEAK: "open: ", LENGTH: "open: "}, status=6, models=("broken",))
+    audited.assert_red(run, {PEAK: "open: ", LENGTH: "open: "}, status=6, models=[f"broken={0:064}"])
     if not workers:
         (failure,) = run.junit_failures()
         assert PEAK in failure
@@ -49,30 +49,6 @@ def test_a_folder_with_the_name_of_a_registered_model_is_a_usage_error(audited: 
     assert run.audit["status"] == "failed"
     assert "--model ./demo" in run.audit["problem"]
     audited.assert_not_verified("./demo")
-
-
-def test_a_model_that_changes_while_it_is_measured_is_red(audited: AuditedProject) -> None:
-    audited.extend(
-        """
-@attnaudit.register_model("drifting")
-def drifting():
-    import torch
-
-    adapter = tiny()
-    embedding, passes = adapter.modules[0], []
-
-    def drift(module, arguments, output):
-        passes.append(1)
-        if len(passes) > 40:
-            with torch.no_grad():
-                module.weight.add_(0.5)
-
-    embedding.register_forward_hook(drift)
-    return adapter
-"""
-    )
-    run = audited.pytest(models=("drifting",))
-    audited.assert_red(run, {PEAK: "open: ", LENGTH: "open: "}, status=6, models=("drifting",))
 
 
 def test_a_run_of_informational_checks_decides_nothing(audited: AuditedProject) -> None:
