@@ -65,7 +65,7 @@ class Run:
         return html.unescape(text.replace("\\", ""))
 
     def gates(self) -> dict[str, tuple[str, str]]:
-        """Return the state of each gate and its reason, by the name of the check; with the model if there are several."""
+        """Return the state and the reason of each gate, by its check, and also by its model if there are several."""
         several = len({gate["model"] for gate in self.audit["gates"]}) > 1
         return {
             (f"{gate['model']}: " if several else "") + gate["check"]: (gate["state"], gate["reason"])
@@ -114,9 +114,7 @@ class AuditedProject:
         """Write options of pytest into the configuration file."""
         self.write("pytest.ini", f"[pytest]\naudit_data = rows\naddopts = {' '.join(options)}\n")
 
-    def pytest(
-        self, *arguments: str, models: Sequence[str] = ("tiny",), env: Mapping[str, str] | None = None
-    ) -> Run:
+    def pytest(self, *arguments: str, models: Sequence[str] = ("tiny",), env: Mapping[str, str] | None = None) -> Run:
         """Run pytest in a new process, and let it write JUnit's file."""
         (self.root / "junit.xml").unlink(missing_ok=True)
         words = ["-p", "no:hypothesispytest", "--junitxml=junit.xml", *(f"--model={model}" for model in models)]

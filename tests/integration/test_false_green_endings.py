@@ -69,8 +69,19 @@ def test_an_exit_with_0_while_pytest_collects_is_red(audited: AuditedProject, wh
     assert run.audit["status"] == "failed"
     assert run.audit["exit_status"] == run.status
     assert run.junit_failures()
-    print(audited.assert_not_verified())
-    assert 0
+    refused = audited.assert_not_verified("'failed'")
+    assert "edited" not in refused.out
+
+
+def test_an_error_while_pytest_collects_another_file_is_red(audited: AuditedProject) -> None:
+    audited.write("test_other.py", "import no_such_module\n")
+    run = audited.pytest()
+    assert run.status == 2
+    assert run.audit["status"] == "failed"
+    assert set(run.gates()) == {PEAK, LENGTH}
+    assert any("no_such_module" in failure for failure in run.junit_failures())
+    refused = audited.assert_not_verified(PEAK, LENGTH)
+    assert "edited" not in refused.out
 
 
 @pytest.mark.parametrize("where", ["pytest_configure(config)", "pytest_sessionstart(session)"])
@@ -100,7 +111,8 @@ def test_an_exit_with_0_at_the_end_of_the_session_hides_no_failure(audited: Audi
     "code",
     [
         "def pytest_sessionfinish(session):\n    session.exitstatus = 0",
-        "import pytest\n\n@pytest.hookimpl(trylast=True)\ndef pytest_sessionfinish(session):\n    session.exitstatus = 0",
+        "import pytest\n\n@pytest.hookimpl(trylast=True)\n"
+        "def pytest_sessionfinish(session):\n    session.exitstatus = 0",
         "def pytest_terminal_summary(terminalreporter):\n    terminalreporter._session.exitstatus = 0",
         f"import pytest\n\ndef pytest_unconfigure(config):\n    {EXIT}",
         "import pytest\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_cmdline_main(config):\n    yield\n    return 0",

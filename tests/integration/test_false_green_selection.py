@@ -1,4 +1,4 @@
-"""A run that leaves gates out on purpose is partial; one from which a plugin or a conftest removes gates is not green."""
+"""A run that leaves gates out on purpose is partial, and one from which a conftest removes gates is not green."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def assert_partial(audited: AuditedProject, run: Run, gate: str, reason: str, *,
         assert check in text
     assert "All 2" not in run.text
     assert "oth gates passed" not in run.page("summary.md") + run.text
-    refused = audited.assert_not_verified(check, "not selected", models=sorted({m["name"] for m in run.audit["models"]}))
+    refused = audited.assert_not_verified(
+        check, "not selected", models=sorted({m["name"] for m in run.audit["models"]})
+    )
     assert "'partial'" in refused.out
 
 
@@ -128,7 +130,10 @@ UNKNOWN = "pytest ended before the audit did"
             "open: ",
         ),
         ("def pytest_runtest_protocol(item):\n    return 'token_count' in item.nodeid or None", "open: its test did"),
-        ("def pytest_pyfunc_call(pyfuncitem):\n    return 'token_count' in pyfuncitem.nodeid or None", "open: its test"),
+        (
+            "def pytest_pyfunc_call(pyfuncitem):\n    return 'token_count' in pyfuncitem.nodeid or None",
+            "open: its test",
+        ),
         ("def pytest_runtest_call(item):\n    item.obj = lambda check: None", "open: its test ended without a verdict"),
         ("def pytest_itemcollected(item):\n    item.runtest = lambda: None", "open: its test ended without a verdict"),
     ],

@@ -60,7 +60,7 @@ def test_a_failure_that_is_expected_is_red(audited: AuditedProject, strict: bool
 
 def test_a_fixture_that_skips_leaves_the_gate_open(audited: AuditedProject) -> None:
     fixture = "@pytest.fixture(autouse=True)\ndef closed(check):\n    if check.check is LENGTH:\n"
-    body = 'check.enforce()\n\n' + f'{fixture}        pytest.skip("closed today")'
+    body = "check.enforce()\n\n" + f'{fixture}        pytest.skip("closed today")'
     audited.write("test_audit.py", with_body(body))
     audited.assert_red(audited.pytest(), {LENGTH: "open: skipped: closed today"})
 
