@@ -112,7 +112,6 @@ def test_a_run_that_stops_at_a_failure_is_red(audited: AuditedProject, option: s
 
 
 REMOVED = "open: a plugin or a conftest.py removed its test from the run"
-UNKNOWN = "pytest ended before the audit did"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,7 @@ def test_a_conftest_that_removes_a_gate_is_red(audited: AuditedProject, code: st
     run = audited.pytest()
     left = {name for name, (state, _) in run.gates().items() if state != "passed"}
     assert LENGTH in left
-    audited.assert_red(run, dict.fromkeys(left, reason))
+    audited.assert_red(run, dict.fromkeys(left, reason), status=5 if "clear" in code else 1)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,6 @@ def test_a_conftest_that_removes_a_gate_is_red(audited: AuditedProject, code: st
     [
         "collect_ignore = ['test_audit.py']",
         "def pytest_ignore_collect():\n    return True",
-        "def pytest_pycollect_makeitem():\n    return []",
         "def pytest_collection(session):\n    session.items = []\n    return True",
     ],
 )
@@ -161,6 +159,12 @@ def test_a_conftest_that_prevents_the_collection_is_red(audited: AuditedProject,
     run = audited.pytest()
     audited.assert_red(run, {}, status=5)
     assert "no case of the audit was collected" in run.process.out
+
+
+def test_a_conftest_that_collects_no_function_leaves_its_gates_open(audited: AuditedProject) -> None:
+    audited.extend("def pytest_pycollect_makeitem():\n    return []")
+    reason = "open: no test that was collected judges it"
+    audited.assert_red(audited.pytest(), {PEAK: reason, LENGTH: reason}, status=5)
 
 
 def test_gates_of_a_policy_file_are_open_if_no_test_applies_it(audited: AuditedProject) -> None:
