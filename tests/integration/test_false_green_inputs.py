@@ -73,7 +73,10 @@ def test_a_run_that_is_declared_informational_is_never_verified(audited: Audited
 
 
 def test_two_policies_are_both_judged_and_both_hashed(audited: AuditedProject) -> None:
-    policy = "from attnaudit import audit, checks\n\n@audit(checks.Policy.load({name!r}))\ndef test_{stem}(check):\n"
+    policy = (
+        "from pathlib import Path\nfrom attnaudit import audit, checks\n\n"
+        "@audit(checks.load_policy(Path({name!r})))\ndef test_{stem}(check):\n"
+    )
     hashes = []
     for number in (1, 2):
         for stem, check, limit in (("one", PEAK, "at_most = 0.99"), ("two", LENGTH, f"at_least = {number}")):
