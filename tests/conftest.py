@@ -20,6 +20,9 @@ settings.load_profile("attnaudit")
 # Small tensors gain nothing from threads and lose much where several processes share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# pytest-randomly, if it is installed, would shuffle the cases of the runs that tests start.
+os.environ.setdefault("PYTEST_ADDOPTS", "-p no:randomly")
+
 PROJECT_CONFTEST = """
 import attnaudit
 from attnaudit.instances import Dataset, Instance

@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import one_line
+from attnaudit.plugin.planning_cases import declared_policy
 from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
 
@@ -40,7 +41,13 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     from attnaudit.run.gates import run_status, settle
     from attnaudit.run.plan import Plan
 
-    plan = Plan.joined([state.folder.read_plan(), Plan(gates=list(state.declared.values()), selected=state.selected)])
+    declared = Plan(
+        gates=list(state.declared.values()),
+        selected=state.selected,
+        # If pytest ended while it collected, no plan was written.
+        effective_policy=None if state.usage_errors else declared_policy(state),
+    )
+    plan = Plan.joined([state.folder.read_plan(), declared])
     base = int(session.exitstatus)
     gates: list[GateRecord] = []
     if not state.usage_errors:

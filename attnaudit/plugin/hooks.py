@@ -11,7 +11,6 @@ import pytest
 
 from attnaudit.plugin.audit_plugin import AuditPlugin
 from attnaudit.plugin.command_line import add_options, audit_options, names_a_model
-from attnaudit.plugin.selection import is_audit_run
 from attnaudit.plugin.state import MeasurementsRequest
 
 if TYPE_CHECKING:
@@ -64,22 +63,20 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.ExitCode, int | pytest.ExitCode]:
     """Return a failing exit status if the audit did not pass, even if another plugin has changed the status."""
-    plugin: AuditPlugin | None
     try:
         status = yield
     except SystemExit as ended:
-        plugin = config.pluginmanager.getplugin(PLUGIN_NAME)
-        if plugin is None or not names_a_model(config):
+        if not names_a_model(config):
             raise
         print(f"attnaudit: {_ended_early('A plugin or a conftest.py', ended)}", file=sys.stderr)
-        return plugin.final_status(int(pytest.ExitCode.INTERNAL_ERROR))
-    plugin = config.pluginmanager.getplugin(PLUGIN_NAME)
-    if plugin is not None:
-        return plugin.final_status(int(status))
-    if int(status) == 0 and is_audit_run(config):
-        print("attnaudit: another plugin or a conftest.py ended pytest: nothing was audited.", file=sys.stderr)
-        return pytest.ExitCode.TESTS_FAILED
-    return status
+        return _plugin_of(config).final_status(int(pytest.ExitCode.INTERNAL_ERROR))
+    return _plugin_of(config).final_status(int(status))
+
+
+def _plugin_of(config: pytest.Config) -> AuditPlugin:
+    """Return the plugin object of a run; a new one if a conftest ended pytest in its pytest_configure, before ours."""
+    plugin: AuditPlugin | None = config.pluginmanager.getplugin(PLUGIN_NAME)
+    return AuditPlugin(config) if plugin is None else plugin
 
 
 def _ended_early(what: str, ended: SystemExit) -> str:

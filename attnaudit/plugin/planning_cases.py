@@ -47,7 +47,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         gates=list(state.declared.values()),
         selected=state.selected,
         policy=policies[0] if policies and all(policy == policies[0] for policy in policies) else None,
-        effective_policy=_effective_policy(state),
+        effective_policy=declared_policy(state),
     )
     state.folder.write_plan(plan, worker=state.session.worker)
     if not is_worker(config):
@@ -66,7 +66,7 @@ def _declare_policy_of_option(state: RunState) -> None:
             state.declare(policy_declaration(policy))
 
 
-def _effective_policy(state: RunState) -> EffectivePolicy | None:
+def declared_policy(state: RunState) -> EffectivePolicy | None:
     """Return all checks that this process knows of, selected or not; None if there is none."""
     from attnaudit.checks.effective_policy import effective_policy
 

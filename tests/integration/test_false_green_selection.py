@@ -1,0 +1,201 @@
+"""A run that leaves gates out on purpose is partial, and one from which a conftest removes gates is not green."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.audited_project import LENGTH, PEAK, RED, AuditedProject, Run
+
+TWO_MODELS = """
+@attnaudit.register_model("other")
+def other():
+    return tiny()
+"""
+CASES = {check: f"test_audit.py::test_faithful[tiny-rows-{check}]" for check in (PEAK, LENGTH)}
+
+
+def assert_partial(audited: AuditedProject, run: Run, gate: str, reason: str, *, status: int = 0) -> None:
+    """Assert that a run in which what ran has passed is partial in every output, and names a gate that did not run."""
+    assert run.status == status, run.text
+    assert (run.audit["status"], run.audit["exit_status"]) == ("partial", status)
+    state, why = run.gates()[gate]
+    assert state == "not selected"
+    assert reason in why
+    check = gate.rpartition(": ")[2]
+    for text in (run.process.out, run.page("summary.md"), run.page("report.html")):
+        assert "partial" in text.lower()
+        assert check in text
+    assert "All 2" not in run.text
+    assert "oth gates passed" not in run.page("summary.md") + run.text
+    refused = audited.assert_not_verified(
+        check, "not selected", models=sorted({m["name"] for m in run.audit["models"]})
+    )
+    assert "'partial'" in refused.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["-k", PEAK], "left out by -k attention_peak"),
+        (["-m", "first"], "left out by -m first"),
+        (["--deselect", CASES[LENGTH]], "left out by --deselect"),
+        ([CASES[PEAK]], "left out by the test ids on the command line"),
+        (["--splits", "2", "--group", "1"], "left out by --splits"),
+    ],
+    ids=["k", "m", "deselect", "id", "split"],
+)
+def test_what_the_user_selects_makes_the_run_partial(
+    audited: AuditedProject, arguments: list[str], reason: str
+) -> None:
+    if "--splits" in arguments:
+        pytest.importorskip("pytest_split", reason="pytest-split is not installed")
+    audited.extend(
+        """
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "attention_peak" in item.nodeid:
+            item.add_marker("first")
+"""
+    )
+    assert_partial(audited, audited.pytest(*arguments), LENGTH, reason)
+
+
+def test_a_selection_in_the_configuration_file_makes_the_run_partial(audited: AuditedProject) -> None:
+    audited.set_options("-k", PEAK)
+    run = audited.pytest()
+    assert_partial(audited, run, LENGTH, "left out by -k attention_peak")
+    assert f"options from addopts: -k {PEAK}" in run.process.out
+
+
+def test_one_of_two_models_makes_the_run_partial(audited: AuditedProject) -> None:
+    audited.extend(TWO_MODELS)
+    run = audited.pytest("-k", "tiny", models=("tiny", "other"))
+    assert_partial(audited, run, f"other: {LENGTH}", "left out by -k tiny")
+    assert run.gates()[f"other: {PEAK}"][0] == "not selected"
+    assert "gates: 2 passed, 2 not selected" in run.process.out
+
+
+def test_a_partial_run_in_ci_is_red(audited: AuditedProject) -> None:
+    run = audited.pytest("-k", PEAK, env={"CI": "1"})
+    assert_partial(audited, run, LENGTH, "left out by -k", status=1)
+    (failure,) = run.junit_failures()
+    assert "the run is partial" in failure
+    assert "--audit-allow-partial" in run.process.out
+
+
+def test_a_partial_run_in_ci_that_is_allowed_is_still_not_verified(audited: AuditedProject) -> None:
+    run = audited.pytest("-k", PEAK, "--audit-allow-partial", env={"CI": "1"})
+    assert_partial(audited, run, LENGTH, "left out by -k")
+    assert run.junit_failures() == []
+
+
+def test_lf_runs_only_what_failed_and_is_partial(audited: AuditedProject) -> None:
+    audited.write("test_audit.py", RED)
+    assert audited.pytest().status == 1
+    audited.write("test_audit.py", RED.replace("at_least=50", "at_least=1"))
+    assert_partial(audited, audited.pytest("--lf"), PEAK, "left out by --last-failed")
+
+
+def test_stepwise_starts_at_what_failed_and_is_partial(audited: AuditedProject) -> None:
+    audited.write("test_audit.py", RED)
+    assert audited.pytest("--sw").status == 2  # pytest calls it an interruption
+    audited.write("test_audit.py", RED.replace("at_least=50", "at_least=1"))
+    assert_partial(audited, audited.pytest("--sw"), PEAK, "left out by --stepwise")
+
+
+@pytest.mark.parametrize(("option", "name"), [("-x", "-x"), ("--maxfail=1", "-x"), ("--exitfirst", "-x")])
+def test_a_run_that_stops_at_a_failure_is_red(audited: AuditedProject, option: str, name: str) -> None:
+    swapped = RED.replace("at_most=0.99", "at_most=0.01").replace("at_least=50", "at_least=1")
+    audited.write("test_audit.py", swapped)
+    run = audited.pytest(option)
+    audited.assert_red(run, {PEAK: "failed: fail", LENGTH: f"not selected: not run, because {name} ended the run"})
+
+
+REMOVED = "open: a plugin or a conftest.py removed its test from the run"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("def pytest_collection_modifyitems(items):\n    items.clear()", REMOVED),
+        (
+            "import pytest\n\n@pytest.hookimpl(trylast=True)\ndef pytest_collection_modifyitems(items):\n"
+            "    items[:] = items[:1]",
+            REMOVED,
+        ),
+        ("def pytest_collection_finish(session):\n    session.items[:] = session.items[:1]", REMOVED),
+        (
+            "import pytest\n\n@pytest.hookimpl(tryfirst=True)\ndef pytest_runtestloop(session):\n    return True",
+            "open: ",
+        ),
+        ("def pytest_runtest_protocol(item):\n    return 'token_count' in item.nodeid or None", "open: its test did"),
+        (
+            "def pytest_pyfunc_call(pyfuncitem):\n    return 'token_count' in pyfuncitem.nodeid or None",
+            "open: its test",
+        ),
+        ("def pytest_runtest_call(item):\n    item.obj = lambda check: None", "open: its test ended without a verdict"),
+        ("def pytest_itemcollected(item):\n    item.runtest = lambda: None", "open: its test ended without a verdict"),
+    ],
+    ids=["clear", "last", "finish", "loop", "protocol", "pyfunc", "function", "runtest"],
+)
+def test_a_conftest_that_removes_a_gate_is_red(audited: AuditedProject, code: str, reason: str) -> None:
+    audited.extend(code)
+    run = audited.pytest()
+    left = {name for name, (state, _) in run.gates().items() if state != "passed"}
+    assert LENGTH in left
+    audited.assert_red(run, dict.fromkeys(left, reason), status=5 if "clear" in code else 1)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "collect_ignore = ['test_audit.py']",
+        "def pytest_ignore_collect():\n    return True",
+        "def pytest_collection(session):\n    session.items = []\n    return True",
+    ],
+)
+def test_a_conftest_that_prevents_the_collection_is_red(audited: AuditedProject, code: str) -> None:
+    audited.extend(code)
+    run = audited.pytest()
+    audited.assert_red(run, {}, status=5)
+    assert "no case of the audit was collected" in run.process.out
+
+
+def test_a_conftest_that_collects_no_function_leaves_its_gates_open(audited: AuditedProject) -> None:
+    audited.extend("def pytest_pycollect_makeitem():\n    return []")
+    reason = "open: no test that was collected judges it"
+    audited.assert_red(audited.pytest(), {PEAK: reason, LENGTH: reason}, status=5)
+
+
+def test_gates_of_a_policy_file_are_open_if_no_test_applies_it(audited: AuditedProject) -> None:
+    audited.write("policy.toml", '[[check]]\nname = "attention_peak"\nat_most = 0.99\n')
+    audited.write("test_audit.py", "def test_shape(measurements):\n    assert len(measurements) == 40\n")
+    run = audited.pytest("--policy=policy.toml")
+    audited.assert_red(run, {PEAK: "open: no test that was collected judges it"})
+
+
+@pytest.mark.parametrize("option", ["--setup-only", "--setup-plan"])
+def test_options_that_run_no_test_body_are_red(audited: AuditedProject, option: str) -> None:
+    audited.set_options(option)
+    run = audited.pytest()
+    audited.assert_red(run, {PEAK: "open: ", LENGTH: "open: "})
+    assert f"options from addopts: {option}" in run.process.out
+
+
+def test_collecting_only_writes_no_run_and_is_red_in_ci(audited: AuditedProject) -> None:
+    audited.set_options("--collect-only")
+    assert audited.pytest().status == 0
+    assert not (audited.root / "reports").exists()
+    assert audited.verify().status == 1
+    run = audited.pytest(env={"CI": "1"})
+    assert run.status == 1
+    assert "--collect-only judges no gate" in run.process.err
+    assert audited.verify().status == 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_shuffled_tests_give_the_same_run(audited: AuditedProject, seed: int) -> None:
+    pytest.importorskip("pytest_randomly", reason="pytest-randomly is not installed")
+    audited.write("test_audit.py", RED)
+    run = audited.pytest(f"--randomly-seed={seed}")
+    audited.assert_red(run, {LENGTH: "failed: fail: mean token_count"})
