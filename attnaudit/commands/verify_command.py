@@ -15,9 +15,17 @@ from attnaudit.errors import AuditError, ReportError, require_reachable, shown_e
 from attnaudit.formatting import one_line
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
-from attnaudit.run.expectations import Expectations, Expected, exception_lines, objections, sample_lines, summary_line
+from attnaudit.run.expectations import (
+    Expectations,
+    Expected,
+    exception_lines,
+    objections,
+    run_objections,
+    sample_lines,
+    summary_line,
+)
 from attnaudit.run.integrity import mismatches, require_ended
-from attnaudit.run.run_choice import is_run_folder, newer_runs, newest_run
+from attnaudit.run.run_choice import newer_runs, newest_run
 from attnaudit.run.targets import FACTORY
 
 VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2
@@ -74,6 +82,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attnaudit", metavar="VERSION", help="the version of attnaudit that must have run the audit (default: any)"
     )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed that the run must have used (0)")
+    parser.add_argument(
+        "--unit",
+        choices=("tokens", "words"),
+        default="tokens",
+        help="what the statistics must have been computed over (default: tokens)",
+    )
+    parser.add_argument(
+        "--allow-sample", action="store_true", help="accept a run that audited a sample (--audit-max-instances)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -85,11 +103,14 @@ def run(options: argparse.Namespace) -> int:
     """
     given = Path(options.folder)
     try:
-        expected = _expectations(options)
+        after = _require_valid(options)
         folder = newest_run(_require_folder(given))
         record = read_run(folder)
         require_ended(record, folder)
         edited = mismatches(record, folder)
+        reasons = run_objections(record)
+        # Models and data are loaded, which runs their code, only for a run that passed by itself.
+        expected = None if edited or reasons else _expectations(options, after)
     except UsageError as error:
         print(f"attnaudit verify: {shown_error(error)}", file=sys.stderr)
         return USAGE_ERROR
@@ -99,10 +120,11 @@ def run(options: argparse.Namespace) -> int:
         return _refuse([f"{what}. {EDITED}" for what in edited], str(folder))
     for line in exception_lines(record):
         _print(line)
-    reasons = objections(record, expected)
-    if not is_run_folder(given):
+    if expected is not None:
+        reasons = objections(record, expected)
+    if folder != given:
         reasons += newer_runs(folder, record)
-    if reasons:
+    if reasons or expected is None:
         return _refuse(reasons, str(folder))
     for line in (*sample_lines(record), *_not_compared(options, expected)):
         _print(line)
@@ -132,19 +154,26 @@ def _require_folder(folder: Path) -> Path:
     return folder
 
 
-def _expectations(options: argparse.Namespace) -> Expectations:
-    """Return what the run must have audited. This loads the models, the data and the policy that the options name.
+def _require_valid(options: argparse.Namespace) -> datetime | None:
+    """Check the options that need no file, and return the time of --after; None without it.
 
     Raises:
         UsageError: An option is invalid.
-        AuditError: A model, a data set or the policy cannot be read.
     """
     if not options.model:
         raise UsageError(
             "no --model. Name every model that is to be released, as you gave it to pytest, such as --model "
             "checkpoints/release. Otherwise a run that audited another model would be verified."
         )
-    after = None if options.after is None else _time(options.after)
+    return None if options.after is None else _time(options.after)
+
+
+def _expectations(options: argparse.Namespace, after: datetime | None) -> Expectations:
+    """Return what the options ask for. Models, data and the policy are read for it.
+
+    Raises:
+        AuditError: A model, a data set or the policy cannot be read.
+    """
     policy = None if options.policy is None else _policy_hash(options.policy)
     paths = [(one, Path(one).is_dir()) for one in options.model] + [
         (one, Path(one).is_file()) for one in options.data or ()
@@ -157,6 +186,9 @@ def _expectations(options: argparse.Namespace) -> Expectations:
         policy_sha256=policy,
         after=after,
         version=options.attnaudit,
+        seed=options.seed,
+        unit=options.unit,
+        allow_sample=options.allow_sample,
     )
 
 

@@ -158,6 +158,7 @@ def new_state(config: pytest.Config) -> RunState:
         created=current_time(),
         command=["pytest", *map(str, config.invocation_params.args)],
         seed=options.seed,
+        unit=options.unit,
         added_options=added_options(config),
         ci=in_ci(),
         allow_partial=bool(config.getoption("--audit-allow-partial")),

@@ -290,6 +290,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         effective_policy: All checks that the run applied; None if none were collected.
         added_options: Where options come from that are not in `command` ("addopts" of the configuration file,
             "PYTEST_ADDOPTS" of the environment) -> these options, word by word.
+        unit: What the statistics are computed over: "tokens" or "words".
         ci: Whether the run saw the environment variable CI.
         allow_partial: Whether --audit-allow-partial was given.
         measurements_sha256: The SHA-256 hash of measurements.parquet; "" if there is no such file.
@@ -318,6 +319,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     earlier_failures: list[EarlierFailure] = msgspec.field(default_factory=list)
     effective_policy: EffectivePolicy | None = None
     added_options: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    unit: str = "tokens"
     ci: bool = False
     allow_partial: bool = False
     measurements_sha256: str = ""

@@ -37,6 +37,9 @@ class Expectations:
         policy_sha256: The hash of the effective policy; None to accept any.
         after: The earliest time at which the run may have begun; None to accept any.
         version: The version of attnaudit; None to accept any.
+        seed: The seed. Otherwise seeds could be tried until a gate passes.
+        unit: What the statistics are computed over: "tokens" or "words".
+        allow_sample: Whether a sample of the rows may have been audited.
     """
 
     models: Sequence[Expected]
@@ -44,6 +47,14 @@ class Expectations:
     policy_sha256: str | None = None
     after: datetime | None = None
     version: str | None = None
+    seed: int = 0
+    unit: str = "tokens"
+    allow_sample: bool = False
+
+
+def run_objections(run: RunRecord) -> list[str]:
+    """List the reasons in the run itself why a release is not verified, whatever is expected of it."""
+    return [*_gate_objections(run), *_status_objections(run)]
 
 
 def objections(run: RunRecord, expected: Expectations) -> list[str]:
@@ -53,7 +64,8 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
         run: The record of a run that has ended and was not edited.
         expected: What the run must have audited.
     """
-    found = [*_gate_objections(run), *_status_objections(run)]
+    found = run_objections(run)
+    found += _setting_objections(run, expected)
     found += _compare(run.models, expected.models, option="--model", noun="model")
     if expected.data:
         found += _compare(run.data, expected.data, option="--data", noun="data set")
@@ -105,6 +117,29 @@ def _status_objections(run: RunRecord) -> list[str]:
             f"pytest ended with exit status {run.exit_status}, expected 0. See the output of pytest, and run the audit "
             "again."
         )
+    return found
+
+
+def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
+    """List the settings of the run that could make a gate pass on another choice of rows, draws or units."""
+    found = []
+    if run.seed != expected.seed:
+        found.append(
+            f"The run used the seed {run.seed}, expected {expected.seed}. Run the audit again with --audit-seed "
+            f"{expected.seed}, or give --seed {run.seed} if this seed was agreed on."
+        )
+    if run.unit != expected.unit:
+        found.append(
+            f"The statistics are over {run.unit}, expected {expected.unit}. Run the audit again with --audit-unit "
+            f"{expected.unit}, or give --unit {run.unit}."
+        )
+    if not expected.allow_sample:
+        found += [
+            f"Only {one.audited:,} of {plural(one.rows, 'row')} of {one.name} were audited. Run the audit again "
+            "without --audit-max-instances, or give --allow-sample."
+            for one in run.data
+            if one.sample_seed is not None
+        ]
     return found
 
 

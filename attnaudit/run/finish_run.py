@@ -28,6 +28,7 @@ class RunContext:
         created: The time when the run began, as `current_time` writes it.
         command: The command line, word by word.
         seed: The seed of the run.
+        unit: What the statistics are computed over: "tokens" or "words".
         added_options: Where other options come from -> these options, word by word.
         ci: Whether the environment variable CI is set.
         allow_partial: Whether --audit-allow-partial was given.
@@ -37,6 +38,7 @@ class RunContext:
     created: str
     command: Sequence[str]
     seed: int
+    unit: str = "tokens"
     added_options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     ci: bool = False
     allow_partial: bool = False
@@ -180,6 +182,7 @@ def _record(folder: RunFolder, context: RunContext) -> RunRecord:
         checks=[],
         missing=[],
         added_options={source: list(words) for source, words in context.added_options.items()},
+        unit=context.unit,
         ci=context.ci,
         allow_partial=context.allow_partial,
     )

@@ -20,9 +20,9 @@ def newest_run(folder: Path) -> Path:
     Raises:
         ReportError: latest.txt is absent or cannot be read, or names no folder next to it.
     """
-    if is_run_folder(folder):
-        return folder
     latest = folder / LATEST
+    if is_run_folder(folder) and not latest.exists():  # an audit.json next to latest.txt is a copy
+        return folder
     require_regular_file(latest, "the name of the newest run", ReportError)
     try:
         name = latest.read_text(encoding="utf-8").strip()

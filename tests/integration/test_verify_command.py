@@ -239,11 +239,21 @@ def test_a_policy_that_excepts_every_gate_decides_nothing(reports: Path, capsys:
     assert reason.startswith("The policy excepts every gate")
 
 
-def test_a_sample_is_mentioned(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_units_are_refused_unless_they_are_expected(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    consistent_run(reports / NAME, unit="words")
+    (reason,) = Verified(capsys, *MODEL).reasons()
+    assert reason.startswith("The statistics are over words, expected tokens.")
+    assert Verified(capsys, *MODEL, "--unit", "words").status == 0
+
+
+def test_a_sample_is_refused_unless_it_is_allowed(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = consistent_run(reports / NAME)
     data = msgspec.structs.replace(run.data[0], rows=2026, sample_seed=0, sample_sha256="b2" * 32)
     write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
-    result = Verified(capsys, *MODEL)
+    refused = Verified(capsys, *MODEL)
+    assert refused.status == 1
+    assert any("Only 60 of 2,026 rows of reviews were audited" in line for line in refused.lines)
+    result = Verified(capsys, *MODEL, "--allow-sample")
     assert result.status == 0
     assert "only a sample of reviews was audited: 60 of 2,026 rows, drawn with seed 0" in result.lines
 

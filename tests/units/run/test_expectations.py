@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
 from attnaudit.records import GateRecord
 from attnaudit.run.expectations import Expectations, Expected, objections
+from tests.consistent_runs import consistent_run
 from tests.units.report.example_runs import run_record
 
 
@@ -18,3 +23,11 @@ def test_a_run_whose_model_could_not_be_loaded_is_refused_with_the_reason() -> N
         "pytest ended with exit status 6, expected 0. See the output of pytest, and run the audit again.",
         "--model demo: the run has no such model, and audited none. Audit the expected model, or correct --model.",
     ]
+
+
+def test_another_seed_is_refused_unless_it_is_expected(tmp_path: Path) -> None:
+    run = msgspec.structs.replace(consistent_run(tmp_path), seed=3)
+    models = [Expected(given="release", name="release", sha256=None)]
+    (reason,) = objections(run, Expectations(models=models))
+    assert reason.startswith("The run used the seed 3, expected 0.")
+    assert objections(run, Expectations(models=models, seed=3)) == []
