@@ -125,7 +125,7 @@ class TotalEffect(WhereReplaced):
         index, groups = self._index(measurements, self.on)
         other_index, _ = self._index(measurements, other)
         kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
-        estimate = kappa.interval(groups, confidence=self.confidence)
+        estimate = kappa.interval(groups, confidence=self.confidence, generator=self.generator(measurements, "kappa"))
         changed = 1 - kappa.columns[groups.rows, -1]
         return {
             f"total-effect index of the {other}": None if other_index is None else mean_of(other_index.effects),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.records import Interval
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
-from attnaudit.statistics.intervals import linearised_interval
+from attnaudit.statistics.intervals import ratio_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +55,45 @@ class CohensKappa:
         kappa = float(self.kappa(groups.sums(self.columns).sum(0)[None])[0])
         return None if np.isnan(kappa) else kappa
 
-    def interval(self, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
-        """Return the interval of κ, by linearisation; None where κ is undefined."""
+    def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> IntervalEstimate | None:
+        """Estimate the interval of κ by the studentised bootstrap over sources.
+
+        1 - κ is the ratio (1 - p_o) / (1 - p_e). Its numerator is a mean over instances, and its denominator is
+        linearised to one.
+
+        Args:
+            groups: The instances, grouped by source.
+            confidence: Nominal confidence of the estimate's `low` and `high`.
+            generator: Draws the bootstrap samples.
+
+        Returns:
+            The interval; None with fewer than two groups, or if 1 - p_e is less than 4 standard errors above 0.
+        """
         if self.value(groups) is None:
             return None
-        return linearised_interval(
-            self.kappa, self.columns, groups, pseudo=self._pairs(groups), confidence=confidence, bounds=(-1.0, 1.0)
-        )
-
-    def _pairs(self, groups: Groups) -> Floats:
-        """Return (P, D) pseudo-rows: each class that occurs stays, or changes to the next one and back."""
         classes = self.columns.shape[1] // 2
-        totals = self.columns[groups.rows].sum(0)
-        occur = np.flatnonzero(totals[:classes] + totals[classes : 2 * classes])
-        units = np.eye(classes)
-        return np.array(
-            [
-                [*units[a], *units[b], float(a == b)]
-                for one, other in zip(occur, np.roll(occur, 1), strict=True)
-                for a in (one, other)
-                for b in (one, other)
-            ]
+        own, changed, agree = self.columns[:, :classes], self.columns[:, classes:-1], self.columns[:, -1]
+        p, r = own[groups.rows].mean(0), changed[groups.rows].mean(0)
+        chance = float(p @ r)
+        disagreement = ratio_interval(
+            (1 - agree) / (1 - chance),
+            (1 + chance - own @ r - changed @ p) / (1 - chance),
+            groups,
+            confidence=confidence,
+            generator=generator,
+            bounds=(0.0, 2.0),
+            extremes=(0.0, 1 / (1 - chance)),
+        )
+        if disagreement is None:
+            return None
+
+        def interval_at(level: float) -> Interval:
+            interval = disagreement.at(level)
+            return Interval(low=1 - interval.high, high=1 - interval.low, confidence=level, method=interval.method)
+
+        return IntervalEstimate(
+            error=disagreement.error,
+            confidence=confidence,
+            interval_at=interval_at,
+            coverage_warning=disagreement.coverage_warning,
         )

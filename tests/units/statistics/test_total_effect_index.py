@@ -142,13 +142,27 @@ def test_kappa_of_random_changes_is_that_of_all_their_outcomes() -> None:
 def test_kappa_is_undefined_if_all_decisions_are_equal() -> None:
     kappa = CohensKappa.of(np.zeros(5, dtype=np.int64), np.tile([1.0, 0.0], (5, 1)))
     assert kappa.value(groups_of(5)) is None
-    assert kappa.interval(groups_of(5), confidence=0.95) is None
+    assert kappa.interval(groups_of(5), confidence=0.95, generator=np.random.default_rng(0)) is None
+
+
+def test_the_error_of_kappa_is_its_spread_over_samples() -> None:
+    random = np.random.default_rng(0)
+    values, errors = [], []
+    for _ in range(300):
+        decisions = (random.random(300) < 0.3).astype(np.int64)
+        changed = np.where(random.random(300) < 0.15, 1 - decisions, decisions)
+        kappa = CohensKappa.of(decisions, np.eye(2)[changed])
+        estimate = kappa.interval(groups_of(300), confidence=0.95, generator=random)
+        assert estimate is not None
+        values.append(kappa.value(groups_of(300)))
+        errors.append(estimate.error)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
 
 
 def test_the_interval_of_kappa_contains_the_value_and_has_a_width_even_if_no_decision_changes() -> None:
     decisions = np.arange(200) % 2
     kappa = CohensKappa.of(decisions, np.eye(2)[decisions])
-    estimate = kappa.interval(groups_of(200), confidence=0.95)
+    estimate = kappa.interval(groups_of(200), confidence=0.95, generator=np.random.default_rng(0))
     assert kappa.value(groups_of(200)) == 1.0
     assert estimate is not None
     assert 0.9 < estimate.low < estimate.high == 1.0
