@@ -66,18 +66,21 @@ def test_outputs_that_do_not_vary_leave_the_index_undefined() -> None:
 
 @pytest.mark.parametrize("on", ["probabilities", "logits"])
 def test_a_model_that_ignores_attention_fails(on: str) -> None:
-    """Every state holds the mean of the embeddings, so that any weights give the same output."""
+    """The decoder reads only the part of the states that is the mean of the embeddings, the same for every token."""
 
-    class Mean(nn.Module):
+    class MeanAndToken(nn.Module):
         def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-            mean = (embeddings * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-            return torch.cat([mean, mean], dim=1)[:, None].expand(-1, embeddings.shape[1], -1)[..., :10]
+            mean = (embeddings * mask[..., None]).sum(1, keepdim=True) / mask.sum(1)[:, None, None]
+            return torch.cat([mean.expand_as(embeddings), embeddings[..., :4]], dim=-1)
 
     random = np.random.default_rng(0)
     words = ["the", "film", "is", "not", "good", "bad", "very", "a", "dull", "bright"]
     rows = dataset([" ".join(random.choice(words, 6)) for _ in range(200)])
     for decoder in (nn.Linear(10, 2), nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2))):
-        m = measure(adapter(2, encoder=Mean(), decoder=decoder), rows, ["rearrangement"], model="m", seed=0)[0]
+        first = decoder if isinstance(decoder, nn.Linear) else decoder[0]
+        with torch.no_grad():
+            first.weight[:, 6:] = 0
+        m = measure(adapter(2, encoder=MeanAndToken(), decoder=decoder), rows, ["rearrangement"], model="m", seed=0)[0]
         record = checks.TotalEffect(at_least=0.2, on=on).judge(m)  # type: ignore[arg-type]
         assert record.value == 0
         assert record.verdict == "fail"
