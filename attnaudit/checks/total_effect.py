@@ -100,7 +100,7 @@ class TotalEffect(WhereReplaced):
             groups,
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
-            largest_change=LARGEST_CHANGE if self.on == "probabilities" else None,
+            largest_change=LARGEST_CHANGE if self.on == "probabilities" else math.inf,
         )
 
     def no_interval(self, value: float | None, groups: Groups) -> str:

@@ -59,7 +59,7 @@ class TotalEffectIndex:
         return cls(np.where(changes <= rounding, 0.0, changes) / (2 * variance), deviations / variance, variance)
 
     def interval(
-        self, groups: Groups, *, confidence: float, generator: np.random.Generator, largest_change: float | None = None
+        self, groups: Groups, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf
     ) -> IntervalEstimate | None:
         """Estimate the interval of the index by the studentised bootstrap over sources.
 
@@ -73,16 +73,14 @@ class TotalEffectIndex:
             groups: The instances, grouped by source.
             confidence: Nominal confidence of the estimate's `low` and `high`.
             generator: Draws the bootstrap samples.
-            largest_change: The largest possible squared change of an output, for unseen instances; if None, four times
-                the largest squared deviation observed, which no two observed outputs exceed.
+            largest_change: The largest possible squared change of an output, for unseen instances. It is taken to be at
+                most four times the largest squared deviation, which no two observed outputs exceed.
 
         Returns:
             The interval; None with fewer than two groups, or if the variance is less than 4 standard errors above 0.
         """
-        if largest_change is None:
-            end = 4 * float(self.deviations[groups.rows].max()) / 2
-        else:
-            end = largest_change / (2 * self.variance)
+        diameter = 4 * self.variance * float(self.deviations[groups.rows].max())
+        end = min(largest_change, diameter) / (2 * self.variance)
         return ratio_interval(
             self.effects,
             self.deviations,

@@ -108,7 +108,7 @@ def test_the_index_of_outputs_that_do_not_vary_is_undefined() -> None:
 def test_without_any_change_the_interval_allows_for_unseen_instances() -> None:
     _, outputs, _ = sample(0, n=50)
     noise = 1e-18 * np.random.default_rng(0).random(50)
-    for largest in (None, 2.0):
+    for largest in (np.inf, 2.0):
         widths = []
         for n in (20, 50):
             groups = groups_of(n)
