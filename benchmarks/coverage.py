@@ -26,10 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, median_interval, proportion_interval, ratio_interval
+from attnaudit.statistics.total_effect_index import TotalEffectIndex
 
 HERE = Path(__file__).resolve().parent
 SIZES = (30, 100, 300, 1000)
@@ -212,6 +214,53 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
     return Scenario(name, shape, draw, lambda n: truth)
 
 
+def of_total_effect(
+    on: str, shape: str, *, positive: float = 0.5, outliers: float = 1.0, sources: bool = False
+) -> Scenario:
+    """Return the scenario of the total-effect index of attention, or of Cohen's κ.
+
+    The rows are 201 of the demo model, ordered by their logit.
+
+    Args:
+        on: "logits", "probabilities" or "decisions".
+        shape: The name of the scenario.
+        positive: The share of rows with a positive logit.
+        outliers: One row in a hundred has its logit, and the change of it, multiplied by this factor.
+        sources: Whether rows share sources, which gives them similar logits.
+    """
+    stored = {name: np.array(values) for name, values in shapes()["rearrangement"].items()}
+    size = len(stored["logit"])
+    above = stored["logit"] > 0
+    chance = np.where(above, positive / above.sum(), (1 - positive) / (~above).sum())
+    factor = np.ones(size)
+    factor[np.random.default_rng(0).permutation(size)[: size // 100]] = outliers
+    z = stored["logit"] * factor
+    p = 1 / (1 + np.exp(-z))
+    outputs = np.stack([-z / 2, z / 2] if on == "logits" else [1 - p, p], axis=1)
+    changes = stored["change of the logits"] * factor**2 if on == "logits" else stored["change of the probabilities"]
+    flips = stored["decisions changed"][:, None]
+    shares = np.where(above[:, None], np.hstack([flips, 1 - flips]), np.hstack([1 - flips, flips]))
+    if on == "decisions":
+        kappa = CohensKappa.of(above.astype(np.int64), shares)
+        truth = float(kappa.kappa((chance @ kappa.columns)[None])[0])
+    else:
+        variance = float(chance @ ((outputs - chance @ outputs) ** 2).sum(1))
+        truth = float(chance @ changes) / (2 * variance)
+
+    def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
+        groups, members = clustered(n, random) if sources else independent(n)
+        u = uniform_of(members, random, CORRELATION if sources else 0.0)
+        rows = np.minimum(np.searchsorted(chance.cumsum(), u), size - 1)
+        if on == "decisions":
+            kappa = CohensKappa.of(above[rows].astype(np.int64), shares[rows])
+            return kappa.interval(groups, confidence=LEVELS[0], generator=random)
+        index = TotalEffectIndex.of(changes[rows], outputs[rows], groups)
+        return None if index is None else index.interval(groups, confidence=LEVELS[0], generator=random)
+
+    name = "Cohen's κ" if on == "decisions" else f"total effect, {on}"
+    return Scenario(name + (", sources of 1 to 8" if sources else ""), shape, draw, lambda n: truth)
+
+
 def of_ranking(shape: str, information: Sequence[float], attention: Sequence[float]) -> Scenario:
     """Return the scenario of the information ranking.
 
@@ -270,6 +319,12 @@ def scenarios() -> list[Scenario]:
     found.append(of_ranking("in order", (1.2, 0.8, 0.5, 0.25, 0.0), (0.4, 0.25, 0.15, 0.12, 0.08)))
     found.append(of_ranking("partly in order", (0.5, 1.2, 0.8, 0.0, 0.25), (0.4, 0.25, 0.15, 0.12, 0.08)))
     found += [of_f1(shape, share, 1, sources=True) for shape, share in (("4% flip", 0.04), ("30% flip", 0.3))]
+    for on in ("logits", "probabilities", "decisions"):
+        found.append(of_total_effect(on, "as measured"))
+        found.append(of_total_effect(on, "as measured", sources=True))
+        rare = 0.2 if on == "decisions" else 0.05
+        found.append(of_total_effect(on, f"{rare:.0%} positive", positive=rare))
+    found.append(of_total_effect("logits", "1% of the logits threefold", outliers=3.0))
     return found
 
 

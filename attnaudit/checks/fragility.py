@@ -24,9 +24,8 @@ from attnaudit.checks.evidence import (
     number_or_none,
     predictions_of_model,
 )
-from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
-from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
@@ -35,15 +34,6 @@ from attnaudit.statistics.groups import Groups
 BINS = 4
 #: A smaller TVD between two outputs is a rounding error.
 ROUNDING = 1e-6
-PLACES = {
-    "reading": "with the hidden states fixed",
-    "layer": "in all rows of the layer",
-    "everywhere": "in all rows of every layer",
-}
-REPLACEMENTS = {
-    "live": ", live (the weights that each layer computes)",
-    "frozen": ", frozen (the weights of the unchanged model)",
-}
 HOW_TO_READ_TVD = (
     "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, it "
     "makes little difference to the output which tokens are attended."
@@ -55,24 +45,18 @@ HOW_TO_READ_F1 = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fragility(PerInstanceCheck):
+class Fragility(WhereReplaced):
     """The base class of `PermutationFragility` and `UniformFragility`.
 
     Args:
         measure: "tvd" for the total variation distance of the output, per instance; "f1_drop" for the drop in F1 on the
             labelled instances.
-        where: Which weights are replaced. "reading": those of the reading, while the hidden states stay fixed.
-            "layer": those of all rows of the layer of the reading. "everywhere": those of all rows of every layer.
-        replacement: Only for where="everywhere": which weights of a deeper layer are permuted. "live" (the default):
-            those that the layer computes from the changed states below it. "frozen": those of the unchanged model.
     """
 
     measure: Literal["tvd", "f1_drop"] = "tvd"
-    where: Literal["reading", "layer", "everywhere"] = "reading"
-    replacement: Literal["live", "frozen"] | None = None
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
-    #: The measure that the check reads, without `where` and `replacement`.
+    #: The measure that the check reads, without `where` and `replacement`; its id begins with it.
     measured_as: ClassVar[str]
     #: What replaces the weights, in words.
     replaced_by: ClassVar[str]
@@ -87,25 +71,16 @@ class Fragility(PerInstanceCheck):
 
     def validate(self) -> None:
         self.require_choice("measure", ("tvd", "f1_drop"))
-        self.require_choice("where", PLACES)
-        if self.where == "everywhere":
-            object.__setattr__(self, "replacement", "live" if self.replacement is None else self.replacement)
-            self.require_choice("replacement", ("live", "frozen"))
-        elif self.replacement is not None:
-            raise CheckError(
-                f"{self.name_in_errors}: replacement={self.replacement!r} chooses between live and frozen weights in "
-                "deeper layers, so it applies only to where='everywhere'. Leave it out."
-            )
+        super().validate()
 
     @property
     def column(self) -> str:
         """The name of the measure that the check reads."""
-        suffixes = {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}
-        return f"{self.measured_as}{suffixes[self.where]}"
+        return f"{self.measured_as}{self.place}"
 
     @property
     def subject(self) -> str:
-        return f"{self.measured_as}_fragility.{self.measure}{self.column.removeprefix(self.measured_as)}"
+        return f"{self.measured_as}_fragility.{self.measure}{self.place}"
 
     @property
     def title(self) -> str:
@@ -115,8 +90,7 @@ class Fragility(PerInstanceCheck):
     def question(self) -> str:
         return (
             f"Does the {'output' if self.measure == 'tvd' else 'quality of the predictions'} change when the attention "
-            f"weights are replaced by {self.replaced_by}, {PLACES[self.where]}"
-            f"{REPLACEMENTS.get(self.replacement or '', '')}?"
+            f"weights are replaced by {self.replaced_by}, {self.place_in_words}?"
         )
 
     @property
@@ -139,6 +113,11 @@ class Fragility(PerInstanceCheck):
     def bounds(self) -> tuple[float, float]:
         return (0.0, 1.0) if self.measure == "tvd" else (-1.0, 1.0)
 
+    @property
+    def otherwise_undefined(self) -> str:
+        """The reason of the instances without a value to which no other reason applies."""
+        return "not measured"
+
     def needs(self) -> tuple[str, ...]:
         return (self.column,)
 
@@ -155,7 +134,7 @@ class Fragility(PerInstanceCheck):
         return (
             ("a single token", self._not_replaceable(measurements)),
             no_real_attention(measurements),
-            ("not measured", undefined),
+            (self.otherwise_undefined, undefined),
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
@@ -188,7 +167,7 @@ class Fragility(PerInstanceCheck):
             interval=f1_drop.interval(groups, confidence=self.confidence) if len(groups) else None,
             defined=labelled & known,
             undefined=count_reasons(
-                ("no label", ~labelled), (no_attention, unattended & ~known), ("not measured", ~known)
+                ("no label", ~labelled), (no_attention, unattended & ~known), (self.otherwise_undefined, ~known)
             ),
             values=changed,
             values_label=f"share of {self.replaced_by} that change the decision",

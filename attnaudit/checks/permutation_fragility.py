@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
 from attnaudit.checks.fragility import Fragility
 from attnaudit.engine.measurements import Measurements
+
+#: `draws` -> the measure that the check reads.
+MEASURES = {"published": "permutation", "distinct": "rearrangement"}
 
 
 @registered
@@ -20,13 +24,36 @@ class PermutationFragility(Fragility):
     With measure="tvd", the value is the mean over instances of the median TVD over the permutations (Jain & Wallace
     2019, §4.2.1). With measure="f1_drop", it is the mean drop in F1 over the permutations (Tutek & Šnajder 2020, §3.2),
     which is undefined without labels. There are 100 permutations per instance, or 10 if `where` names whole layers. The
-    other arguments are described in `Fragility`.
+    other arguments are described in `Fragility` and `WhereReplaced`.
+
+    Args:
+        draws: Which permutations are used. "published": random ones, as in the published code. Some of them change
+            nothing, such as half of those of two tokens. "distinct": only those whose weights differ from the model's,
+            all of them where there are few. Texts without any, with one token or equal weights, are left out.
     """
+
+    draws: Literal["published", "distinct"] = "published"
 
     measured_as = "permutation"
     replaced_by = "permutations"
     tvd_value_name = "mean of median TVD"
     f1_value_name = "mean drop in F1"
+
+    def validate(self) -> None:
+        self.require_choice("draws", MEASURES)
+        super().validate()
+
+    @property
+    def column(self) -> str:
+        return f"{MEASURES[self.draws]}{self.place}"
+
+    @property
+    def subject(self) -> str:
+        return super().subject + (".distinct" if self.draws == "distinct" else "")
+
+    @property
+    def otherwise_undefined(self) -> str:
+        return "a single token, or equal attention weights" if self.draws == "distinct" else super().otherwise_undefined
 
     def replaced_predictions(self, measurements: Measurements) -> Floats:
         rows = measurements.vector(f"{self.column}.predicted")

@@ -6,7 +6,7 @@ Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d
 from __future__ import annotations
 
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +28,8 @@ class AttentionReading:
     """One batch under one reading of the model's attention.
 
     The attributes `adapter`, `instances`, `positions`, `seed`, `budget`, `pass_counts`, `inputs`, `device`, `real`,
-    `lengths` and `embeddings` are those of the batch.
+    `lengths` and `embeddings` are those of the batch. `memo` holds results that several measures share, such as the
+    logits under the same permutations; it lives as long as the batch.
 
     Args:
         batch: the batch.
@@ -47,6 +48,7 @@ class AttentionReading:
         self.reading = reading
         self.scope: Scope = scope_of(batch.adapter, reading)
         self.site: Site = self.scope.site
+        self.memo: dict[str, Any] = {}
         self._influences = (0, torch.empty(0, 0))
 
     @property

@@ -40,6 +40,21 @@ def probabilities(logits: Tensor) -> Tensor:
     return torch.softmax(wide, dim=-1)
 
 
+def centred_logits(logits: Tensor) -> Tensor:
+    """Subtract the mean over the classes, which no probability depends on.
+
+    Args:
+        logits: (..., C); a single logit is the sigmoid logit of class 1, and that of class 0 is then 0.
+
+    Returns:
+        (..., max(C, 2)) logits, float64.
+    """
+    wide = logits.double()
+    if wide.shape[-1] == 1:
+        return torch.cat([-wide / 2, wide / 2], dim=-1)
+    return wide - wide.mean(-1, keepdim=True)
+
+
 @contextmanager
 def differentiable(device: torch.device) -> Iterator[None]:
     """Enable gradients, and disable cuDNN, which refuses the backward pass of an RNN in evaluation mode."""

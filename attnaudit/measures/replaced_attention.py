@@ -1,24 +1,25 @@
-"""Fragility: how far the output moves when the attention weights are permuted or made uniform.
+"""Fragility and total effect: how far the output moves when the attention weights are permuted or made uniform.
 
-Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020. The weights are replaced in the rows that the reading shows,
-in all rows of its layer, or in all rows of every layer of its stack. Later layers are recomputed from the changed
-states.
+Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020; Homma & Saltelli 1996; Jansen 1999. The weights are replaced
+in the rows that the reading shows, in all rows of its layer, or in all rows of every layer of its stack. Later layers
+are recomputed from the changed states.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from attnaudit.arrays import Floats, Integers
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_view import Extent
-from attnaudit.engine.clean_pass import probabilities
+from attnaudit.engine.clean_pass import centred_logits, probabilities
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measures import AttentionView, Columns, Request, measure
+from attnaudit.measures.rearrangements import rearrangements
 from attnaudit.metrics import total_variation
-from attnaudit.seeding import keyed_generator
 
 #: Permutations per instance (Jain & Wallace 2019).
 PERMUTATIONS = 100
@@ -28,52 +29,11 @@ EXTENTS: tuple[Extent, ...] = ("reading", "layer", "everywhere.live", "everywher
 
 
 def extent_of(text: str) -> Extent:
-    """Parse the argument of `permutation` and `uniform`: "", "layer", "everywhere.live" or "everywhere.frozen"."""
+    """Parse the argument of a measure of this module: "", "layer", "everywhere.live" or "everywhere.frozen"."""
     extent = next((extent for extent in EXTENTS if extent == (text or "reading")), None)
     if extent is None:
         raise CheckError(f"unknown place '{text}' to replace attention weights at. {nearest(text, EXTENTS)}")
     return extent
-
-
-def ascending(draws: Floats) -> Integers:
-    """Return the order that sorts each row of draws.
-
-    The draws must be whole multiples of 2^-53 in [0, 1), as numpy's generators produce them. For short rows, each draw
-    and its position are packed into one integer, because sorting integers is faster than an argsort.
-
-    Args:
-        draws: (R, n) random numbers.
-
-    Returns:
-        (R, n) positions of the draws from the smallest to the largest.
-    """
-    bits = max(1, (draws.shape[1] - 1).bit_length())
-    if bits > 63 - 53:
-        return np.argsort(draws, axis=1)
-    keys: Integers = (draws * 2.0**53).astype(np.int64) << bits
-    keys |= np.arange(draws.shape[1])
-    keys.sort(axis=1)
-    keys &= (1 << bits) - 1
-    return keys
-
-
-def permutation_index(view: AttentionView, count: int) -> Tensor:
-    """Draw permutations of the real tokens, keyed by the seed and the instance's id.
-
-    Returns:
-        (B, count, T) positions; special tokens and padding stay in place.
-    """
-    real = view.batch.real_tokens
-    index = np.broadcast_to(np.arange(real.shape[1]), (len(real), count, real.shape[1])).copy()
-    for b, row in enumerate(real.cpu().numpy()):
-        positions = row.nonzero()[0]
-        draws = keyed_generator(view.seed, "permutation", view.instances[b].id).random((count, len(positions)))
-        first, order = int(positions[0]) if len(positions) else 0, ascending(draws)
-        if row[first : first + len(positions)].all():
-            np.add(order, first, out=index[b, :, first : first + len(positions)])
-        else:
-            index[b][:, positions] = positions[order]
-    return torch.from_numpy(index).to(view.device)
 
 
 def _nothing_shown(view: AttentionView) -> Tensor:
@@ -81,30 +41,128 @@ def _nothing_shown(view: AttentionView) -> Tensor:
     return (view.attention.isnan() & view.real).any(1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermutedOutputs:
+    """The outputs under permuted weights that the measures `permutation` and `rearrangement` share.
+
+    Attributes:
+        logits: (B, V, C) logits of the variants, float64.
+        differs: (B, V) as in `Rearrangements`.
+        published: (B, R) as in `Rearrangements`.
+        distinct: (B,) as in `Rearrangements`.
+    """
+
+    logits: Tensor
+    differs: Tensor
+    published: Tensor
+    distinct: Tensor
+
+
+def permuted_outputs(view: AttentionView, extent: Extent) -> PermutedOutputs:
+    """Run the model under permuted weights, once for all measures of the batch."""
+    key = f"permuted.{extent}"
+    if key not in view.memo:
+        count = PERMUTATIONS if extent == "reading" else LAYER_PERMUTATIONS
+        drawn = rearrangements(view, extent, count)
+        rows, variants, width = drawn.index.shape
+        step = max(view.variants_per_pass, view.budget * variants // max(1, rows * width))
+        parts = [
+            _permuted_logits(view, extent, drawn.index[:, start : start + step]) for start in range(0, variants, step)
+        ]
+        view.memo[key] = PermutedOutputs(
+            logits=torch.cat(parts, dim=1),
+            differs=drawn.differs,
+            published=drawn.published,
+            distinct=drawn.distinct,
+        )
+    outputs: PermutedOutputs = view.memo[key]
+    return outputs
+
+
 @measure("permutation", argument=extent_of)
 def permutation(view: AttentionView, request: Request) -> Columns:
-    """Return how far the output moves under random permutations of the weights.
+    """Return how far the output moves under random permutations of the weights, which include the identity.
 
     Columns, NaN where nothing is shown: `.tvd`, the median over the permutations of the total variation to the original
     output; `.predicted`, the predicted class under each permutation.
     """
-    extent: Extent = request.argument
-    count = PERMUTATIONS if extent == "reading" else LAYER_PERMUTATIONS
-    index = permutation_index(view, count)
-    clean = view.probabilities[:, None, :]
-    step = max(view.variants_per_pass, view.budget * count // max(1, index.shape[0] * index.shape[2]))
-    distances, predicted = [], []
-    for start in range(0, count, step):
-        output = probabilities(_permuted_logits(view, extent, index[:, start : start + step]))
-        distances.append(total_variation(output, clean.expand_as(output)))
-        predicted.append(output.argmax(-1))
+    permuted = permuted_outputs(view, request.argument)
+    output = probabilities(permuted.logits)
+    distances = total_variation(output, view.probabilities[:, None, :].expand_as(output)).gather(1, permuted.published)
     # torch.median returns the lower of the two middle values; the quantile is their mean, as in the published code.
-    median = torch.cat(distances, dim=1).quantile(0.5, dim=1)
-    undefined, classes = _nothing_shown(view), torch.cat(predicted, dim=1).double()
+    median = distances.quantile(0.5, dim=1)
+    undefined, classes = _nothing_shown(view), output.argmax(-1).gather(1, permuted.published).double()
     return Columns(
         scalars={f"{request.name}.tvd": median.masked_fill(undefined, torch.nan)},
         vectors={f"{request.name}.predicted": classes.masked_fill(undefined[:, None], torch.nan)},
     )
+
+
+@measure("rearrangement", argument=extent_of)
+def rearrangement(view: AttentionView, request: Request) -> Columns:
+    """Return how far the output moves under permutations of the weights that differ from the model's attention.
+
+    All of them are enumerated where they are few, and drawn at random otherwise. The squared change of the logits is
+    the exact expectation over all of them for any length if the decoder is linear and one row is permuted.
+
+    Columns, NaN where nothing is shown or nothing can be rearranged, since there is one token or all weights are equal:
+    `.logits`, the mean squared Euclidean distance between the centred logits; `.probabilities`, the same of the class
+    probabilities; `.tvd`, the median of the total variation; `.decisions`, the share of the rearrangements under which
+    each class is predicted; `.predicted`, one predicted class for each of the permutations of `permutation`.
+    """
+    permuted = permuted_outputs(view, request.argument)
+    differs = permuted.differs & ~_nothing_shown(view)[:, None]
+    number = differs.sum(1)
+    defined = number > 0
+    output, clean = probabilities(permuted.logits), view.probabilities[:, None, :]
+
+    def mean(values: Tensor) -> Tensor:
+        """Return the mean (B, ...) of values (B, V, ...) over the rearrangements; NaN where there are none."""
+        mask = differs.reshape(*differs.shape, *[1] * (values.dim() - 2))
+        total = torch.where(mask, values, 0.0).sum(1)
+        return total / torch.where(defined, number.double(), torch.nan).reshape(-1, *[1] * (values.dim() - 2))
+
+    if request.argument == "reading" and view.token_logits is not None:
+        moved = torch.where(defined, _expected_squared_change(view, permuted.distinct), torch.nan)
+    else:
+        change = centred_logits(permuted.logits) - centred_logits(view.logits)[:, None, :]
+        moved = mean(change.square().sum(-1))
+    distances = total_variation(output, clean.expand_as(output)).masked_fill(~differs, torch.nan)
+    classes = output.argmax(-1)
+    # The rearrangements of a row are repeated until there is one for each permutation.
+    first = (~differs).to(torch.uint8).sort(dim=1, stable=True).indices
+    repeated = torch.arange(permuted.published.shape[1], device=view.device) % number.clamp_min(1)[:, None]
+    predicted = classes.gather(1, first.gather(1, repeated)).double()
+    return Columns(
+        scalars={
+            f"{request.name}.logits": moved,
+            f"{request.name}.probabilities": mean((output - clean).square().sum(-1)),
+            f"{request.name}.tvd": distances.nanquantile(0.5, dim=1),
+        },
+        vectors={
+            f"{request.name}.decisions": mean(functional.one_hot(classes, output.shape[-1]).double()),
+            f"{request.name}.predicted": predicted.masked_fill(~defined[:, None], torch.nan),
+        },
+    )
+
+
+def _expected_squared_change(view: AttentionView, distinct: Tensor) -> Tensor:
+    """Return the expected squared change (B,) of the centred logits under a rearrangement, for a linear decoder.
+
+    With weights α_i of mean ā and variance s², and logits w_i of mean w̄, a random permutation of n weights changes the
+    logits by ‖Σ (ā - α_i) w_i‖² + s² n / (n - 1) Σ ‖w_i - w̄‖² in expectation, since its weights have the covariance
+    -s² / (n - 1). Permutations that restore α change nothing, and their share is 1 / `distinct`.
+    """
+    assert view.token_logits is not None
+    movable = view.attendable[:, 0, :, None].double()
+    count = movable.sum(1).clamp_min(1)
+    logits, weights = centred_logits(view.token_logits[0]), view.head_patterns[:, 0, :, None]
+    logits = (logits - (logits * movable).sum(1, keepdim=True) / count[:, None]) * movable
+    weights = (weights - (weights * movable).sum(1, keepdim=True) / count[:, None]) * movable
+    to_uniform = (weights * logits).sum(1).square().sum(-1)
+    variance = weights.square().sum(1) / (count - 1).clamp_min(1)
+    changed = to_uniform + variance[:, 0] * logits.square().sum((1, 2))
+    return changed / (1 - 1 / distinct)
 
 
 def _permuted_logits(view: AttentionView, extent: Extent, index: Tensor) -> Tensor:

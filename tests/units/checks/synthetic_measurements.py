@@ -58,6 +58,7 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     m.vectors["permutation.predicted"] = [
         np.where(random.random(20) < 0.9, p, 1 - p).astype(np.float64) for p in predicted
     ]
+    add_rearrangement(m, np.random.default_rng(seed + 1))
     m.scalars["uniform.tvd"] = random.beta(1, 20, n)
     m.scalars["uniform.predicted"] = np.where(random.random(n) < 0.9, predicted, 1 - predicted).astype(np.float64)
     for epsilon in CURVE:
@@ -72,6 +73,24 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     m.facts["adversarial.method"] = "exact"
     add_erasure(m, random)
     return m
+
+
+def add_rearrangement(m: Measurements, random: np.random.Generator) -> None:
+    """Add the output of every run and the columns of rearranged attention."""
+    n = len(m)
+    towards = np.where(m.predicted == 1, 1.0, -1.0) * random.gamma(2, 1, n)
+    m.vectors["logits"] = [np.array([-z / 2, z / 2]) for z in towards]
+    m.vectors["probabilities"] = [np.array([1 / (1 + np.exp(z)), 1 / (1 + np.exp(-z))]) for z in towards]
+    m.scalars["rearrangement.logits"] = random.gamma(1, 1, n)
+    m.scalars["rearrangement.probabilities"] = random.beta(1, 9, n)
+    m.scalars["rearrangement.tvd"] = random.beta(1, 20, n)
+    flipped = np.where(random.random(n) < 0.3, random.random(n), 0.0)
+    m.vectors["rearrangement.decisions"] = [
+        np.array([1 - f, f]) if p == 0 else np.array([f, 1 - f]) for f, p in zip(flipped, m.predicted, strict=True)
+    ]
+    m.vectors["rearrangement.predicted"] = [
+        np.where(random.random(20) < 0.9, p, 1 - p).astype(np.float64) for p in m.predicted
+    ]
 
 
 def add_erasure(m: Measurements, random: np.random.Generator) -> None:

@@ -19,7 +19,7 @@ from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Instance
-from attnaudit.measures.replaced_attention import ascending
+from attnaudit.measures.rearrangements import ascending
 from tests.small_models import adapter, dataset, tokenize_with_ends
 
 Row = NDArray[np.float64]

@@ -1,0 +1,55 @@
+"""The base class of checks that replace attention weights: which weights are replaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.errors import CheckError
+
+PLACES = {
+    "reading": "with the hidden states fixed",
+    "layer": "in all rows of the layer",
+    "everywhere": "in all rows of every layer",
+}
+REPLACEMENTS = {
+    "live": ", live (the weights that each layer computes)",
+    "frozen": ", frozen (the weights of the unchanged model)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhereReplaced(PerInstanceCheck):
+    """The base class of `Fragility` and `TotalEffect`.
+
+    Args:
+        where: Which weights are replaced. "reading": those of the reading, while the hidden states stay fixed.
+            "layer": those of all rows of the layer of the reading. "everywhere": those of all rows of every layer.
+        replacement: Only for where="everywhere": which weights of a deeper layer are permuted. "live" (the default):
+            those that the layer computes from the changed states below it. "frozen": those of the unchanged model.
+    """
+
+    where: Literal["reading", "layer", "everywhere"] = "reading"
+    replacement: Literal["live", "frozen"] | None = None
+
+    def validate(self) -> None:
+        self.require_choice("where", PLACES)
+        if self.where == "everywhere":
+            object.__setattr__(self, "replacement", "live" if self.replacement is None else self.replacement)
+            self.require_choice("replacement", ("live", "frozen"))
+        elif self.replacement is not None:
+            raise CheckError(
+                f"{self.name_in_errors}: replacement={self.replacement!r} chooses between live and frozen weights in "
+                "deeper layers, so it applies only to where='everywhere'. Leave it out."
+            )
+
+    @property
+    def place(self) -> str:
+        """The part of the names of the check and its measure that says which weights are replaced, such as ".layer"."""
+        return {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}[self.where]
+
+    @property
+    def place_in_words(self) -> str:
+        """Which weights are replaced, in words."""
+        return PLACES[self.where] + REPLACEMENTS.get(self.replacement or "", "")

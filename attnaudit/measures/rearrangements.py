@@ -1,0 +1,233 @@
+"""Rearrangements of the attention weights of a text: random permutations, and all distinct ones of short texts.
+
+A permutation need not change anything: it may be the identity, or exchange tokens with equal weights. A *rearrangement*
+is a permuted attention that differs from the attention of the model. Where a text has few of them, all are enumerated;
+otherwise, those permutations are used that differ.
+
+Shapes: B instances, T tokens (padded), R random permutations, V variants that are run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnaudit.arrays import Floats, Integers
+from attnaudit.engine.attention_view import Extent
+from attnaudit.engine.scopes import Scope
+from attnaudit.measures import AttentionView
+from attnaudit.measures.erasure_curves import TIED
+from attnaudit.seeding import keyed_generator
+
+#: The hash of a token's weights in several rows has a random coefficient for each row, drawn from this seed.
+HASH_SEED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rearrangements:
+    """The variants of a batch's attention that are run, and what they stand for.
+
+    Attributes:
+        index: (B, V, T) permutations of the positions; special tokens and padding stay in place.
+        differs: (B, V) True at the variants whose attention differs from the model's. Their mean is the expectation
+            over the rearrangements: exactly where all are enumerated, otherwise up to the error of drawing them.
+        published: (B, R) the variant that equals each of R random permutations, which include the identity.
+        distinct: (B,) how many distinct attentions the permutations give, the model's own included, float64.
+    """
+
+    index: Tensor
+    differs: Tensor
+    published: Tensor
+    distinct: Tensor
+
+
+def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrangements:
+    """Draw permutations of the real tokens, keyed by the seed and the instance's id, or enumerate all rearrangements.
+
+    Args:
+        view: B instances.
+        extent: which weights are permuted; it decides which tokens have equal weights.
+        count: R, the number of random permutations. A text with at most this many distinct attentions has them
+            enumerated.
+    """
+    real = view.batch.real_tokens.cpu().numpy()
+    keys, movable = (tensor.cpu().numpy() for tensor in weight_keys(view, extent))
+    rows, width = real.shape
+    index = np.broadcast_to(np.arange(width), (rows, count, width)).copy()
+    differs = np.zeros((rows, count), dtype=bool)
+    published = np.broadcast_to(np.arange(count), (rows, count)).copy()
+    distinct, used = np.ones(rows), 1
+    for b in range(rows):
+        places, tokens = real[b].nonzero()[0], movable[b].nonzero()[0]
+        draws = keyed_generator(view.seed, "permutation", view.instances[b].id).random((count, len(places)))
+        order = places[ascending(draws)]
+        own, counts = np.unique(keys[b, tokens], return_inverse=True, return_counts=True)[1:]
+        labels = np.zeros(width, dtype=np.int64)
+        labels[tokens] = own
+        moved = order if len(tokens) == len(places) else order[movable[b][order]].reshape(count, len(tokens))
+        drawn = labels[moved]
+        distinct[b] = number_of_arrangements(counts)
+        if distinct[b] > count:
+            index[b][:, places] = order
+            differs[b] = (drawn != own).any(1)
+            used = count
+            continue
+        every = arrangements(tuple(counts.tolist()))
+        size = len(every)
+        index[b, :size][:, tokens] = tokens[_orders(own, every)]
+        differs[b, :size] = (every != own).any(1)
+        number = {row.tobytes(): k for k, row in enumerate(every)}
+        published[b] = [number[row.tobytes()] for row in drawn]
+        used = max(used, size)
+    return Rearrangements(
+        index=torch.from_numpy(index[:, :used]).to(view.device),
+        differs=torch.from_numpy(differs[:, :used]).to(view.device),
+        published=torch.from_numpy(published).to(view.device),
+        distinct=torch.from_numpy(distinct).to(view.device),
+    )
+
+
+def ascending(draws: Floats) -> Integers:
+    """Return the order that sorts each row of draws.
+
+    The draws must be whole multiples of 2^-53 in [0, 1), as numpy's generators produce them. For short rows, each draw
+    and its position are packed into one integer, because sorting integers is faster than an argsort.
+
+    Args:
+        draws: (R, n) random numbers.
+
+    Returns:
+        (R, n) positions of the draws from the smallest to the largest.
+    """
+    bits = max(1, (draws.shape[1] - 1).bit_length())
+    if bits > 63 - 53:
+        return np.argsort(draws, axis=1)
+    keys: Integers = (draws * 2.0**53).astype(np.int64) << bits
+    keys |= np.arange(draws.shape[1])
+    keys.sort(axis=1)
+    keys &= (1 << bits) - 1
+    return keys
+
+
+def number_of_arrangements(counts: Integers) -> float:
+    """Return how many distinct sequences a multiset has: n! / Π count!.
+
+    Args:
+        counts: (g,) how often each of the g values occurs.
+
+    Returns:
+        The number, which is exact up to 2^53; 1 for a multiset without elements.
+    """
+    number, left = 1, int(counts.sum())
+    for count in sorted(counts.tolist(), reverse=True)[1:]:
+        number *= math.comb(left, count)
+        left -= count
+        if number > 2**1000:
+            return math.inf
+    return float(number)
+
+
+@functools.lru_cache(maxsize=128)
+def arrangements(counts: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return every distinct sequence of a multiset.
+
+    Args:
+        counts: how often each of the values 0, 1, ... occurs.
+
+    Returns:
+        (K, n) sequences in lexicographic order.
+
+    >>> arrangements((2, 1)).tolist()
+    [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    """
+    rows, left = np.zeros((1, 0), dtype=np.int64), np.array([counts], dtype=np.int64).reshape(1, -1)
+    for _ in range(sum(counts)):
+        parent, value = left.nonzero()
+        rows, left = np.column_stack([rows[parent], value]), left[parent]
+        left[np.arange(len(parent)), value] -= 1
+    rows.setflags(write=False)
+    return rows
+
+
+def _orders(own: Integers, every: Integers) -> Integers:
+    """Return (K, n) permutations that turn the sequence `own` (n,) into each of its arrangements `every` (K, n).
+
+    The permutation for `own` itself is the identity.
+    """
+    orders = np.empty_like(every)
+    np.put_along_axis(orders, every.argsort(axis=1, kind="stable"), own.argsort(kind="stable")[None], axis=1)
+    return orders
+
+
+# -- which tokens have equal weights -----------------------------------------------------------------------------------
+
+
+def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
+    """Return a key for each token, which is equal for tokens with the same weights in every row that is permuted.
+
+    Args:
+        view: B instances.
+        extent: which rows are permuted.
+
+    Returns:
+        (B, T) keys, int64, and (B, T) True at the tokens whose weights can be moved: real ones that a row may attend
+        to. Where every row spreads its weight equally over these, so that nothing would change, all keys are 0.
+    """
+    if extent == "reading" and view.scope.single_row:
+        parts = [(view.head_patterns, view.attendable)]
+    else:
+        where = extent.partition(".")[0]
+        scope = view.scope if extent == "reading" else view.scope.widened(where, view.adapter.sites())
+        parts = [part for site in range(len(scope.sites)) for part in _rows_of_site(view, scope, site)]
+    keys = torch.zeros(view.batch.real_tokens.shape, dtype=torch.int64, device=view.device)
+    movable, varied = torch.zeros_like(keys, dtype=torch.bool), torch.zeros_like(keys[:, :1], dtype=torch.bool)
+    random = torch.Generator().manual_seed(HASH_SEED)
+    for weights, attendable in parts:
+        ranks = tied_ranks(weights, attendable)
+        factors = torch.randint(-(2**62), 2**62, (ranks.shape[1], 1), generator=random).to(view.device)
+        keys += (ranks * factors).sum(1)
+        movable |= attendable.any(1)
+        highest = torch.where(attendable, ranks, 0).amax(2)
+        lowest = torch.where(attendable, ranks, torch.iinfo(torch.int64).max).amin(2)
+        varied |= (highest > lowest).any(1, keepdim=True)
+    return torch.where(varied, keys, 0), movable
+
+
+def _rows_of_site(view: AttentionView, scope: Scope, number: int) -> list[tuple[Tensor, Tensor]]:
+    """Return weights and attendable real keys, both (B, Q, T), of each head at a site; rows out of scope have none."""
+    site = scope.sites[number]
+    weights = view.batch.trace.attention[site.key].detach()
+    in_scope = scope.row_mask(site, view.inputs, weights.shape[2])
+    real = view.batch.real_tokens[:, None, None, :]
+    attendable = (view.batch.trace.allowed[site.key] & real & in_scope).expand(weights.shape)
+    return [(weights[:, h], attendable[:, h]) for h in scope.head_numbers(site)]
+
+
+def tied_ranks(weights: Tensor, attendable: Tensor) -> Tensor:
+    """Rank the attendable weights of each row; weights that are equal up to rounding share a rank.
+
+    Args:
+        weights: (B, P, T) non-negative weights.
+        attendable: (B, 1 or P, T) True at the weights to rank.
+
+    Returns:
+        (B, P, T) ranks from 1, int64; 0 at the other weights.
+    """
+    weights = torch.where(attendable, weights.double(), -1.0)
+    tolerance = (TIED * weights.amax(-1, keepdim=True)).clamp_min(torch.finfo(torch.float64).tiny)
+    ordered, order = weights.sort(dim=-1, stable=True)
+    place = torch.arange(ordered.shape[-1], device=weights.device).expand_as(ordered)
+    begins = torch.ones_like(ordered, dtype=torch.bool)
+    begins[..., 1:] = ordered.diff(dim=-1) > tolerance
+    # A long chain of close neighbours is cut where it gets wider than the tolerance.
+    lowest = ordered.gather(-1, torch.where(begins, place, 0).cummax(-1).values)
+    step = ((ordered - lowest) / tolerance).floor()
+    begins[..., 1:] |= step.diff(dim=-1) != 0
+    ranks = torch.zeros_like(order).scatter(-1, order, begins.cumsum(-1))
+    return torch.where(attendable, ranks, 0)

@@ -1,0 +1,99 @@
+"""Cohen's κ between decisions and the decisions after a change, which may be random (Cohen 1960)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnaudit.arrays import Floats, Integers
+from attnaudit.records import Interval
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.intervals import ratio_interval
+
+
+@dataclass(frozen=True, slots=True)
+class CohensKappa:
+    """The agreement of decisions that exceeds the one expected by chance, as a share of the largest possible excess.
+
+    κ = (p_o - p_e) / (1 - p_e), where p_o is the share of equal decisions, and p_e the share that independent decisions
+    with the same class frequencies would have. κ is 1 if no decision changes, and 0 if the changed decisions tell
+    nothing about the original ones. Build it with `CohensKappa.of`.
+
+    Attributes:
+        columns: (n_all, 2 C + 1) decisions, changed decisions, and whether they agree, whose sums determine κ.
+    """
+
+    columns: Floats
+
+    @classmethod
+    def of(cls, decisions: Integers, changed: Floats) -> CohensKappa:
+        """Compare decisions with changed ones.
+
+        Args:
+            decisions: (n_all,) class indices.
+            changed: (n_all, C) probability of each class after the change.
+        """
+        own = np.eye(changed.shape[1])[decisions]
+        return cls(np.column_stack([own, changed, (own * changed).sum(1)]))
+
+    def kappa(self, totals: Floats) -> Floats:
+        """Compute (b,) κ from (b, D) sums of `columns`; NaN where all decisions fall into one class."""
+        classes = totals.shape[1] // 2
+        own, changed, agree = totals[:, :classes], totals[:, classes : 2 * classes], totals[:, -1]
+        size = own.sum(1)
+        chance = (own * changed).sum(1) / size**2
+        kappa: Floats = np.full(len(totals), np.nan)
+        np.divide(agree / size - chance, 1 - chance, out=kappa, where=chance < 1 - 1e-12)
+        return kappa
+
+    def value(self, groups: Groups) -> float | None:
+        """Return κ of the instances in the groups; None if there are none, or all decisions fall into one class."""
+        if not len(groups):
+            return None
+        kappa = float(self.kappa(groups.sums(self.columns).sum(0)[None])[0])
+        return None if np.isnan(kappa) else kappa
+
+    def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> IntervalEstimate | None:
+        """Estimate the interval of κ by the studentised bootstrap over sources.
+
+        1 - κ is the ratio (1 - p_o) / (1 - p_e). Its numerator is a mean over instances, and its denominator is
+        linearised to one.
+
+        Args:
+            groups: The instances, grouped by source.
+            confidence: Nominal confidence of the estimate's `low` and `high`.
+            generator: Draws the bootstrap samples.
+
+        Returns:
+            The interval; None with fewer than two groups, or if 1 - p_e is less than 4 standard errors above 0.
+        """
+        if self.value(groups) is None:
+            return None
+        classes = self.columns.shape[1] // 2
+        own, changed, agree = self.columns[:, :classes], self.columns[:, classes:-1], self.columns[:, -1]
+        p, r = own[groups.rows].mean(0), changed[groups.rows].mean(0)
+        chance = float(p @ r)
+        disagreement = ratio_interval(
+            (1 - agree) / (1 - chance),
+            (1 + chance - own @ r - changed @ p) / (1 - chance),
+            groups,
+            confidence=confidence,
+            generator=generator,
+            bounds=(0.0, 2.0),
+            extremes=(0.0, 1 / (1 - chance)),
+        )
+        if disagreement is None:
+            return None
+
+        def interval_at(level: float) -> Interval:
+            interval = disagreement.at(level)
+            return Interval(low=1 - interval.high, high=1 - interval.low, confidence=level, method=interval.method)
+
+        return IntervalEstimate(
+            error=disagreement.error,
+            confidence=confidence,
+            interval_at=interval_at,
+            coverage_warning=disagreement.coverage_warning,
+        )

@@ -1,0 +1,92 @@
+"""The total-effect index: how much of the variance of the outputs a factor moves when it is resampled.
+
+Jansen's estimator (Jansen 1999; Saltelli et al. 2010, table 2) of the index of Homma & Saltelli 1996:
+S_T = mean of E ‖y - y′‖² / (2 V), where y′ is the output after the factor was resampled, and V the variance of the
+outputs over the instances, summed over the classes. It is a ratio of means. If y′ is as far from y as the output of
+another instance is, S_T is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnaudit.arrays import Floats
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.intervals import ratio_interval
+
+#: Outputs do not vary if their standard deviation is at most this share of their size: such differences are rounding.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class TotalEffectIndex:
+    """The total-effect index of n instances. Build it with `TotalEffectIndex.of`.
+
+    Attributes:
+        effects: (n_all,) expected squared change of each instance's output, relative to 2 V.
+        deviations: (n_all,) squared deviation of each instance's output from the mean output, relative to V.
+        variance: V, the variance of the outputs of the chosen instances, summed over the classes.
+    """
+
+    effects: Floats
+    deviations: Floats
+    variance: float
+
+    @classmethod
+    def of(cls, changes: Floats, outputs: Floats, groups: Groups) -> TotalEffectIndex | None:
+        """Relate changes of the outputs to their variance.
+
+        Args:
+            changes: (n_all,) expected squared Euclidean distance of the output to the output after resampling. Changes
+                within rounding count as 0.
+            outputs: (n_all, C) outputs.
+            groups: The instances with a change, grouped by source. Mean and variance are taken over these.
+
+        Returns:
+            The index; None if there are no instances, or if their outputs do not vary.
+        """
+        chosen = outputs[groups.rows]
+        if not len(chosen):
+            return None
+        deviations = ((outputs - chosen.mean(0)) ** 2).sum(1)
+        variance = float(deviations[groups.rows].mean())
+        rounding = ROUNDING**2 * float((chosen**2).sum(1).mean())
+        if variance <= rounding:
+            return None
+        return cls(np.where(changes <= rounding, 0.0, changes) / (2 * variance), deviations / variance, variance)
+
+    def interval(
+        self, groups: Groups, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf
+    ) -> IntervalEstimate | None:
+        """Estimate the interval of the index by the studentised bootstrap over sources.
+
+        Numerator and variance are resampled together, as a ratio of means of `effects` and `deviations`. The
+        deviations are taken from the observed mean. That of a resample would differ from it by a term that vanishes
+        in the first order, since the mean minimises the sum of squared deviations.
+
+        If no output changes at all, resamples do not vary. The interval then allows for unseen instances.
+
+        Args:
+            groups: The instances, grouped by source.
+            confidence: Nominal confidence of the estimate's `low` and `high`.
+            generator: Draws the bootstrap samples.
+            largest_change: The largest possible squared change of an output, for unseen instances. It is taken to be at
+                most four times the largest squared deviation, which no two observed outputs exceed.
+
+        Returns:
+            The interval; None with fewer than two groups, or if the variance is less than 4 standard errors above 0.
+        """
+        diameter = 4 * self.variance * float(self.deviations[groups.rows].max())
+        end = min(largest_change, diameter) / (2 * self.variance)
+        return ratio_interval(
+            self.effects,
+            self.deviations,
+            groups,
+            confidence=confidence,
+            generator=generator,
+            bounds=(0.0, np.inf),
+            extremes=(0.0, end),
+        )
