@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval
 
+#: What the effects are on -> the suffix of the columns.
+SUFFIXES = {"probabilities": "", "logits": ".logits"}
 #: Most sampled orders per instance.
 MOST_ORDERS = 100_000
 #: Uniform weights count as perfect if their distance from 1, summed over all texts, is less than this share.
@@ -30,9 +32,9 @@ ROUNDING = 1e-9
 class Pointing(PerInstanceCheck):
     """Cosine between attention and the effects of the tokens, above that of uniform weights.
 
-    The effect e_i of token i is half its last-in plus half its first-in contribution to the probability p of the
-    predicted class: ½ [p(x) - p(x without i)] + ½ [p(i alone) - p(nothing)]. Tokens are replaced by the mask or unknown
-    token, and the attention α of the reading is held, so only the values that it weights change. With m_x = max |e_i|,
+    The effect e_i of token i is half its last-in plus half its first-in contribution to the support f of the predicted
+    class: ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]. Tokens are replaced by the mask or unknown token,
+    while the attention α of the reading is held, so that only what it weights changes. With m_x = max |e_i|,
 
         c(α) = Σ_x m_x cos(α, |e|) / Σ_x m_x        C = (c(α) - c(uniform)) / (1 - c(uniform))
 
@@ -41,10 +43,14 @@ class Pointing(PerInstanceCheck):
     of every text have the same effect.
 
     Args:
+        on: The support. "probabilities": the probability of the class, so that texts whose prediction nothing changes
+            have no weight. "logits": its logit minus the mean over the classes, so that the value does not depend on
+            the scale of the logits or on a bias per class.
         shapley_orders: 0 for none. Otherwise, the details compare the effects with Shapley values, estimated from this
             number of random orders per text (exact for short texts).
     """
 
+    on: Literal["probabilities", "logits"] = "probabilities"
     shapley_orders: int = 0
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
@@ -66,50 +72,59 @@ class Pointing(PerInstanceCheck):
     unit = "cosine above uniform weights"
     value_name = "cosine with the effects, above uniform weights"
     values_label = "largest effect × (1 - cosine) per instance"
-    values_range = (0.0, 1.0)
     bounds = (-math.inf, 1.0)
     worst = "highest"
 
     @property
     def subject(self) -> str:
-        return "pointing" + (f".shapley.{self.shapley_orders}" if self.shapley_orders else "")
+        return f"pointing.{self.on}" + (f".shapley.{self.shapley_orders}" if self.shapley_orders else "")
+
+    @property
+    def values_range(self) -> tuple[float, float] | None:
+        return (0.0, 1.0) if self.on == "probabilities" else None
 
     @property
     def token_columns(self) -> tuple[str, ...]:
-        return ("attention", "token_effect.held", "token_effect.live")
+        return ("attention", self._effects("held"), self._effects("live"))
 
     def validate(self) -> None:
+        self.require_choice("on", SUFFIXES)
         self.require_count("shapley_orders", 0, MOST_ORDERS)
 
     def needs(self) -> tuple[str, ...]:
         needs = ("pointing.held", "pointing.live")
-        return (*needs, self._shapley) if self.shapley_orders else needs
+        return (*needs, f"pointing.shapley.{self.shapley_orders}") if self.shapley_orders else needs
 
-    @property
-    def _shapley(self) -> str:
-        return f"pointing.shapley.{self.shapley_orders}"
+    def _column(self, kind: str = "held") -> str:
+        """Return how the names of the columns of one kind of effect begin, such as "pointing.held.logits"."""
+        return f"pointing.{kind}{SUFFIXES[self.on]}"
+
+    def _effects(self, kind: str) -> str:
+        """Return the column of the effects of one kind, such as "token_effect.held"."""
+        return f"token_effect.{kind}{SUFFIXES[self.on]}"
 
     def values(self, measurements: Measurements) -> Floats:
         """Return the largest effect times the distance of the cosine from 1: what an instance contributes to 1 - c."""
-        largest = measurements.scalar("pointing.held.largest")
-        values: Floats = largest * (1 - measurements.scalar("pointing.held.cosine"))
+        largest = measurements.scalar(f"{self._column()}.largest")
+        values: Floats = largest * np.maximum(1 - measurements.scalar(f"{self._column()}.cosine"), 0.0)
         return values
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        largest = measurements.scalar(f"{self._column()}.largest")
         return (
             single_token(measurements),
             no_real_attention(measurements),
-            ("replacing tokens does not change the output", measurements.scalar("pointing.held.largest") == 0),
+            ("replacing tokens does not change the output", largest == 0),
             ("not measured", undefined),
         )
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
-        return _above_uniform(measurements, "pointing.held", groups.rows)
+        return _above_uniform(measurements, self._column(), groups.rows)
 
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        if _above_uniform(measurements, "pointing.held", groups.rows) is None:
+        if _above_uniform(measurements, self._column(), groups.rows) is None:
             return None
-        gain, room = _gain_and_room(measurements, "pointing.held")
+        gain, room = _gain_and_room(measurements, self._column())
         return ratio_interval(
             gain,
             room,
@@ -117,7 +132,7 @@ class Pointing(PerInstanceCheck):
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
-            extremes=(-1.0, 1.0),
+            extremes=(-1.0, 1.0) if self.on == "probabilities" else (-math.inf, math.inf),
         )
 
     def no_interval(self, value: float | None, groups: Groups) -> str:
@@ -127,7 +142,7 @@ class Pointing(PerInstanceCheck):
 
     def note(self, measurements: Measurements, values: Floats) -> str:
         defined = np.flatnonzero(~np.isnan(values))
-        if not len(defined) or _above_uniform(measurements, "pointing.held", defined) is not None:
+        if not len(defined) or _above_uniform(measurements, self._column(), defined) is not None:
             return ""
         return "undefined: in every text, all tokens have the same effect, so uniform weights point perfectly"
 
@@ -143,11 +158,13 @@ class Pointing(PerInstanceCheck):
         if not len(rows):
             return {}
         largest, cosine, uniform, drawn, drawn_uniform = (
-            measurements.scalar(f"pointing.held.{name}")[rows]
+            measurements.scalar(f"{self._column()}.{name}")[rows]
             for name in ("largest", "cosine", "uniform_cosine", "drawn", "drawn_uniform")
         )
         total = largest.sum()
+        other = "logits" if self.on == "probabilities" else "probabilities"
         precision, by_chance = float(drawn.sum() / total), float(drawn_uniform.sum() / total)
+        every = np.arange(len(values))
         details: dict[str, Detail] = {
             "in words": (
                 f"A token drawn according to attention carries on average {precision:.0%} of the most influential "
@@ -159,19 +176,20 @@ class Pointing(PerInstanceCheck):
             "the same, drawn at random": by_chance,
             "mean largest effect of a token": float(largest.mean()),
             "instances that carry half of the weight": _half_of(largest),
-            "value with live attention": _above_uniform(measurements, "pointing.live", np.arange(len(values))),
+            f"value on {other}": _above_uniform(measurements, f"pointing.held{SUFFIXES[other]}", every),
+            "value with live attention": _above_uniform(measurements, self._column("live"), every),
         }
         if self.shapley_orders:
             details |= self._against_shapley(measurements, rows)
         for index, name in enumerate(measurements.classes):
             of_class = rows[measurements.predicted[rows] == index]
-            details[f"value where '{name}' is predicted"] = _above_uniform(measurements, "pointing.held", of_class)
+            details[f"value where '{name}' is predicted"] = _above_uniform(measurements, self._column(), of_class)
         return details
 
     def _against_shapley(self, measurements: Measurements, rows: Integers) -> dict[str, Detail]:
         """Return the value with Shapley values as effects, and how similar these are to the effects."""
-        effects = measurements.vector("token_effect.held")
-        shapley = measurements.vector(f"token_effect.shapley.{self.shapley_orders}")
+        kind = f"shapley.{self.shapley_orders}"
+        effects, shapley = (measurements.vector(self._effects(each)) for each in ("held", kind))
         weighted = weights = 0.0
         for row in rows.tolist():
             a, b = np.abs(effects[row]), np.abs(shapley[row])
@@ -179,7 +197,7 @@ class Pointing(PerInstanceCheck):
                 weighted += a.max() * float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
                 weights += a.max()
         return {
-            "value with Shapley values": _above_uniform(measurements, self._shapley, rows),
+            "value with Shapley values": _above_uniform(measurements, self._column(kind), rows),
             "cosine of the effects and Shapley values": weighted / weights if weights else None,
         }
 

@@ -1,13 +1,15 @@
 """Effects of tokens on the prediction with held attention, and whether attention points at the tokens with an effect.
 
-The effect of token i is half its last-in plus half its first-in contribution to the predicted class's probability p:
+The effect of token i is half its last-in plus half its first-in contribution to the support f of the predicted class:
 
-    e_i = ½ [p(x) - p(x without i)] + ½ [p(i alone) - p(nothing)]
+    e_i = ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]
 
 Tokens are replaced by the mask or unknown token, so lengths and positions do not change. The two contributions are the
 two ends of a Shapley value (Shapley 1953): the first is 0 for a token whose information another token repeats, the
 second for tokens that act only together. With "held" attention, the rows that the reading shows keep their weights
 while tokens are replaced; with "live" attention, the model computes its attention from the replaced tokens.
+
+The support is the class's probability, or its logit minus the mean over the classes. Both come from the same passes.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ from attnaudit.metrics.shapley import shapley_values
 KINDS = ("held", "live", "shapley")
 #: Most sampled orders per instance.
 MOST_ORDERS = 100_000
+
+#: The suffix of a column -> what its effects are on.
+OUTPUTS = {"": "probabilities", ".logits": "logits"}
+#: Smaller probabilities count as this one where logits are computed from them.
+LEAST_PROBABILITY = 1e-300
 
 #: (rows (V,), units to keep (V, T)) -> class probabilities (V, C) with the other units masked.
 Masked = Callable[[Tensor, Tensor], Tensor]
@@ -69,7 +76,9 @@ def _canonical(argument: tuple[str, int]) -> str:
     one_site=lambda argument: argument[0] != "live",
 )
 def token_effect(view: AttentionView, request: Request) -> Columns:
-    """Return the signed effect of each token on the probability of the predicted class, undefined with a single token.
+    """Return the signed effect of each token on the support of the predicted class, undefined with a single token.
+
+    The name itself holds the effects on the probability; `.logits` holds those on the centred logit.
 
     "held" and "live" give e_i, defined at the top of this module; a contribution within the float32 rounding of the
     logits counts as zero. "shapley.N" gives Shapley values with held attention: the mean contribution of a token over N
@@ -77,10 +86,14 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
     are enumerated, and its values are exact.
     """
     kind, orders = request.argument
-    if kind == "shapley":
-        return Columns(tokens={request.name: _shapley(view, orders)})
-    masked: Masked = view.masked_with_attention_held if kind == "held" else view.batch.masked
-    without = _one_by_one(view, masked, alone=False) if kind == "held" else view.batch.leave_one_out("mask")
+    effects = _shapley(view, orders) if kind == "shapley" else _effects(view, held=kind == "held")
+    return Columns(tokens={f"{request.name}{suffix}": effects[..., i] for i, suffix in enumerate(OUTPUTS)})
+
+
+def _effects(view: AttentionView, *, held: bool) -> Tensor:
+    """Return e_i for both kinds of support, (B, T, 2); NaN for instances with a single unit."""
+    masked: Masked = view.masked_with_attention_held if held else view.batch.masked
+    without = _one_by_one(view, masked, alone=False) if held else view.batch.leave_one_out("mask")
     alone = _one_by_one(view, masked, alone=True)
     nothing = torch.full_like(view.probabilities, torch.nan)
     several = (view.lengths > 1).nonzero()[:, 0]
@@ -88,7 +101,7 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
         nothing[several] = masked(several, torch.zeros_like(view.real[several]))
     last_in = _contribution(view, view.probabilities[:, None], without)
     first_in = _contribution(view, alone, nothing[:, None])
-    return Columns(tokens={request.name: (last_in + first_in) / 2})
+    return (last_in + first_in) / 2
 
 
 def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
@@ -103,25 +116,40 @@ def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
     return output
 
 
+def _supports(output: Tensor, predicted: Tensor) -> Tensor:
+    """Return the support of the predicted class.
+
+    Args:
+        output: (..., C) class probabilities.
+        predicted: (...) the predicted class.
+
+    Returns:
+        (..., 2) its probability, and its logit minus the mean over the classes.
+    """
+    # A class that cannot be chosen has probability 0 in every variant, which must cancel in differences.
+    logits = output.clamp_min(LEAST_PROBABILITY).log()
+    index = predicted[..., None]
+    return torch.cat([output.gather(-1, index), logits.gather(-1, index) - logits.mean(-1, keepdim=True)], dim=-1)
+
+
 def _contribution(view: AttentionView, present: Tensor, absent: Tensor) -> Tensor:
-    """Return the difference (B, T) in the predicted class's probability between two outputs (B, T or 1, C)."""
-    present, absent = torch.broadcast_tensors(present, absent)
+    """Return the difference (B, T, 2) in support between two outputs (B, T or 1, C); 0 within rounding."""
     same = equal_within_rounding(present, absent, view.logits[:, None])
-    predicted = view.predicted[:, None, None].expand(*present.shape[:2], 1)
-    return (present - absent).gather(2, predicted)[..., 0].masked_fill(same, 0.0)
+    supports = (_supports(output, view.predicted[:, None].expand(output.shape[:2])) for output in (present, absent))
+    return (next(supports) - next(supports)).masked_fill(same[..., None], 0.0)
 
 
 def _shapley(view: AttentionView, orders: int) -> Tensor:
-    """Return Shapley values (B, T) with held attention, NaN for instances with a single unit."""
-    values = torch.full(view.real.shape, torch.nan, dtype=torch.float64, device=view.device)
+    """Return Shapley values of both kinds of support with held attention, (B, T, 2); NaN with a single unit."""
+    values = torch.full((*view.real.shape, 2), torch.nan, dtype=torch.float64, device=view.device)
     for b in (view.lengths > 1).nonzero()[:, 0].tolist():
         units = view.real[b].nonzero()[:, 0]
         count = len(units)
 
         def payoff(keep: Tensor, b: int = b) -> Tensor:
-            """Return the probability (V,) of the predicted class with only the marked units (V, T)."""
+            """Return the support (V, 2) of the predicted class with only the marked units (V, T)."""
             rows = torch.full((len(keep),), b, dtype=torch.long, device=view.device)
-            return view.masked_with_attention_held(rows, keep)[:, view.predicted[b]]
+            return _supports(view.masked_with_attention_held(rows, keep), view.predicted[rows])
 
         if 2**count - 2 <= orders * (count - 1):
             bits = torch.arange(2**count, device=view.device)[:, None] >> torch.arange(count, device=view.device)
@@ -135,10 +163,10 @@ def _shapley(view: AttentionView, orders: int) -> Tensor:
 
 
 def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the mean contribution (T,) of each position over the orders (N, n) in which the positions join."""
+    """Return the mean contribution (T, 2) of each position over the orders (N, n) in which the positions join."""
     draws, count = order.shape
     width = view.real.shape[1]
-    total = torch.zeros(width, dtype=torch.float64, device=view.device)
+    total = torch.zeros((width, 2), dtype=torch.float64, device=view.device)
     step = max(1, LEAVE_ONE_OUT_TOKENS // (width * (count + 1)))
     for start in range(0, draws, step):
         part = order[start : start + step]
@@ -148,8 +176,8 @@ def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Te
         table: Floats = joined.flatten(0, 1).cpu().numpy()
         unique, inverse = np.unique(table, axis=0, return_inverse=True)
         payoffs = payoff(torch.from_numpy(unique).to(view.device))
-        by_step = payoffs[torch.from_numpy(inverse.reshape(-1)).to(view.device)].reshape(len(part), count + 1)
-        total.scatter_add_(0, part.reshape(-1), by_step.diff(dim=1).reshape(-1))
+        by_step = payoffs[torch.from_numpy(inverse.reshape(-1)).to(view.device)].reshape(len(part), count + 1, 2)
+        total.index_add_(0, part.reshape(-1), by_step.diff(dim=1).flatten(0, 1))
     return total / draws
 
 
@@ -164,17 +192,18 @@ def pointing(view: AttentionView, request: Request) -> Columns:
 
     Columns, undefined with a single token: `.largest`, max |e_i|; `.cosine` of α and |e|, and `.uniform_cosine` of
     equal weights and |e|, both undefined if every effect is 0; `.drawn`, Σ α_i |e_i|, the mean |e| of a token drawn by
-    attention, and `.drawn_uniform`, that of a token drawn at random.
+    attention, and `.drawn_uniform`, that of a token drawn at random. The columns that begin with `.logits` are the same
+    with the effects on the centred logit.
     """
-    effect = request.required.tokens[f"token_effect.{request.name.partition('.')[2]}"].abs()
-    effect = torch.where(view.real, effect, 0.0)
     attention = torch.where(view.real, view.attention, 0.0)
-    return Columns(
-        scalars={
-            f"{request.name}.largest": effect.amax(1),
-            f"{request.name}.cosine": cosine(attention, effect, view.real),
-            f"{request.name}.uniform_cosine": cosine(torch.ones_like(effect), effect, view.real),
-            f"{request.name}.drawn": (attention * effect).sum(1),
-            f"{request.name}.drawn_uniform": effect.sum(1) / view.lengths,
-        }
-    )
+    scalars = {}
+    for suffix in OUTPUTS:
+        effect = request.required.tokens[f"token_effect.{request.name.partition('.')[2]}{suffix}"].abs()
+        effect = torch.where(view.real, effect, 0.0)
+        name = f"{request.name}{suffix}"
+        scalars[f"{name}.largest"] = effect.amax(1)
+        scalars[f"{name}.cosine"] = cosine(attention, effect, view.real)
+        scalars[f"{name}.uniform_cosine"] = cosine(torch.ones_like(effect), effect, view.real)
+        scalars[f"{name}.drawn"] = (attention * effect).sum(1)
+        scalars[f"{name}.drawn_uniform"] = effect.sum(1) / view.lengths
+    return Columns(scalars=scalars)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from attnaudit.engine.measurements import Measurements
@@ -71,7 +73,40 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
         m.per_token.add(f"adversarial.{epsilon}.attention")
     m.facts["adversarial.method"] = "exact"
     add_erasure(m, random)
+    add_effects(m, random)
     return m
+
+
+def add_effects(m: Measurements, random: np.random.Generator, kinds: Sequence[str] = ("held", "live")) -> None:
+    """Add the columns of the pointing checks: effects that grow with the attention, and differ in size by text."""
+    for kind in kinds:
+        for suffix, size in (("", 1.0), (".logits", 4.0)):
+            effects = [
+                size * random.random() * (0.7 * weights + 0.3 * random.dirichlet(np.ones(len(weights))))
+                for weights in m.vectors["attention"]
+            ]
+            set_effects(m, f"{kind}{suffix}", effects)
+
+
+def set_effects(m: Measurements, name: str, effects: Sequence[np.ndarray]) -> None:
+    """Set the effects of one kind, such as "held", and the columns of `pointing` that follow from them."""
+    m.vectors[f"token_effect.{name}"] = list(effects)
+    m.per_token.add(f"token_effect.{name}")
+    columns = []
+    for weights, signed in zip(m.vectors["attention"], effects, strict=True):
+        effect = np.abs(signed)
+        length = np.linalg.norm(effect) or np.nan
+        columns.append(
+            {
+                "largest": effect.max(),
+                "cosine": weights @ effect / np.linalg.norm(weights) / length,
+                "uniform_cosine": effect.sum() / np.sqrt(len(effect)) / length,
+                "drawn": weights @ effect,
+                "drawn_uniform": effect.mean(),
+            }
+        )
+    for column in ("largest", "cosine", "uniform_cosine", "drawn", "drawn_uniform"):
+        m.scalars[f"pointing.{name}.{column}"] = np.array([row[column] for row in columns])
 
 
 def add_erasure(m: Measurements, random: np.random.Generator) -> None:

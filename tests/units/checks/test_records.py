@@ -41,6 +41,8 @@ EVERY = [
     checks.Sufficiency(at_least=0.3, against="signed_loo", measure="decision"),
     checks.DecisionFlip(at_least=0.05),
     checks.TopTokenErasure(at_least=0.05),
+    checks.Pointing(at_least=0.5),
+    checks.Pointing(at_least=0.5, on="logits"),
     checks.TokenProbability(at_most=0.8, among="all"),
     checks.Conicity(at_most=0.8),
     checks.ParameterRandomisation(at_most=0.5),
