@@ -15,10 +15,11 @@ def shapley_values(payoffs: Tensor) -> Tensor:
     orders in which the players can join.
 
     Args:
-        payoffs: (2^n,) payoff v(S) of each coalition. Player i belongs to coalition number k if bit i of k is set.
+        payoffs: (2^n, ...) payoffs v(S) of each coalition, of one game or of several. Player i belongs to coalition
+            number k if bit i of k is set.
 
     Returns:
-        (n,) values, float64. They sum to v(all players) - v(nobody).
+        (n, ...) values, float64. They sum to v(all players) - v(nobody).
 
     Raises:
         ValueError: the number of payoffs is not a power of two.
@@ -39,5 +40,5 @@ def shapley_values(payoffs: Tensor) -> Tensor:
     values = []
     for player in range(players):
         before = coalitions[(coalitions >> player) & 1 == 0]
-        values.append((share[sizes[before]] * (payoffs[before + (1 << player)] - payoffs[before])).sum())
-    return torch.stack(values) if values else payoffs.new_zeros(0)
+        values.append(torch.tensordot(share[sizes[before]], payoffs[before + (1 << player)] - payoffs[before], dims=1))
+    return torch.stack(values) if values else payoffs[:0]

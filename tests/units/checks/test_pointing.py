@@ -149,7 +149,7 @@ def test_shapley_values_are_compared_on_request() -> None:
 def test_arguments_are_validated() -> None:
     with pytest.raises(CheckError, match=r"shapley_orders is -1; expected a whole number from 0 to 100,000"):
         checks.Pointing(at_least=0.5, shapley_orders=-1)
-    with pytest.raises(CheckError, match="unknown on 'logit'.*logits"):
+    with pytest.raises(CheckError, match=r"unknown on 'logit'.*logits"):
         checks.Pointing(at_least=0.5, on="logit")
     with pytest.raises(CheckError, match="at_most"):
         checks.Pointing(at_most=0.5)

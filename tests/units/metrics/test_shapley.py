@@ -22,9 +22,11 @@ def mean_contributions(payoffs: list[float], players: int) -> list[float]:
 
 @given(st.integers(1, 6), seeds)
 def test_it_is_the_mean_contribution_over_all_orders(players: int, seed: int) -> None:
-    payoffs = torch.randn(2**players, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    expected = mean_contributions(payoffs.tolist(), players)
-    torch.testing.assert_close(shapley_values(payoffs), torch.tensor(expected, dtype=torch.float64))
+    payoffs = torch.randn(2**players, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    for game in (0, 1):
+        expected = torch.tensor(mean_contributions(payoffs[:, game].tolist(), players), dtype=torch.float64)
+        torch.testing.assert_close(shapley_values(payoffs[:, game]), expected)
+        torch.testing.assert_close(shapley_values(payoffs)[:, game], expected)
 
 
 def test_values_sum_to_the_payoff_of_all_players() -> None:
