@@ -171,6 +171,38 @@ def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
     return Scenario("ratio of means", shape, draw, lambda n: truth)
 
 
+def of_pointing(shape: str, power: int, *, sources: bool = False) -> Scenario:
+    """Return the scenario of the pointing check: the cosine of attention with the effects, above uniform weights.
+
+    The population is that of the measured instances: the largest effect, the cosine, and the cosine of uniform weights.
+
+    Args:
+        shape: The name of the scenario.
+        power: The largest effects are raised to this power, so that fewer instances carry the weight.
+        sources: Whether rows share sources. Rows of one source then point similarly well.
+    """
+    largest, cosine, uniform = (np.array(column) for column in shapes()["pointing"].values())
+    gain, room = largest**power * (cosine - uniform), largest**power * (1 - uniform)
+    truth = float(gain.sum() / room.sum())
+    order = np.argsort(gain - truth * room)
+
+    def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
+        groups, members = clustered(n, random) if sources else independent(n)
+        u = uniform_of(members, random, CORRELATION if sources else 0.0)
+        rows = order[np.minimum((u * len(order)).astype(np.int64), len(order) - 1)]
+        return ratio_interval(
+            gain[rows],
+            room[rows],
+            groups,
+            confidence=LEVELS[0],
+            generator=random,
+            bounds=(-np.inf, 1.0),
+            extremes=(-1.0, 1.0),
+        )
+
+    return Scenario("pointing" + (", sources of 1 to 8" if sources else ""), shape, draw, lambda n: truth)
+
+
 def of_f1(shape: str, changed: Population | float, replacements: int, *, sources: bool = False) -> Scenario:
     """Return the scenario of a drop in F1, with two classes and the confusion matrix of the demo model.
 
@@ -270,6 +302,8 @@ def scenarios() -> list[Scenario]:
     found.append(of_ranking("in order", (1.2, 0.8, 0.5, 0.25, 0.0), (0.4, 0.25, 0.15, 0.12, 0.08)))
     found.append(of_ranking("partly in order", (0.5, 1.2, 0.8, 0.0, 0.25), (0.4, 0.25, 0.15, 0.12, 0.08)))
     found += [of_f1(shape, share, 1, sources=True) for shape, share in (("4% flip", 0.04), ("30% flip", 0.3))]
+    found += [of_pointing("as measured", 1), of_pointing("few instances carry the weight", 4)]
+    found.append(of_pointing("as measured", 1, sources=True))
     return found
 
 
