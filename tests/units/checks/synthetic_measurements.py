@@ -132,6 +132,9 @@ def add_erasure(m: Measurements, random: np.random.Generator) -> None:
     m.scalars["top_token.attention"] = (random.random(n) < 0.4).astype(np.float64)
     m.scalars["top_token.random"] = random.beta(1, 9, n)
     m.scalars["top_token.any"] = np.maximum(m.scalars["top_token.attention"], random.random(n) < 0.3)
+    for operator in ("deletion", "mask"):
+        m.scalars[f"polarity.{operator}.attention"] = (random.random(n) < 0.2).astype(np.float64)
+        m.scalars[f"polarity.{operator}.random"] = random.beta(4, 6, n)
     m.scalars["token_probability"] = random.beta(6, 4, n)
     m.scalars["token_probability.whole"] = random.beta(9, 1, n)
     m.scalars["conicity"] = random.beta(5, 5, n)

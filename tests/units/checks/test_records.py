@@ -42,6 +42,7 @@ EVERY = [
     checks.DecisionFlip(at_least=0.05),
     checks.TopTokenErasure(at_least=0.05),
     checks.Pointing(at_least=0.5),
+    checks.Polarity(at_most=0.4),
     checks.Pointing(at_least=0.5, on="logits"),
     checks.TokenProbability(at_most=0.8, among="all"),
     checks.Conicity(at_most=0.8),
