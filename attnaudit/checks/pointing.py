@@ -198,7 +198,7 @@ class Pointing(PerInstanceCheck):
                 weights += a.max()
         return {
             "value with Shapley values": _above_uniform(measurements, self._column(kind), rows),
-            "cosine of the effects and Shapley values": weighted / weights if weights else None,
+            "cosine of the effects and Shapley values": float(weighted / weights) if weights else None,
         }
 
 

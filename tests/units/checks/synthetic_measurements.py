@@ -77,7 +77,9 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
     return m
 
 
-def add_effects(m: Measurements, random: np.random.Generator, kinds: Sequence[str] = ("held", "live")) -> None:
+def add_effects(
+    m: Measurements, random: np.random.Generator, kinds: Sequence[str] = ("held", "live", "shapley.20")
+) -> None:
     """Add the columns of the pointing checks: effects that grow with the attention, and differ in size by text."""
     for kind in kinds:
         for suffix, size in (("", 1.0), (".logits", 4.0)):

@@ -17,7 +17,7 @@ from attnaudit.errors import CheckError
 from attnaudit.instances import Instance
 from attnaudit.measures import token_effects
 from tests.strategies import seeds
-from tests.units.checks.synthetic_measurements import add_effects, measured, set_effects
+from tests.units.checks.synthetic_measurements import measured, set_effects
 
 Row = np.ndarray
 
@@ -134,7 +134,6 @@ def test_on_logits_reads_the_columns_of_logits() -> None:
 
 def test_shapley_values_are_compared_on_request() -> None:
     m = measured()
-    add_effects(m, np.random.default_rng(1), ["shapley.20"])
     one = checks.Pointing(at_least=0.5, shapley_orders=20)
     assert one.needs() == ("pointing.held", "pointing.live", "pointing.shapley.20")
     assert one.id == "pointing.probabilities.shapley.20"

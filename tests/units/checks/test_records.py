@@ -43,7 +43,7 @@ EVERY = [
     checks.TopTokenErasure(at_least=0.05),
     checks.Pointing(at_least=0.5),
     checks.Polarity(at_most=0.4),
-    checks.Pointing(at_least=0.5, on="logits"),
+    checks.Pointing(at_least=0.5, on="logits", shapley_orders=20),
     checks.TokenProbability(at_most=0.8, among="all"),
     checks.Conicity(at_most=0.8),
     checks.ParameterRandomisation(at_most=0.5),
