@@ -173,6 +173,38 @@ def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
     return Scenario("ratio of means", shape, draw, lambda n: truth)
 
 
+def of_pointing(shape: str, power: int, *, sources: bool = False) -> Scenario:
+    """Return the scenario of the pointing check: the cosine of attention with the effects, above uniform weights.
+
+    The population is that of the measured instances: the largest effect, the cosine, and the cosine of uniform weights.
+
+    Args:
+        shape: The name of the scenario.
+        power: The largest effects are raised to this power, so that fewer instances carry the weight.
+        sources: Whether rows share sources. Rows of one source then point similarly well.
+    """
+    largest, cosine, uniform = (np.array(column) for column in shapes()["pointing"].values())
+    gain, room = largest**power * (cosine - uniform), largest**power * (1 - uniform)
+    truth = float(gain.sum() / room.sum())
+    order = np.argsort(gain - truth * room)
+
+    def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
+        groups, members = clustered(n, random) if sources else independent(n)
+        u = uniform_of(members, random, CORRELATION if sources else 0.0)
+        rows = order[np.minimum((u * len(order)).astype(np.int64), len(order) - 1)]
+        return ratio_interval(
+            gain[rows],
+            room[rows],
+            groups,
+            confidence=LEVELS[0],
+            generator=random,
+            bounds=(-np.inf, 1.0),
+            extremes=(-1.0, 1.0),
+        )
+
+    return Scenario("pointing" + (", sources of 1 to 8" if sources else ""), shape, draw, lambda n: truth)
+
+
 def of_f1(shape: str, changed: Population | float, replacements: int, *, sources: bool = False) -> Scenario:
     """Return the scenario of a drop in F1, with two classes and the confusion matrix of the demo model.
 
@@ -325,6 +357,8 @@ def scenarios() -> list[Scenario]:
         rare = 0.2 if on == "decisions" else 0.05
         found.append(of_total_effect(on, f"{rare:.0%} positive", positive=rare))
     found.append(of_total_effect("logits", "1% of the logits threefold", outliers=3.0))
+    found += [of_pointing("as measured", 1), of_pointing("few instances carry the weight", 4)]
+    found.append(of_pointing("as measured", 1, sources=True))
     return found
 
 

@@ -96,6 +96,18 @@ class CheckArguments:
             raise CheckError(f"{self.name_in_errors}: {argument} is {text}; expected a number {expected}.")
         object.__setattr__(self, argument, float(value))
 
+    def require_count(self, argument: str, low: int, high: int) -> None:
+        """Require that an argument is a whole number from `low` to `high`.
+
+        Raises:
+            CheckError: The argument is no whole number, or outside of this range.
+        """
+        value = getattr(self, argument)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise CheckError(
+                f"{self.name_in_errors}: {argument} is {value!r}; expected a whole number from {low:,} to {high:,}."
+            )
+
     def _validate_reading(self) -> None:
         """Validate the reading and replace it by its normal form."""
         if self.reading is None:

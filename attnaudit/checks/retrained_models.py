@@ -52,25 +52,13 @@ class RetrainingCheck(Check):
     family = "retraining"
 
     def validate(self) -> None:
-        self.require_count("seeds", 1)
+        self.require_count("seeds", 1, MOST_SEEDS)
         for argument in ("train", "dev"):
             value = getattr(self, argument)
             if value is not None and (not isinstance(value, str) or not value):
                 raise CheckError(
                     f"{self.name_in_errors}: {argument} is {value!r}; expected the name of a data set or a file."
                 )
-
-    def require_count(self, argument: str, low: int) -> None:
-        """Require that an argument is a whole number from `low` to 100.
-
-        Raises:
-            CheckError: The argument is no whole number, or outside of this range.
-        """
-        value = getattr(self, argument)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MOST_SEEDS:
-            raise CheckError(
-                f"{self.name_in_errors}: {argument} is {value!r}; expected a whole number from {low} to {MOST_SEEDS}."
-            )
 
     @abstractmethod
     def retrainings(self) -> Sequence[Retraining]:

@@ -15,6 +15,7 @@ from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, pr
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.retrained_models import (
     HOW_TO_READ_JSD,
+    MOST_SEEDS,
     RetrainingCheck,
     columns_of_copies,
     mean_f1,
@@ -76,7 +77,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
             value = getattr(self, argument)
             if not isinstance(value, bool):
                 raise CheckError(f"TrainedAdversary: {argument} is {value!r}; expected true or false.")
-        self.require_count("compare_seeds", 0)
+        self.require_count("compare_seeds", 0, MOST_SEEDS)
         if self.sweep and self.weight == 0:
             raise CheckError(
                 "TrainedAdversary: sweep=True varies weight by multiplication, but weight is 0. Give a weight above 0."

@@ -299,6 +299,34 @@ class AttentionView(AttentionReading):
             )
         return token_logits, bias
 
+    # -- the same weights for other tokens ---------------------------------------------------------------------------
+
+    def masked_with_attention_held(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """Return the class probabilities of texts with masked units, with the attention of the reading held.
+
+        The rows that the reading shows keep the weights of the clean pass. Everything else is computed from the masked
+        text: the states that are weighted, and all other attention.
+
+        Args:
+            rows: (V,) row of the batch that each variant belongs to.
+            keep: (V, T) True at the units that are kept; the others are masked.
+
+        Returns:
+            (V, C) probabilities, float64.
+        """
+        clean = {site.key: self.batch.trace.attention[site.key].detach() for site in self.scope.sites}
+
+        def hold(rows_of_pass: Tensor) -> Intervention:
+            def intervene(site: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
+                if site.key not in clean:
+                    return None
+                held = clean[site.key][rows_of_pass].to(live.dtype)
+                return torch.where(self.scope.row_mask(site, self.inputs, live.shape[2])[rows_of_pass], held, live)
+
+            return intervene
+
+        return self.batch.masked(rows, keep, hold)
+
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 
     def logits_with_changed_layers(self, extent: Extent, variants: int, change: RowChange) -> Tensor:

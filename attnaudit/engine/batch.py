@@ -150,8 +150,31 @@ class Batch(CleanPass):
             output[others] = unique_output[torch.from_numpy(inverse.reshape(-1)).to(self.device)]
         return output
 
+    def masked(self, rows: Tensor, keep: Tensor, intervene: Callable[[Tensor], Intervention] | None = None) -> Tensor:
+        """Return the class probabilities of texts in which only some units are kept and the others are masked.
+
+        Unlike `erase`, every variant is run, also one that keeps no unit.
+
+        Args:
+            rows: (V,) row of the batch that each variant belongs to.
+            keep: (V, T) True at the units that are kept.
+            intervene: returns the intervention on the attention of variants that run together, given their rows (v,);
+                None for the attention that the model computes.
+
+        Returns:
+            (V, C) probabilities, float64.
+        """
+        return self._run_erasures(rows, keep, "mask", intervene=intervene)
+
     def _run_erasures(
-        self, rows: Tensor, keep: Tensor, operator: Operator, *, done: int = 0, total: int | None = None
+        self,
+        rows: Tensor,
+        keep: Tensor,
+        operator: Operator,
+        *,
+        intervene: Callable[[Tensor], Intervention] | None = None,
+        done: int = 0,
+        total: int | None = None,
     ) -> Tensor:
         """Run every variant, long ones first, so that the variants of one pass have similar lengths.
 
@@ -159,6 +182,7 @@ class Batch(CleanPass):
             rows: (V,) as in `erase`.
             keep: (V, T) as in `erase`.
             operator: as in `erase`.
+            intervene: as in `masked`; only for the operator "mask".
             done: number of variants of the same work that were run before these, for progress reports.
             total: number of all variants of that work; V if None.
         """
@@ -178,7 +202,9 @@ class Batch(CleanPass):
                     variants = self.adapter.keep(self.inputs, TEXT, rows[chunk], stays[chunk])
                 else:
                     variants = self.adapter.substitute(self.inputs, TEXT, rows[chunk], mask[chunk] & ~stays[chunk])
-                output[chunk] = self._finite_probabilities(self.adapter.run(variants).logits, rows[chunk])
+                intervention = None if intervene is None else intervene(rows[chunk])
+                logits = self.adapter.run(variants, intervene=intervention).logits
+                output[chunk] = self._finite_probabilities(logits, rows[chunk])
                 start += len(chunk)
                 self.report_progress(done + start, total, ERASING)
         return output

@@ -100,6 +100,7 @@ class Measure:
         optional_capabilities: adapter capabilities without which some or all of its columns are undefined.
         gradients: whether it differentiates through the clean pass.
         depends_on_reading: whether its columns differ between readings; if not, it is measured once for all of them.
+        one_site: whether it needs a reading of a single attention site; rollout, which combines all layers, is refused.
         create: creates the object that measures one audit, given (name, argument, lengths).
     """
 
@@ -110,6 +111,7 @@ class Measure:
     optional_capabilities: tuple[str, ...]
     gradients: bool
     depends_on_reading: bool
+    one_site: bool
     create: Callable[[str, Any, Sequence[int]], StatefulMeasure]
 
     def lacking(self, capabilities: Capabilities) -> list[str]:
@@ -146,6 +148,7 @@ class MeasureDeclaration:
         optional_capabilities: Names,
         gradients: bool,
         depends_on_reading: Flag,
+        one_site: Flag,
     ) -> None:
         self.family = family
         self.body = body
@@ -156,6 +159,7 @@ class MeasureDeclaration:
         self.optional_capabilities = optional_capabilities
         self.gradients = gradients
         self.depends_on_reading = depends_on_reading
+        self.one_site = one_site
         functools.update_wrapper(self, body, updated=())
 
     def __call__(self, text: str) -> Measure:
@@ -181,7 +185,6 @@ class MeasureDeclaration:
                     f"{nearest(capability, CAPABILITIES)}"
                 )
         body = self.body
-        depends = self.depends_on_reading
         return Measure(
             name=f"{self.family}.{canonical}" if canonical else self.family,
             argument=argument,
@@ -189,7 +192,8 @@ class MeasureDeclaration:
             capabilities=capabilities,
             optional_capabilities=optional,
             gradients=self.gradients,
-            depends_on_reading=depends if isinstance(depends, bool) else depends(argument),
+            depends_on_reading=_flag(self.depends_on_reading, argument),
+            one_site=_flag(self.one_site, argument),
             create=body if isinstance(body, type) else functools.partial(_FunctionMeasure, body),
         )
 
@@ -197,6 +201,11 @@ class MeasureDeclaration:
 def _resolved(names: Names, argument: Any) -> tuple[str, ...]:
     """Return names that are given directly or as a function of the argument."""
     return tuple(names(argument) if callable(names) else names)
+
+
+def _flag(flag: Flag, argument: Any) -> bool:
+    """Return a flag that is given directly or as a function of the argument."""
+    return flag if isinstance(flag, bool) else flag(argument)
 
 
 def measure(
@@ -209,11 +218,12 @@ def measure(
     optional_capabilities: Names = (),
     gradients: bool = False,
     depends_on_reading: Flag = True,
+    one_site: Flag = False,
 ) -> Callable[[BatchFunction | type[StatefulMeasure]], MeasureDeclaration]:
     """Register a function `(view, request) -> Columns`, or a subclass of `StatefulMeasure`, as a measure.
 
-    `requires`, `capabilities`, `optional_capabilities` and `depends_on_reading` are given as values, or as functions of
-    the parsed argument.
+    `requires`, `capabilities`, `optional_capabilities`, `depends_on_reading` and `one_site` are given as values, or as
+    functions of the parsed argument.
 
     Args:
         name: the first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
@@ -226,6 +236,7 @@ def measure(
             that the adapter lacks in `request.lacking`.
         gradients: whether the measure differentiates through the clean pass; needs the capability "differentiable".
         depends_on_reading: whether the columns differ between readings of the model's attention.
+        one_site: whether the measure needs a reading of a single attention site. It is then refused under rollout.
 
     Returns:
         A decorator, which replaces the function or class by its declaration.
@@ -242,6 +253,7 @@ def measure(
             optional_capabilities=optional_capabilities,
             gradients=gradients,
             depends_on_reading=depends_on_reading,
+            one_site=one_site,
         )
         measures.register(name)(declaration)
         return declaration

@@ -9,7 +9,7 @@ from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.engine.declared_measures import Measure
 from attnaudit.engine.scopes import expanded, own_reading
 from attnaudit.errors import AdapterError, AuditError, CheckError
-from attnaudit.readings import Reading, named, split
+from attnaudit.readings import FORM, Reading, named, split
 from attnaudit.registry import measures
 
 #: Capability -> what it provides, and what the author of an adapter can do to have it.
@@ -130,11 +130,20 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
 
 
 def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
-    """Refuse measures that need a capability which the adapter does not have.
+    """Refuse measures that need a capability which the adapter does not have, or another reading.
 
     Raises:
-        AdapterError: the adapter lacks a capability; the message names one, the measures that need it, and the remedy.
+        AdapterError: the adapter lacks a capability, or a measure needs a reading of a single attention site; the
+            message names the capability or the reading, the measures that need it, and the remedy.
     """
+    for planned in plan.measures:
+        reading = plan.parsed[planned.reading]
+        if planned.measure.one_site and reading is not None and reading.kind == "rollout":
+            raise AdapterError(
+                f"The measure {planned.measure.name} holds the attention of one layer fixed, but the reading "
+                f"'{reading.text}' combines all layers. Give the check a reading of one layer, such as '{FORM}'; or "
+                "leave it out."
+            )
     refused: dict[str, list[str]] = {}
     for planned in plan.measures:
         for capability in planned.measure.lacking(adapter.capabilities):

@@ -9,6 +9,8 @@ give no order then.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,22 +28,24 @@ DRAWS = 5
 TIED = 1e-6
 
 
-def random_orders(view: AttentionView, draws: int, purpose: str) -> Tensor:
+def random_orders(view: AttentionView, draws: int, purpose: str, *, rows: Sequence[int] | None = None) -> Tensor:
     """Draw orders of the real tokens, keyed by the seed and the instance's id.
 
     Args:
         view: B instances.
         draws: number of orders per instance.
         purpose: key that separates the draws of different measures.
+        rows: the R rows of the batch to draw for; all of them if None.
 
     Returns:
-        (B, draws, T) positions: the real tokens in random order, then the rest.
+        (R, draws, T) positions: the real tokens in random order, then the rest.
     """
-    rows, width = view.real.shape
-    keys = np.full((rows, draws, width), 2.0)
-    for b, row in enumerate(view.real.cpu().numpy()):
+    chosen = range(len(view.real)) if rows is None else rows
+    keys = np.full((len(chosen), draws, view.real.shape[1]), 2.0)
+    real = view.real.cpu().numpy()
+    for r, b in enumerate(chosen):
         generator = keyed_generator(view.seed, purpose, view.instances[b].id)
-        keys[b][:, row.nonzero()[0]] = generator.random((draws, int(row.sum())))
+        keys[r][:, real[b].nonzero()[0]] = generator.random((draws, int(real[b].sum())))
     return torch.from_numpy(keys.argsort(axis=2, kind="stable")).to(view.device)
 
 

@@ -64,6 +64,17 @@ def _change_by_dropped_state(view: AttentionView) -> Tensor:
 def _total_variation_to_clean(variants: Tensor, view: AttentionView) -> Tensor:
     """Return the total variation (B, T) between the clean output and variants (B, T, C); 0 within rounding."""
     clean = view.probabilities[:, None, :]
-    rounding = ROUNDING * view.logits.abs().amax(1, keepdim=True).clamp(min=1)
-    same = (variants.log() - clean.log()).abs().amax(-1) <= rounding
+    same = equal_within_rounding(variants, clean, view.logits[:, None, :])
     return (0.5 * (variants - clean).abs().sum(-1)).masked_fill(same, 0.0)
+
+
+def equal_within_rounding(first: Tensor, second: Tensor, logits: Tensor) -> Tensor:
+    """Return (...) True where two outputs differ by no more than the float32 rounding of the logits.
+
+    Args:
+        first: (..., C) class probabilities.
+        second: (..., C) class probabilities.
+        logits: (..., C) logits of the clean pass, whose size bounds the rounding.
+    """
+    rounding = ROUNDING * logits.abs().amax(-1).clamp(min=1)
+    return (first.log() - second.log()).abs().amax(-1) <= rounding

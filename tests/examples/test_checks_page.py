@@ -25,6 +25,7 @@ PLACEHOLDERS = {
     "TVD": ("0.05",),
     "WHERE": ("layer", "everywhere.live"),
     "OPERATOR": ("deletion", "mask"),
+    "EFFECT": ("held", "live", "shapley.3"),
 }
 
 

@@ -46,6 +46,15 @@ def test_the_true_ratio_is_that_of_a_large_sample() -> None:
     assert spread.low - 0.01 < scenario.truth(20_000) < spread.high + 0.01
 
 
+def test_the_true_value_of_pointing_is_that_of_a_large_sample() -> None:
+    chosen = [one for one in coverage.scenarios() if one.statistic.startswith("pointing")]
+    assert len(chosen) == 3
+    for scenario in chosen:
+        spread = scenario.draw(20_000, np.random.default_rng(3))
+        assert spread is not None
+        assert spread.low - 0.01 < scenario.truth(20_000) < spread.high + 0.01
+
+
 def test_counts_of_a_small_run_add_up() -> None:
     names = [one.name for one in coverage.scenarios()]
     row = coverage.run(names.index("mean: tau of leave-one-out"), 40, 60)

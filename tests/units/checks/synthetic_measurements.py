@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from attnaudit.engine.measurements import Measurements
@@ -72,6 +74,7 @@ def measured(n: int = 120, *, seed: int = 0, labelled: bool = True, sources: int
         m.per_token.add(f"adversarial.{epsilon}.attention")
     m.facts["adversarial.method"] = "exact"
     add_erasure(m, random)
+    add_effects(m, random)
     return m
 
 
@@ -91,6 +94,40 @@ def add_rearrangement(m: Measurements, random: np.random.Generator) -> None:
     m.vectors["rearrangement.predicted"] = [
         np.where(random.random(20) < 0.9, p, 1 - p).astype(np.float64) for p in m.predicted
     ]
+
+
+def add_effects(
+    m: Measurements, random: np.random.Generator, kinds: Sequence[str] = ("held", "live", "shapley.20")
+) -> None:
+    """Add the columns of the pointing checks: effects that grow with the attention, and differ in size by text."""
+    for kind in kinds:
+        for suffix, size in (("", 1.0), (".logits", 4.0)):
+            effects = [
+                size * random.random() * (0.7 * weights + 0.3 * random.dirichlet(np.ones(len(weights))))
+                for weights in m.vectors["attention"]
+            ]
+            set_effects(m, f"{kind}{suffix}", effects)
+
+
+def set_effects(m: Measurements, name: str, effects: Sequence[np.ndarray]) -> None:
+    """Set the effects of one kind, such as "held", and the columns of `pointing` that follow from them."""
+    m.vectors[f"token_effect.{name}"] = list(effects)
+    m.per_token.add(f"token_effect.{name}")
+    columns = []
+    for weights, signed in zip(m.vectors["attention"], effects, strict=True):
+        effect = np.abs(signed)
+        length = np.linalg.norm(effect) or np.nan
+        columns.append(
+            {
+                "largest": effect.max(),
+                "cosine": weights @ effect / np.linalg.norm(weights) / length,
+                "uniform_cosine": effect.sum() / np.sqrt(len(effect)) / length,
+                "drawn": weights @ effect,
+                "drawn_uniform": effect.mean(),
+            }
+        )
+    for column in ("largest", "cosine", "uniform_cosine", "drawn", "drawn_uniform"):
+        m.scalars[f"pointing.{name}.{column}"] = np.array([row[column] for row in columns])
 
 
 def add_erasure(m: Measurements, random: np.random.Generator) -> None:
@@ -116,6 +153,9 @@ def add_erasure(m: Measurements, random: np.random.Generator) -> None:
     m.scalars["top_token.attention"] = (random.random(n) < 0.4).astype(np.float64)
     m.scalars["top_token.random"] = random.beta(1, 9, n)
     m.scalars["top_token.any"] = np.maximum(m.scalars["top_token.attention"], random.random(n) < 0.3)
+    for operator in ("deletion", "mask"):
+        m.scalars[f"polarity.{operator}.attention"] = (random.random(n) < 0.2).astype(np.float64)
+        m.scalars[f"polarity.{operator}.random"] = random.beta(4, 6, n)
     m.scalars["token_probability"] = random.beta(6, 4, n)
     m.scalars["token_probability.whole"] = random.beta(9, 1, n)
     m.scalars["conicity"] = random.beta(5, 5, n)

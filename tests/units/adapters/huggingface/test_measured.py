@@ -78,11 +78,61 @@ def test_gradients_equal_captums_saliency(load_adapter: LoadAdapter, instances: 
 def test_every_measure_is_the_same_in_any_batch(
     name: str, load_adapter: LoadAdapter, instances: list[Instance]
 ) -> None:
-    alone, together = (measured(load_adapter(name), instances[:4], *NEEDS, batch_tokens=b) for b in (1, 4096))
+    masks = ["pointing.held", "pointing.live"] if load_adapter(name).capabilities.mask else []
+    alone, together = (measured(load_adapter(name), instances[:4], *NEEDS, *masks, batch_tokens=b) for b in (1, 4096))
     for column in alone.scalars:
         near = 2e-2 if column.startswith(("adversarial", "influence")) else 5e-5
         np.testing.assert_allclose(alone.scalars[column], together.scalars[column], atol=near, err_msg=column)
     assert np.isfinite(alone.scalar("permutation.tvd")).any()
+
+
+def test_effects_with_held_attention_equal_a_loop_over_masked_inputs(
+    load_adapter: LoadAdapter, instances: list[Instance]
+) -> None:
+    adapter = load_adapter("bert")
+    found = measured(adapter, instances, "pointing.held", "pointing.live")
+    layer = len(adapter.sites()) - 1
+    plain, _ = architectures.build("bert")
+    plain.set_attn_implementation("eager")
+
+    def decided(ids: torch.Tensor, held: torch.Tensor | None = None) -> tuple[np.ndarray, torch.Tensor]:
+        """Return the probabilities and the last layer's weights; with `held`, these weights replace its first row."""
+
+        def replace_first_row(_module: Any, _args: Any, kwargs: Any, output: Any) -> Any:
+            attention = plain.base_model.encoder.layer[layer].attention
+            value = attention.self.value(kwargs.get("hidden_states", _args[0] if _args else None))
+            value = value.unflatten(-1, (held.shape[1], -1)).transpose(1, 2)
+            context = output[0].clone()
+            context[:, 0] = (held[:, :, :1] @ value).transpose(1, 2).flatten(2)[:, 0]
+            return (context, *output[1:])
+
+        module = plain.base_model.encoder.layer[layer].attention.self
+        hooks = [] if held is None else [module.register_forward_hook(replace_first_row, with_kwargs=True)]
+        with torch.no_grad():
+            output = plain(input_ids=ids[None], output_attentions=True)
+        for hook in hooks:
+            hook.remove()
+        return torch.softmax(output.logits[0].double(), -1).numpy(), output.attentions[layer]
+
+    differences = []
+    for i in range(len(found)):
+        inputs = adapter.collate([found.instances[i]])
+        ids, real = inputs.ids[TEXT][0], inputs.real()[0].nonzero()[:, 0].tolist()
+        if len(real) < 2:
+            continue
+        _, weights = decided(ids)
+
+        def support(kept: list[int], i: int = i, ids: Any = ids, real: Any = real, weights: Any = weights) -> float:
+            masked = ids.clone()
+            masked[[p for p in real if p not in kept]] = adapter.runner.builder.tokenizer.mask_token_id
+            return float(decided(masked, weights)[0][found.predicted[i]])
+
+        effects = [
+            (support(real) - support([q for q in real if q != p])) / 2 + (support([p]) - support([])) / 2 for p in real
+        ]
+        np.testing.assert_allclose(found.vector("token_effect.held")[i], effects, atol=1e-5)
+        differences.append(np.abs(found.vector("token_effect.live")[i] - effects).max())
+    assert max(differences) > 1e-5
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])

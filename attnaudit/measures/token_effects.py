@@ -1,0 +1,209 @@
+"""Effects of tokens on the prediction with held attention, and whether attention points at the tokens with an effect.
+
+The effect of token i is half its last-in plus half its first-in contribution to the support f of the predicted class:
+
+    e_i = ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]
+
+Tokens are replaced by the mask or unknown token, so lengths and positions do not change. The two contributions are the
+two ends of a Shapley value (Shapley 1953): the first is 0 for a token whose information another token repeats, the
+second for tokens that act only together. With "held" attention, the rows that the reading shows keep their weights
+while tokens are replaced; with "live" attention, the model computes its attention from the replaced tokens.
+
+The support is the class's probability, or its logit minus the mean over the classes. Both come from the same passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnaudit.arrays import Floats
+from attnaudit.engine.batch import LEAVE_ONE_OUT_TOKENS
+from attnaudit.errors import CheckError, nearest
+from attnaudit.measures import AttentionView, Columns, Request, measure
+from attnaudit.measures.erasure_curves import random_orders
+from attnaudit.measures.leave_one_out import equal_within_rounding
+from attnaudit.metrics.cosine import cosine
+from attnaudit.metrics.shapley import shapley_values
+
+KINDS = ("held", "live", "shapley")
+#: Most sampled orders per instance.
+MOST_ORDERS = 100_000
+
+#: The suffix of a column -> what its effects are on.
+OUTPUTS = {"": "probabilities", ".logits": "logits"}
+#: Smaller probabilities count as this one where logits are computed from them.
+LEAST_PROBABILITY = 1e-300
+
+#: (rows (V,), units to keep (V, T)) -> class probabilities (V, C) with the other units masked.
+Masked = Callable[[Tensor, Tensor], Tensor]
+
+
+def effect_kind(text: str) -> tuple[str, int]:
+    """Parse the argument of `token_effect` and `pointing`.
+
+    Returns:
+        "held" or "live" and 0, or "shapley" and the number of orders.
+    """
+    kind, _, orders = text.partition(".")
+    if kind == "shapley" and orders.isascii() and orders.isdigit() and 1 <= int(orders) <= MOST_ORDERS:
+        return kind, int(orders)
+    if kind == "shapley":
+        raise CheckError(
+            f"expected .shapley.N with a whole number N of sampled orders from 1 to {MOST_ORDERS}, but got '.{text}'. "
+            "Write, for example, .shapley.100."
+        )
+    if kind not in KINDS or orders:
+        raise CheckError(f"expected .held, .live or .shapley.N, but got '{text and '.'}{text}'. {nearest(kind, KINDS)}")
+    return kind, 0
+
+
+def _canonical(argument: tuple[str, int]) -> str:
+    """Return the text of a parsed argument."""
+    kind, orders = argument
+    return f"{kind}.{orders}" if orders else kind
+
+
+@measure(
+    "token_effect",
+    argument=effect_kind,
+    canonical=_canonical,
+    capabilities=("mask",),
+    depends_on_reading=lambda argument: argument[0] != "live",
+    one_site=lambda argument: argument[0] != "live",
+)
+def token_effect(view: AttentionView, request: Request) -> Columns:
+    """Return the signed effect of each token on the support of the predicted class, undefined with a single token.
+
+    The name itself holds the effects on the probability; `.logits` holds those on the centred logit.
+
+    "held" and "live" give e_i, defined at the top of this module; a contribution within the float32 rounding of the
+    logits counts as zero. "shapley.N" gives Shapley values with held attention: the mean contribution of a token over N
+    random orders in which the tokens join. If all subsets of a text's tokens take no more passes than N orders, they
+    are enumerated, and its values are exact.
+    """
+    kind, orders = request.argument
+    effects = _shapley(view, orders) if kind == "shapley" else _effects(view, held=kind == "held")
+    return Columns(tokens={f"{request.name}{suffix}": effects[..., i] for i, suffix in enumerate(OUTPUTS)})
+
+
+def _effects(view: AttentionView, *, held: bool) -> Tensor:
+    """Return e_i for both kinds of support, (B, T, 2); NaN for instances with a single unit."""
+    masked: Masked = view.masked_with_attention_held if held else view.batch.masked
+    without = _one_by_one(view, masked, alone=False) if held else view.batch.leave_one_out("mask")
+    alone = _one_by_one(view, masked, alone=True)
+    nothing = torch.full_like(view.probabilities, torch.nan)
+    several = (view.lengths > 1).nonzero()[:, 0]
+    if len(several):
+        nothing[several] = masked(several, torch.zeros_like(view.real[several]))
+    last_in = _contribution(view, view.probabilities[:, None], without)
+    first_in = _contribution(view, alone, nothing[:, None])
+    return (last_in + first_in) / 2
+
+
+def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
+    """Return the class probabilities with each unit alone, or without it: (B, T, C), NaN where no unit starts."""
+    shape = (*view.real.shape, view.probabilities.shape[-1])
+    output = torch.full(shape, torch.nan, dtype=torch.float64, device=view.device)
+    units = (view.real & (view.lengths > 1)[:, None]).nonzero()
+    for chunk in torch.split(units, max(1, LEAVE_ONE_OUT_TOKENS // view.real.shape[1])):
+        rows, unit = chunk.unbind(1)
+        this = torch.arange(view.real.shape[1], device=view.device) == unit[:, None]
+        output[rows, unit] = masked(rows, this if alone else view.real[rows] & ~this)
+    return output
+
+
+def _supports(output: Tensor, predicted: Tensor) -> Tensor:
+    """Return the support of the predicted class.
+
+    Args:
+        output: (..., C) class probabilities.
+        predicted: (...) the predicted class.
+
+    Returns:
+        (..., 2) its probability, and its logit minus the mean over the classes.
+    """
+    # A class that cannot be chosen has probability 0 in every variant, which must cancel in differences.
+    logits = output.clamp_min(LEAST_PROBABILITY).log()
+    index = predicted[..., None]
+    return torch.cat([output.gather(-1, index), logits.gather(-1, index) - logits.mean(-1, keepdim=True)], dim=-1)
+
+
+def _contribution(view: AttentionView, present: Tensor, absent: Tensor) -> Tensor:
+    """Return the difference (B, T, 2) in support between two outputs (B, T or 1, C); 0 within rounding."""
+    same = equal_within_rounding(present, absent, view.logits[:, None])
+    supports = (_supports(output, view.predicted[:, None].expand(output.shape[:2])) for output in (present, absent))
+    return (next(supports) - next(supports)).masked_fill(same[..., None], 0.0)
+
+
+def _shapley(view: AttentionView, orders: int) -> Tensor:
+    """Return Shapley values of both kinds of support with held attention, (B, T, 2); NaN with a single unit."""
+    values = torch.full((*view.real.shape, 2), torch.nan, dtype=torch.float64, device=view.device)
+    for b in (view.lengths > 1).nonzero()[:, 0].tolist():
+        units = view.real[b].nonzero()[:, 0]
+        count = len(units)
+
+        def payoff(keep: Tensor, b: int = b) -> Tensor:
+            """Return the support (V, 2) of the predicted class with only the marked units (V, T)."""
+            rows = torch.full((len(keep),), b, dtype=torch.long, device=view.device)
+            return _supports(view.masked_with_attention_held(rows, keep), view.predicted[rows])
+
+        if 2**count - 2 <= orders * (count - 1):
+            bits = torch.arange(2**count, device=view.device)[:, None] >> torch.arange(count, device=view.device)
+            keep = torch.zeros((2**count, view.real.shape[1]), dtype=torch.bool, device=view.device)
+            keep[:, units] = (bits & 1).bool()
+            values[b, units] = shapley_values(payoff(keep))
+        else:
+            order = random_orders(view, orders, "shapley", rows=[b])[0, :, :count]
+            values[b, units] = _mean_contributions(view, order, payoff)[units]
+    return values
+
+
+def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the mean contribution (T, 2) of each position over the orders (N, n) in which the positions join."""
+    draws, count = order.shape
+    width = view.real.shape[1]
+    total = torch.zeros((width, 2), dtype=torch.float64, device=view.device)
+    step = max(1, LEAVE_ONE_OUT_TOKENS // (width * (count + 1)))
+    for start in range(0, draws, step):
+        part = order[start : start + step]
+        rank = torch.full((len(part), width), count, device=view.device)
+        rank.scatter_(1, part, torch.arange(count, device=view.device).expand_as(part))
+        joined = rank[:, None, :] < torch.arange(count + 1, device=view.device)[:, None]
+        table: Floats = joined.flatten(0, 1).cpu().numpy()
+        unique, inverse = np.unique(table, axis=0, return_inverse=True)
+        payoffs = payoff(torch.from_numpy(unique).to(view.device))
+        by_step = payoffs[torch.from_numpy(inverse.reshape(-1)).to(view.device)].reshape(len(part), count + 1, 2)
+        total.index_add_(0, part.reshape(-1), by_step.diff(dim=1).flatten(0, 1))
+    return total / draws
+
+
+@measure(
+    "pointing",
+    argument=effect_kind,
+    canonical=_canonical,
+    requires=lambda argument: (f"token_effect.{_canonical(argument)}",),
+)
+def pointing(view: AttentionView, request: Request) -> Columns:
+    """Return how well attention α points at the tokens with an effect e, by the size of the effect.
+
+    Columns, undefined with a single token: `.largest`, max |e_i|; `.cosine` of α and |e|, and `.uniform_cosine` of
+    equal weights and |e|, both undefined if every effect is 0; `.drawn`, Σ α_i |e_i|, the mean |e| of a token drawn by
+    attention, and `.drawn_uniform`, that of a token drawn at random. The columns that begin with `.logits` are the same
+    with the effects on the centred logit.
+    """
+    attention = torch.where(view.real, view.attention, 0.0)
+    scalars = {}
+    for suffix in OUTPUTS:
+        effect = request.required.tokens[f"token_effect.{request.name.partition('.')[2]}{suffix}"].abs()
+        effect = torch.where(view.real, effect, 0.0)
+        name = f"{request.name}{suffix}"
+        scalars[f"{name}.largest"] = effect.amax(1)
+        scalars[f"{name}.cosine"] = cosine(attention, effect, view.real)
+        scalars[f"{name}.uniform_cosine"] = cosine(torch.ones_like(effect), effect, view.real)
+        scalars[f"{name}.drawn"] = (attention * effect).sum(1)
+        scalars[f"{name}.drawn_uniform"] = effect.sum(1) / view.lengths
+    return Columns(scalars=scalars)

@@ -1,0 +1,32 @@
+"""Polarity: does removing the most attended token raise the predicted class's probability? (Liu et al. 2022)"""
+
+from __future__ import annotations
+
+import torch
+
+from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
+from attnaudit.measures.erasure_curves import TIED
+from attnaudit.measures.leave_one_out import equal_within_rounding
+
+
+@measure("polarity", argument=one_of("deletion", "mask"), capabilities=lambda operator: (operator,))
+def polarity(view: AttentionView, request: Request) -> Columns:
+    """Return which tokens speak against the prediction: the predicted class's probability rises without them.
+
+    Columns, undefined with a single token or without attention on real tokens: `.attention`, 1 if the most attended
+    token speaks against the prediction and 0 if not, or the mean of these over tokens that tie for the largest weight;
+    `.random`, the share of tokens that speak against it, which is the probability for a token drawn at random. A change
+    within the float32 rounding of the logits is none.
+    """
+    clean, without = view.probabilities[:, None], view.batch.leave_one_out(request.argument)
+    predicted = view.predicted[:, None, None].expand(*view.real.shape, 1)
+    rise = without.gather(2, predicted)[..., 0] - clean.gather(2, predicted[:, :1])[..., 0]
+    same = equal_within_rounding(without, clean, view.logits[:, None])
+    against = ((rise > 0) & ~same & view.real).double()
+    attention = torch.where(view.real, view.attention, 0.0)
+    top = (view.real & (attention >= (1 - TIED) * attention.amax(1, keepdim=True))).double()
+    undefined = (view.lengths < 2) | attention.isnan().any(1)
+    shares = {"attention": (against * top).sum(1) / top.sum(1), "random": against.sum(1) / view.lengths}
+    return Columns(
+        scalars={f"{request.name}.{k}": share.masked_fill(undefined, torch.nan) for k, share in shares.items()}
+    )

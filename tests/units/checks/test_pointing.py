@@ -1,0 +1,263 @@
+"""The pointing check equals its definition, and does not change where it must not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnaudit import checks
+from attnaudit.checks import pointing as check
+from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import CheckError
+from attnaudit.instances import Instance
+from attnaudit.measures import token_effects
+from tests.strategies import seeds
+from tests.units.checks.synthetic_measurements import measured, set_effects
+
+Row = np.ndarray
+
+
+def plain(rows: Sequence[tuple[Row, Row]]) -> tuple[float, float, float]:
+    """Return C, c(α) and c(uniform) of rows of (attention, effects), as they are defined."""
+    weight = attention = uniform = 0.0
+    for weights, signed in rows:
+        e = [abs(float(x)) for x in signed]
+        if len(e) < 2 or not any(e):
+            continue
+        length, m = math.sqrt(sum(x * x for x in e)), max(e)
+        weight += m
+        attention += m * sum(w * x for w, x in zip(weights, e, strict=True)) / length / math.sqrt(sum(weights**2))
+        uniform += m * sum(e) / length / math.sqrt(len(e))
+    attention, uniform = attention / weight, uniform / weight
+    return (attention - uniform) / (1 - uniform), attention, uniform
+
+
+def rows_of(m: Measurements, kind: str = "held") -> list[tuple[Row, Row]]:
+    return list(zip(m.vectors["attention"], m.vectors[f"token_effect.{kind}"], strict=True))
+
+
+def with_rows(rows: Sequence[tuple[Row, Row]], *, classes: Sequence[int] | None = None) -> Measurements:
+    """Return measurements of these rows of (attention, effects)."""
+    m = Measurements(
+        model="model",
+        data="data",
+        seed=0,
+        classes=("negative", "positive"),
+        instances=[Instance(id=f"{i:04d}", text=f"t {i}") for i in range(len(rows))],
+        sources=[f"{i:04d}" for i in range(len(rows))],
+        tokens=[[f"w{j}" for j in range(len(weights))] for weights, _ in rows],
+        labels=np.full(len(rows), -1),
+        predicted=np.array(classes if classes is not None else [0] * len(rows), dtype=np.int64),
+        vectors={"attention": [weights for weights, _ in rows]},
+        per_token={"attention"},
+    )
+    m.scalars["attention.max"] = np.array([weights.max() for weights, _ in rows])
+    for kind in ("held", "held.logits", "live", "live.logits"):
+        set_effects(m, kind, [effects for _, effects in rows])
+    return m
+
+
+def value(rows: Sequence[tuple[Row, Row]]) -> float:
+    found = checks.Pointing(severity="report").judge(with_rows(rows)).value
+    assert found is not None
+    return found
+
+
+@st.composite
+def some_rows(draw: st.DrawFn, least: int = 2) -> list[tuple[Row, Row]]:
+    """Attention and signed effects of several texts, some of them without effects or with idle tokens."""
+    random = np.random.default_rng(draw(seeds))
+    rows = []
+    for _ in range(draw(st.integers(least, 8))):
+        n = int(random.integers(2, 9))
+        effects = random.normal(size=n) * (random.random(n) < 0.7) * random.choice([0.0, 0.001, 0.3, 1.0])
+        rows.append((random.dirichlet(np.ones(n)), effects))
+    rows.append((np.array([0.5, 0.3, 0.2]), np.array([0.1, -0.4, 0.0])))
+    return rows
+
+
+@given(some_rows())
+def test_the_value_is_the_weighted_cosine_above_uniform_weights(rows: list[tuple[Row, Row]]) -> None:
+    record = checks.Pointing(at_least=0.5).judge(with_rows(rows))
+    expected, attention, uniform = plain(rows)
+    assert record.value == pytest.approx(expected, abs=1e-9)
+    assert record.details["mean cosine, weighted by the largest effect"] == pytest.approx(attention)
+    assert record.details["the same with uniform weights"] == pytest.approx(uniform)
+    assert record.n_defined == sum(effects.any() for _, effects in rows)
+    assert record.undefined.get("replacing tokens does not change the output", 0) == len(rows) - record.n_defined
+    if record.interval:
+        assert record.interval.low <= record.value <= record.interval.high <= 1
+
+
+def test_details_in_numbers_and_in_words() -> None:
+    m = measured()
+    record = checks.Pointing(at_least=0.5).judge(m)
+    effects = [np.abs(e) for _, e in rows_of(m)]
+    largest = sum(e.max() for e in effects)
+    drawn = sum(float(w @ e) for w, e in zip(m.vectors["attention"], effects, strict=True)) / largest
+    assert record.details["precision: share of the largest effect, drawn by attention"] == pytest.approx(drawn)
+    at_random = sum(e.mean() for e in effects) / largest
+    assert record.details["the same, drawn at random"] == pytest.approx(at_random)
+    assert f"carries on average {drawn:.0%} of the most influential token's effect" in record.details["in words"]
+    assert f"at random, {at_random:.0%}" in record.details["in words"]
+    assert record.details["value on logits"] == pytest.approx(plain(rows_of(m, "held.logits"))[0])
+    assert record.details["value with live attention"] == pytest.approx(plain(rows_of(m, "live"))[0])
+    of_class = [row for row, c in zip(rows_of(m), m.predicted, strict=True) if c == 1]
+    assert record.details["value where 'positive' is predicted"] == pytest.approx(plain(of_class)[0])
+    sizes = sorted((e.max() for e in effects), reverse=True)
+    half = record.details["instances that carry half of the weight"]
+    assert sum(sizes[:half]) >= largest / 2 > sum(sizes[: half - 1])
+
+
+def test_the_worst_instances_have_large_effects_that_attention_misses() -> None:
+    m = measured()
+    record = checks.Pointing(at_least=0.5).judge(m)
+    misses = m.scalars["pointing.held.largest"] * (1 - m.scalars["pointing.held.cosine"])
+    assert [one.instance for one in record.worst[:3]] == [m.ids[i] for i in np.argsort(-misses)[:3]]
+    assert record.worst[0].value == pytest.approx(misses.max())
+    assert record.token_columns == ["attention", "token_effect.held", "token_effect.live"]
+
+
+def test_on_logits_reads_the_columns_of_logits() -> None:
+    m = measured()
+    record = checks.Pointing(at_least=0.5, on="logits").judge(m)
+    assert record.check == "pointing.logits"
+    assert record.value == pytest.approx(plain(rows_of(m, "held.logits"))[0])
+    assert record.details["value on probabilities"] == checks.Pointing(at_least=0.5).judge(m).value
+    assert record.token_columns == ["attention", "token_effect.held.logits", "token_effect.live.logits"]
+
+
+def test_shapley_values_are_compared_on_request() -> None:
+    m = measured()
+    one = checks.Pointing(at_least=0.5, shapley_orders=20)
+    assert one.needs() == ("pointing.held", "pointing.live", "pointing.shapley.20")
+    assert one.id == "pointing.probabilities.shapley.20"
+    record = one.judge(m)
+    assert record.value == checks.Pointing(at_least=0.5).judge(m).value
+    assert record.details["value with Shapley values"] == pytest.approx(plain(rows_of(m, "shapley.20"))[0])
+    assert 0 < record.details["cosine of the effects and Shapley values"] < 1
+    set_effects(m, "shapley.20", [2 * e for _, e in rows_of(m)])
+    assert one.judge(m).details["cosine of the effects and Shapley values"] == pytest.approx(1)
+
+
+def test_arguments_are_validated() -> None:
+    with pytest.raises(CheckError, match=r"shapley_orders is -1; expected a whole number from 0 to 100,000"):
+        checks.Pointing(at_least=0.5, shapley_orders=-1)
+    with pytest.raises(CheckError, match=r"unknown on 'logit'.*logits"):
+        checks.Pointing(at_least=0.5, on="logit")
+    with pytest.raises(CheckError, match="at_most"):
+        checks.Pointing(at_most=0.5)
+
+
+def test_the_check_knows_the_limits_and_columns_of_the_measure() -> None:
+    assert check.MOST_ORDERS == token_effects.MOST_ORDERS
+    assert {of: suffix for suffix, of in token_effects.OUTPUTS.items()} == check.SUFFIXES
+
+
+# --- undefined --------------------------------------------------------------------------------------------------------
+
+
+def test_without_any_effect_the_value_is_undefined() -> None:
+    record = checks.Pointing(at_least=0.5).judge(with_rows([(np.array([0.4, 0.6]), np.zeros(2))] * 20))
+    assert (record.verdict, record.value, record.details) == ("undefined", None, {})
+    assert record.undefined == {"replacing tokens does not change the output": 20}
+
+
+def test_with_equal_effects_everywhere_the_value_is_undefined_and_says_why() -> None:
+    record = checks.Pointing(at_least=0.5).judge(with_rows([(np.array([0.4, 0.6]), np.array([0.1, -0.1]))] * 20))
+    assert (record.verdict, record.value) == ("undefined", None)
+    assert "all tokens have the same effect" in record.note
+
+
+def test_there_is_no_interval_if_few_texts_have_unequal_effects() -> None:
+    rows = [(np.array([0.4, 0.6]), np.array([0.1, -0.1]))] * 40 + [(np.array([0.4, 0.6]), np.array([0.5, 0.1]))]
+    record = checks.Pointing(at_least=-1).judge(with_rows(rows))
+    assert record.value is not None
+    assert record.interval is None
+    assert record.verdict == "inconclusive"
+    assert "too few texts have effects that differ between tokens" in record.reason + record.note
+
+
+def test_perfect_pointing_allows_for_unseen_texts() -> None:
+    random = np.random.default_rng(0)
+    rows = [(w, w) for w in (random.dirichlet(np.ones(5)) for _ in range(50))]
+    record = checks.Pointing(at_least=0.5).judge(with_rows(rows))
+    assert record.value == pytest.approx(1)
+    assert record.interval.low <= record.value <= record.interval.high == pytest.approx(1)
+
+
+# --- invariances ------------------------------------------------------------------------------------------------------
+
+
+@given(some_rows(), st.floats(0.1, 10))
+def test_it_does_not_depend_on_the_scale_of_the_effects(rows: list[tuple[Row, Row]], factor: float) -> None:
+    assert value([(w, factor * e) for w, e in rows]) == pytest.approx(value(rows), abs=1e-9)
+
+
+@given(some_rows(), seeds)
+def test_it_depends_neither_on_the_order_of_rows_or_tokens_nor_on_copies_nor_on_signs(
+    rows: list[tuple[Row, Row]], seed: int
+) -> None:
+    random, expected = np.random.default_rng(seed), value(rows)
+    assert value([rows[i] for i in random.permutation(len(rows))]) == pytest.approx(expected, abs=1e-9)
+    assert value([*rows, *rows]) == pytest.approx(expected, abs=1e-9)
+    orders = [random.permutation(len(w)) for w, _ in rows]
+    assert value([(w[o], e[o]) for (w, e), o in zip(rows, orders, strict=True)]) == pytest.approx(expected, abs=1e-9)
+    signs = [random.choice([-1.0, 1.0], len(w)) for w, _ in rows]
+    assert value([(w, s * e) for (w, e), s in zip(rows, signs, strict=True)]) == pytest.approx(expected, abs=1e-9)
+
+
+@given(some_rows())
+def test_texts_in_which_nothing_matters_have_no_weight(rows: list[tuple[Row, Row]]) -> None:
+    idle = [(np.array([0.9, 0.1]), np.zeros(2))] * 5
+    assert value([*rows, *idle]) == pytest.approx(value(rows), abs=1e-9)
+    nearly_idle = [(np.array([0.9, 0.1]), np.array([0.0, 1e-9]))] * 5
+    assert value([*rows, *nearly_idle]) == pytest.approx(value(rows), abs=1e-6)
+
+
+@given(some_rows(), st.integers(1, 20))
+def test_idle_tokens_without_weight_change_only_the_value_of_uniform_weights(
+    rows: list[tuple[Row, Row]], count: int
+) -> None:
+    longer = [(np.append(w, np.zeros(count)), np.append(e, np.zeros(count))) for w, e in rows]
+    after, attention, uniform = plain(longer)
+    before, same, higher = plain(rows)
+    assert attention == pytest.approx(same)
+    assert uniform < higher
+    # 1 - C = (1 - c(α)) / (1 - c(uniform)), so the value rises, and at most to c(α).
+    assert before - 1e-9 <= after <= attention
+    assert value(longer) == pytest.approx(after, abs=1e-9)
+    assert 1 - value(longer) == pytest.approx((1 - value(rows)) * (1 - higher) / (1 - uniform), abs=1e-9)
+
+
+@given(some_rows(), seeds)
+def test_moving_negligible_weight_hardly_changes_it(rows: list[tuple[Row, Row]], seed: int) -> None:
+    random, moved, bound, total = np.random.default_rng(seed), [], 0.0, 0.0
+    for weights, effects in rows:
+        source, target = int(weights.argmax()), int(random.integers(len(weights)))
+        after = weights.copy()
+        after[source] -= 0.001
+        after[target] += 0.001
+        moved.append((after, effects))
+        # The direction of a vector moves by at most the length of the change over the length of the vector.
+        shift = np.linalg.norm(after - weights) / np.linalg.norm(weights)
+        size = np.abs(effects).max()
+        bound, total = bound + size * shift / (1 - shift), total + size
+    room = (1 - plain(rows)[2]) * total
+    assert abs(value(moved) - value(rows)) <= bound / room + 1e-9
+
+
+@given(some_rows(least=4), st.floats(0.05, 20))
+def test_other_shares_of_the_classes_move_it_only_between_the_values_of_the_classes(
+    rows: list[tuple[Row, Row]], share: float
+) -> None:
+    first, second = rows[::2], [*rows[1::2], rows[-1]]
+    copies = max(1, round(share)), max(1, round(1 / share))
+    mixed = value(first * copies[0] + second * copies[1])
+    ends = [plain(part)[0] for part in (first, second) if any(e.any() for _, e in part)]
+    assert min(ends) - 1e-9 <= mixed <= max(ends) + 1e-9
