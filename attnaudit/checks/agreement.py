@@ -40,13 +40,15 @@ class Agreement(PerInstanceCheck):
     """Mean over instances of Kendall's τ-b between attention and a feature importance over the real tokens.
 
     Args:
-        importance: "gradient", "input_x_gradient" or "leave_one_out".
-        at: Where the importance is taken: at the "inputs" or at the "hidden" states.
-        preset: Only for importance="gradient": "meister" (the norm of the gradient; the default), or "jain_wallace"
-            (gradient × input, with attention held constant).
-        detach: Whether attention is held constant. The preset determines this, and a value that contradicts it raises
-            an error. No preset takes the norm of the detached gradient: at the hidden states it is proportional to
-            attention for every decoder of the context vector, so τ is 1 by construction.
+        importance: The feature importance: "gradient", "input_x_gradient" or "leave_one_out".
+        at: Where the importance is computed: "inputs" for the embeddings of the tokens, "hidden" for their hidden
+            states.
+        preset: How the gradient is computed; only for importance="gradient". "meister" (the default) is the norm of the
+            gradient. "jain_wallace" is gradient × input, with attention held constant.
+        detach: Whether gradients treat attention as a constant. The preset already determines this: True for
+            "jain_wallace" and False for "meister". Any other value is an error. No preset combines the norm with
+            constant attention. At the hidden states, that norm would be proportional to attention if the decoder reads
+            only the context vector, so τ would be 1 by construction.
     """
 
     importance: Literal["gradient", "input_x_gradient", "leave_one_out"] = "gradient"

@@ -14,8 +14,8 @@ class Comprehensiveness(Erasure):
     """Change of the output when the most attended tokens are erased, compared with other orders of erasure.
 
     The change is p(x) - p(x∖r), where p is the probability of the predicted class, x the text and r the erased tokens.
-    A large change is good: the gain is the change with attention minus the change with random orders. The arguments are
-    described in `Erasure`.
+    A large change is good. The gain of attention is the change with the order of attention minus the mean change with
+    random orders. The arguments are described in `Erasure`.
     """
 
     metric = "comprehensiveness"

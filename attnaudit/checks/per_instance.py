@@ -30,11 +30,11 @@ from attnaudit.statistics.intervals import mean_interval
 
 @dataclass(frozen=True, kw_only=True)
 class PerInstanceCheck(Check):
-    """A check with one number per instance. By default, its statistic is their mean.
+    """The base class of checks with one number per instance. By default, the statistic is the mean of these numbers.
 
-    A subclass defines `values`, `needs` and the attributes that `Check` requires. Value, interval, histogram and worst
-    instances follow from the values. The other methods have defaults and are overridden where a check has more to
-    report. A complete check is, for example:
+    A subclass defines `values`, `needs` and the attributes that `Check` requires. The statistic, its interval, the
+    histogram and the worst instances are computed from the values. All other methods have defaults. Override them if
+    the check has more to report. A complete check looks as follows:
 
         @registered
         @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,8 @@ class PerInstanceCheck(Check):
             values: (n,) values, as `values` returned them.
 
         Returns:
-            `ReferenceValues` with one number per instance, which a threshold may name if it is listed in
-            `threshold_references`, or a `Reference` with one number for the whole data set.
+            The references. `ReferenceValues` have one number per instance; a threshold may name them if they are listed
+            in `threshold_references`. A `Reference` has one number for the whole data set.
         """
         return ()
 
@@ -97,21 +97,22 @@ class PerInstanceCheck(Check):
             undefined: (n,) mask, True at instances without a value.
 
         Returns:
-            (reason, (n,) mask) in order of precedence. Instances that have a value are ignored. The last mask may be
-            `undefined`, for the instances to which no other reason applies.
+            Pairs of a reason and its (n,) mask, in order of precedence. A mask may also be True at instances that have
+            a value, which are ignored. The last mask may be `undefined`, to cover the instances to which no other
+            reason applies.
         """
         return (("not measured", undefined),)
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        """Return further numbers by name."""
+        """Return further numbers for the report, by name."""
         return {}
 
     def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
-        """Return further charts."""
+        """Return further charts for the report."""
         return ()
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        """Return a remark on the value, or "" for none."""
+        """Return a remark on the value, as a clause without a full stop; "" if there is none."""
         return ""
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
@@ -133,7 +134,7 @@ class PerInstanceCheck(Check):
         )
 
     def no_interval(self, value: float | None, groups: Groups) -> str:
-        """Return why there is no interval, or "" if there are too few sources."""
+        """Return why there is no interval, as a clause; "" if the reason is too few sources."""
         return ""
 
     def upper_bounds(self, measurements: Measurements) -> Floats | None:

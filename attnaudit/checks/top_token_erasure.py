@@ -20,12 +20,13 @@ from attnaudit.records import Direction, Reference
 @registered
 @dataclass(frozen=True, kw_only=True)
 class TopTokenErasure(PerInstanceCheck):
-    """How much more often removing the largest weight flips the decision than removing another weight.
+    """How much more often the decision flips when the largest weight is removed than when another weight is removed.
 
-    A weight is removed by setting it to 0 and renormalising the rest, while the hidden states stay fixed. The value is
-    the share of instances whose decision flips without the largest weight, minus the mean over instances of the share
-    of other tokens whose removal flips it. This share is the exact expectation for a random other token. The same
-    instances as in `DecisionFlip` have no value.
+    A removed weight is set to 0 and the other weights are renormalised, while the hidden states stay fixed. The value
+    is a difference of two shares. The first is the share of instances whose decision flips when the largest weight is
+    removed. The second is the probability that the decision flips when one of the other weights, chosen at random, is
+    removed. It is computed exactly, by removing each of the others in turn. Instances have no value in the same cases
+    as in `DecisionFlip`.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
