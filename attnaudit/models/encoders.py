@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         super().__init__()
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return one state per text, by default the mean of the hidden states of its tokens. Queries are encoded so.
+        """Return one state per text, which represents a query. By default, it is the mean over the tokens' states.
 
         Args:
             hidden: (B, T, m) hidden states, zero on padding.
