@@ -67,7 +67,7 @@ class Registry(Generic[T]):
         return add
 
     def _import_modules(self) -> None:
-        """Import the modules of the package that belongs to the registry."""
+        """Import the modules of the registry's package, which register their objects."""
         if self._package is None:
             return
         package = importlib.import_module(self._package)

@@ -69,7 +69,7 @@ class Retraining:
 
     @property
     def description(self) -> str:
-        """A short phrase for progress messages, such as "a copy with uniform attention (seed +1)"."""
+        """A short description for progress messages, such as "a copy with uniform attention (seed +1)"."""
         if self.attention == "adversary":
             trained = "an adversary" if self.encoder == "own" else "an MLP with an adversary's attention"
             return f"{trained} (λ {self.weight:g}, seed +{self.seed})"

@@ -88,7 +88,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The name of the measure that the value is computed from."""
+        """The name of the measure from which the value is computed."""
         return self.column_at(self.tvd)
 
     @property
@@ -101,7 +101,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     @property
     def question(self) -> str:
-        return f"How different could attention be if at most {self.tvd:g} of the output's probability may move?"
+        return f"How different could attention be if the output may change by a TVD of at most {self.tvd:g}?"
 
     @property
     def token_columns(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Does attention rank the tokens as a feature importance does? (Jain & Wallace 2019, §4.1; Meister et al. 2021)"""
+"""Does attention rank the tokens as feature importance does? (Jain & Wallace 2019, §4.1; Meister et al. 2021)"""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Agreement(PerInstanceCheck):
             states.
         preset: How the gradient is computed; only for importance="gradient". "meister" (the default) is the norm of the
             gradient. "jain_wallace" is gradient × input, with attention held constant.
-        detach: Whether gradients treat attention as a constant. The preset already determines this: True for
-            "jain_wallace" and False for "meister". Any other value is an error. No preset combines the norm with
-            constant attention. At the hidden states, that norm would be proportional to attention if the decoder reads
-            only the context vector, so τ would be 1 by construction.
+        detach: Whether gradients treat attention as a constant. None (the default) leaves this to the preset:
+            "jain_wallace" does, "meister" does not. A value that contradicts the preset is an error. No preset combines
+            the norm with constant attention, because this norm at the hidden states is proportional to attention for
+            every decoder of the context vector. τ would then be 1 by construction.
     """
 
     importance: Literal["gradient", "input_x_gradient", "leave_one_out"] = "gradient"

@@ -80,7 +80,7 @@ class Check(CheckArguments, ABC):
 
     @property
     def statistic(self) -> str:
-        """The statistic over the instances, such as "mean"."""
+        """How the values of the instances are combined, such as "mean"."""
         return "mean"
 
     @property
@@ -158,11 +158,11 @@ class Check(CheckArguments, ABC):
 
     @property
     def id(self) -> str:
-        """The name of the check in case ids and records: its subject, and the reading if one was given."""
+        """The id of the check in records and in the ids of cases: its subject and, if one was given, its reading."""
         return named(self.subject, self.reading or "")
 
     def needs_under_reading(self) -> tuple[str, ...]:
-        """Return the names of the measures that the check reads, with the name of its reading if one was given."""
+        """Return the names of the measures that the check reads. If a reading was given, the names include it."""
         return tuple(named(need, self.reading or "") for need in self.needs())
 
     @property
@@ -295,7 +295,7 @@ class Check(CheckArguments, ABC):
         self._refuse_vacuous_threshold()
 
     def _validate_expression(self, argument: str) -> None:
-        """Validate a threshold that is given as text."""
+        """Validate a threshold that is an expression."""
         text, known, (low, high) = getattr(self, argument), self.threshold_references, self.bounds
         if self.several_readings:
             raise CheckError(
@@ -323,7 +323,7 @@ class Check(CheckArguments, ABC):
             )
 
     def _refuse_vacuous_threshold(self) -> None:
-        """Refuse a threshold that every possible value meets, since such a check could never fail."""
+        """Raise CheckError if every possible value meets the threshold, because the check could then never fail."""
         if self.threshold is None:
             return
         direction, limit = self.threshold

@@ -22,9 +22,10 @@ class CheckArguments:
     """The arguments that all checks have in common.
 
     Args:
-        at_least: The smallest value that meets the threshold. It is a number, or an expression that names references of
-            the check, such as "floor + 0.2". A gate has exactly one threshold. An informational check has at most one.
-        at_most: The largest value that meets the threshold, in the same form as `at_least`.
+        at_least: The lower threshold: a number, or an expression that names references of the check, such as "floor +
+            0.2". None (the default) for no lower threshold. A gate needs exactly one threshold, lower or upper. An
+            informational check may have one.
+        at_most: The upper threshold, in the same form as `at_least`.
         severity: "gate" for a check that can fail its pytest case, "report" for an informational check, which cannot.
         confidence: The confidence of the two-sided interval of the value, from 0.5 to 0.999.
         inconclusive: What happens to the pytest case of an inconclusive gate: "fail" fails it, "warn" passes it with a

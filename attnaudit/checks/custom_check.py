@@ -1,4 +1,4 @@
-"""Custom checks: a check made from a function that returns one number per instance."""
+"""Custom checks, which are made from functions that return one number per instance."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class CheckFactory:
         """Declare the check.
 
         Args:
-            **arguments: The arguments of `CheckArguments`, such as at_least=0.3.
+            **arguments: The arguments that all checks have in common (see `CheckArguments`), such as at_least=0.3.
 
         Raises:
             CheckError: An argument is unknown or invalid.

@@ -135,7 +135,7 @@ class Erasure(PerInstanceCheck):
         return tuple(f"{self.metric}.{operator}" for operator in OPERATORS)
 
     def column(self, operator: str, order: str) -> str:
-        """Return the name of the column for an operator and an order of erasure."""
+        """Return the name of the measured column for an operator and an order in which tokens are erased."""
         return f"{self.metric}.{operator}{'.decision' if self.measure == 'decision' else ''}.{order}"
 
     def values(self, measurements: Measurements) -> Floats:

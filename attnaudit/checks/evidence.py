@@ -1,4 +1,4 @@
-"""What a check finds before a verdict is reached: its value, interval and references."""
+"""The evidence of a check: its value, interval and references, from which a verdict is then reached."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def predictions_of_model(measurements: Measurements) -> Floats:
 
 
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Return the mean value of the instances of each predicted class; None for a class without values."""
+    """Return, for each class, the mean value of the instances that are predicted as this class; None without values."""
     return {
         f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
         for index, name in enumerate(measurements.classes)
@@ -216,14 +216,14 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
 
 
 def _tokens(measurements: Measurements, row: int) -> str:
-    """Return the tokens of an instance as text, with the most attended one marked."""
+    """Return the tokens around the most attended one as text, with this token marked."""
     attention = measurements.vectors.get("attention")
     most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
     return marked_tokens(measurements.tokens[row], most_attended)
 
 
 def with_note(record: CheckRecord, remark: str) -> CheckRecord:
-    """Return the record with one more remark in its note."""
+    """Return a copy of the record with a further remark at the end of its note."""
     return msgspec.structs.replace(record, note=join_remarks([record.note, remark]))
 
 

@@ -258,7 +258,7 @@ def _corrected_information(
 
 
 def _weighted_taus(information: Sequence[Floats], attention: Sequence[Floats]) -> Floats:
-    """Return (S,) weighted τ, each between (k,) information and the (k,) attention at the same position."""
+    """Return the (S,) weighted τ of S pairs of (k,) information and (k,) attention."""
     import torch
 
     from attnaudit.metrics.kendall import weighted_kendall_tau

@@ -74,7 +74,14 @@ class PerInstanceCheck(Check):
 
     @abstractmethod
     def values(self, measurements: Measurements) -> Floats:
-        """Return the (n,) values per instance, NaN where undefined."""
+        """Return the values of the instances.
+
+        Args:
+            measurements: The measurements of n instances under one reading.
+
+        Returns:
+            (n,) values, NaN where undefined.
+        """
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
         """Return the values to compare the statistic with.
@@ -124,7 +131,7 @@ class PerInstanceCheck(Check):
         return self.interval_of_mean(measurements, values, groups)
 
     def interval_of_mean(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        """Return the interval of the mean of (n,) values over the instances in the groups."""
+        """Return the interval of the mean of (n,) values over the instances in the groups; None if there is none."""
         return mean_interval(
             values,
             groups,
@@ -138,11 +145,11 @@ class PerInstanceCheck(Check):
         return ""
 
     def upper_bounds(self, measurements: Measurements) -> Floats | None:
-        """Return (n,) certified upper bounds, if `values` are only lower bounds of the true values; otherwise None."""
+        """Return (n,) certified upper bounds of the true values if `values` are only lower bounds; otherwise None."""
         return None
 
     def evidence(self, measurements: Measurements) -> Evidence:
-        """Compute the statistic and everything that is reported with it from the values per instance."""
+        """Compute the evidence from the values per instance."""
         values = self.values(measurements)
         undefined = np.isnan(values)
         groups = measurements.groups(~undefined)

@@ -149,7 +149,7 @@ def load_policy(path: Path) -> Policy:
 
 
 def first_duplicate(checks: Sequence[Check]) -> tuple[int, int] | None:
-    """Return the positions of the first two checks with the same id; None if all ids differ."""
+    """Return the positions, from 0, of the first two checks with the same id; None if all ids differ."""
     positions: dict[str, int] = {}
     for position, check in enumerate(checks):
         if check.id in positions:

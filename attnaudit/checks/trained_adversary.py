@@ -101,8 +101,8 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     @property
     def why(self) -> str:
         return (
-            "If it can, other weights lead to these outputs as well. If retraining with another seed changes "
-            f"attention as much, the adversary shows nothing more than that. {self.cost()}"
+            "If it can, other weights give the same outputs as well. But if retraining with another seed changes "
+            f"attention just as much, the adversary shows only the effect of the seed. {self.cost()}"
         )
 
     @property

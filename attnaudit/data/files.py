@@ -119,7 +119,7 @@ class _DuplicateKeyError(Exception):
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a dict from the pairs of a JSON object.
 
-    A duplicate key raises _DuplicateKeyError. Otherwise, `json` would silently keep only its last value.
+    A duplicate key raises _DuplicateKeyError. Without this function, `json` would silently keep only the last value.
     """
     content = dict(pairs)
     if len(content) < len(pairs):

@@ -189,7 +189,7 @@ def _is_fraction(text: str) -> bool:
 
 
 def _describe_value(value: object) -> str:
-    """Describe a cell of an unexpected type, for a message."""
+    """Describe a value of an unexpected type, for a message."""
     names = {"NoneType": "null", "str": "text", "list": "a list", "dict": "an object", "bool": "a Boolean"}
     name = names.get(type(value).__name__, type(value).__name__)
     return name if value is None or isinstance(value, str) else f"{name} ({shorten(repr(value))})"

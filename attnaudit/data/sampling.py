@@ -1,4 +1,4 @@
-"""Seeded samples of data sets."""
+"""Draw seeded samples from data sets."""
 
 from __future__ import annotations
 

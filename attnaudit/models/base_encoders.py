@@ -118,7 +118,11 @@ def _find_folder(name: str) -> Base:
 
 
 def _check_files(base: Base) -> None:
-    """Raise ModelError unless the folder has a config.json with a model type, safetensors weights and a tokenizer."""
+    """Require that the folder contains a config.json with a model type, safetensors weights and a tokenizer.
+
+    Raises:
+        ModelError: One of these is missing, or config.json cannot be read.
+    """
     option, folder = f"--base {base.name}", base.folder
     require_regular_files(folder, "the encoder", ModelError)
     try:

@@ -115,9 +115,15 @@ class PlantedEncoder(Encoder):
         return z.squeeze(-1)
 
     def carriers(self, mask: Tensor) -> Tensor:
-        """Return a mask (B, T), True on the states that carry the text's evidence.
+        """Return the states that carry the text's evidence.
 
-        The first and last real tokens are those next to START and END, which surround every text.
+        The first real token follows START, and the last real token precedes END. START and END surround every text.
+
+        Args:
+            mask: (B, T) mask, True on tokens.
+
+        Returns:
+            (B, T) mask, True on the states that carry the text's evidence.
         """
         if self.planted.label == "nowhere":
             return torch.zeros_like(mask)

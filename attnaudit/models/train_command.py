@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         options: The parsed options of `attnaudit train`.
 
     Returns:
-        The exit code, 0.
+        The exit status, 0.
 
     Raises:
         AuditError: The options, the data or the folder are invalid, or training fails. No checkpoint is then written.

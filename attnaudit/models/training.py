@@ -144,7 +144,7 @@ def train(job: TrainingJob) -> Trained:
 
 
 def _training_vocabulary(training: Dataset, settings: Settings) -> Vocabulary:
-    """Build the vocabulary of the training texts and queries."""
+    """Build a vocabulary from the texts and queries of the training data."""
     parts = (part for instance in training.instances for part in (instance.text, instance.query))
     texts = (part for part in parts if part is not None)
     return Vocabulary.build(texts, min_count=settings.min_count, limit=settings.max_words)
@@ -152,7 +152,7 @@ def _training_vocabulary(training: Dataset, settings: Settings) -> Vocabulary:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run torch on one thread, so that sums do not depend on the number of cores."""
+    """Return a context in which torch uses one thread, so that sums do not depend on the number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_")
 
 
 def words(text: str) -> list[str]:
-    """Split a text into lower-case words and single punctuation marks. Words such as "doesn't" stay in one piece."""
+    """Split a text into lower-case words and single punctuation marks. A word such as "doesn't" is not split."""
     return _TOKEN.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
 
 

@@ -193,7 +193,7 @@ def heatmap(
     *,
     file_absent: bool,
 ) -> Heatmap:
-    """Return the heatmap of one instance. A note in a row explains why it cannot be drawn.
+    """Return the heatmap of one instance. If a row cannot be drawn, its note gives the reason.
 
     Args:
         check: The check.
@@ -276,7 +276,7 @@ def _token_text(token: str) -> str:
 
 
 def _tooltip(token: str, value: float | None, *, position: int) -> str:
-    """Return the value and the position of a token in words. If the row shortens the token, it comes first."""
+    """Return the value and the position of a token in words. They follow the whole token if the row shortens it."""
     text = number(value, digits=4) if value is not None and math.isfinite(value) else "undefined"
     full = f"{visible(token[:200])}: " if len(token) > LONGEST_TOKEN else ""
     return f"{full}{text}, token {position + 1}"

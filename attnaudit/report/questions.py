@@ -1,5 +1,4 @@
-"""Text about the policy of a run: the questions that were not answered with yes, what may help, and for which models
-the policy was validated."""
+"""Text about the policy of a run: its questions with their answers, remedies, and the models it was validated for."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ def families(run: RunRecord) -> list[str]:
 
 
 def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:
-    """Return each question that has a gate that blocks the release, together with these gates."""
+    """Return the questions with at least one gate that blocks the release, each together with these gates."""
     questions = run.declared_policy.questions if run.declared_policy else []
     blocking = [
         (question, [check for check in run.checks if check.check in question.checks and check.blocks])

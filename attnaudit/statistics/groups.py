@@ -48,17 +48,17 @@ class Groups:
         return cls(np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64))
 
     def __len__(self) -> int:
-        """Return G."""
+        """Return G, the number of groups."""
         return len(self.starts)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """(G,) number of rows of each group."""
+        """The (G,) numbers of instances in the groups."""
         return np.diff(np.append(self.starts, len(self.rows)))
 
     @property
     def effective(self) -> float:
-        """The effective number of groups, (Σ size)² / Σ size². It is G if all groups have the same size, else less."""
+        """The effective number of groups, (Σ size)² / Σ size². It is G for groups of equal size, and otherwise less."""
         sizes = self.sizes.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 

@@ -1,4 +1,4 @@
-"""An interval estimate that yields intervals at any confidence, and operations on it."""
+"""Interval estimates, which yield an interval at any confidence, and operations on them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class IntervalEstimate:
     narrows_with_n: bool = True
 
     def at(self, confidence: float) -> Interval:
-        """Return the interval at this confidence."""
+        """Return the interval at a confidence between 0 and 1."""
         return self.interval_at(confidence)
 
     @property
