@@ -145,8 +145,7 @@ def interval_range(interval: Interval, places: int) -> str:
 
 
 def _only_the_wider_interval_decides(record: CheckRecord) -> bool:
-    """Return whether a case is inconclusive only because the threshold is inside the wider interval,
-    `fail_interval`."""
+    """Return whether a case is inconclusive only because the wider `fail_interval` contains the threshold."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return False

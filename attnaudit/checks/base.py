@@ -114,14 +114,12 @@ class Check(CheckArguments, ABC):
 
     @property
     def reference_bounds(self) -> Mapping[str, tuple[float, float]]:
-        """Reference name -> its smallest and largest possible value. Other references have the `bounds` of the
-        value."""
+        """Reference name -> its smallest and largest possible value. Other references have the bounds of the value."""
         return {}
 
     @property
     def never_exceeds(self) -> tuple[str, ...]:
-        """The names of the references that the value cannot exceed. An upper threshold at one of them could never
-        fail."""
+        """The names of the references that the value cannot exceed. An upper threshold at one could never fail."""
         return ()
 
     @property

@@ -88,8 +88,7 @@ class DecisionFlip(PerInstanceCheck):
         return reasons_against_removal(measurements, undefined)
 
     def _spared(self, measurements: Measurements, order: str) -> Floats:
-        """Return the (n,) shares of weights to remove in random order, minus the shares to remove in the given
-        order."""
+        """Return the (n,) shares of weights to remove in random order, minus the shares to remove in `order`."""
         spared: Floats = measurements.scalar("flip.random") - measurements.scalar(f"flip.{order}")
         return spared
 

@@ -136,5 +136,5 @@ def _fields(exception: PolicyException) -> dict[str, str]:
 
 
 def _text(content: Any) -> str:
-    """Return the canonical JSON of a content, which is the same for equal contents."""
+    """Convert a value to canonical JSON. Equal values give the same text."""
     return json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))

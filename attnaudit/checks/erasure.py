@@ -1,7 +1,7 @@
 """The base class of comprehensiveness and sufficiency, which erase tokens in the order of attention.
 
-Source: DeYoung et al. 2020. The order of attention is compared with two other orders: a random one, and the order by
-    signed leave-one-out, which is based on the measured effect of each single token.
+The checks are those of DeYoung et al. 2020. The order of attention is compared with two other orders: a random one, and
+the order by signed leave-one-out, which is based on the measured effect of each single token.
 
 Tokens can be erased in two ways, by deletion and by mask substitution. The two may lead to different verdicts: deletion
 changes the positions of later tokens, and substitution shows the model a token that it may never have seen in training.

@@ -93,8 +93,7 @@ def from_tables(
 
 
 def to_table(check: Check) -> dict[str, Parameter]:
-    """Return the table of a check, from which `from_tables` makes an equal one. Arguments that are None are left
-    out."""
+    """Return the table of a check, from which `from_tables` makes an equal check. It leaves out arguments with None."""
     name = check.subject if check.family == "custom" else type(check).__name__
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 

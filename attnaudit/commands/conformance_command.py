@@ -134,8 +134,7 @@ def _check(
 
 
 def _progress() -> AbstractContextManager[Any]:
-    """Return a context that shows a status line on standard error; if that is not a terminal, one that shows
-    nothing."""
+    """Return a context that shows a status line on standard error, or nothing if that is not a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -1,8 +1,8 @@
 """Alignments: functions that give each token an attention score.
 
 An alignment maps hidden states (B, T, m) to scores (B, T). In models that read a query, it also receives the state of
-the query (B, q). To add an alignment, write a module with `__init__(width, size, query)` and add it to `ALIGNMENTS`.
-The argument `query` is q, or None in models that read no query.
+the query (B, q). To add an alignment, write a subclass of `nn.Module` with `__init__(width, size, query)` and add it to
+`ALIGNMENTS`. The argument `query` is q, or None in models that read no query.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ class Base:
     version: str | None = None
 
     def weights_sha256(self) -> str:
-        """Return one SHA-256 hash, in hexadecimal, of all safetensors files in the folder, in the order of their
-        names."""
+        """Return one SHA-256 hash, in hexadecimal, of all safetensors files in the folder, sorted by name."""
         digest = hashlib.sha256()
         for file in sorted(self.folder.glob("*.safetensors")):
             with file.open("rb") as stream:

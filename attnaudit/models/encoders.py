@@ -146,8 +146,7 @@ class CNN(Encoder):
         return torch.relu(hidden) * mask.unsqueeze(-1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the (B, m) maximum of each feature. Features are never negative, so the zeros on padding do not
-        count."""
+        """Return the (B, m) maximum of each feature. Zeros on padding do not matter, as features are never negative."""
         return hidden.amax(dim=1)
 
 

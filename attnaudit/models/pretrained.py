@@ -201,8 +201,7 @@ class TokenizedRows:
         self.lengths = [len(encoding["input_ids"]) for encoding in self.encodings]
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """Return the model's inputs for these rows, each (B, T). They are padded on the side that the tokenizer
-        pads."""
+        """Return the model's inputs for these rows, each (B, T). The tokenizer determines the side of the padding."""
         return dict(self._tokenizer.pad([self.encodings[row] for row in rows], return_tensors="pt"))
 
     def _refuse_empty(self, instance: Instance, ids: Sequence[int]) -> None:

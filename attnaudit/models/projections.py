@@ -4,8 +4,8 @@ A projection maps scores (B, T) to weights (B, T) that sum to one. `project` app
 only. All other tokens get the weight zero. "sparsemax", "sparsegen" and "entmax" need the package entmax, which `pip
 install "attnaudit[entmax]"` installs.
 
-To add a projection, write a module whose `forward(scores)` maps the last dimension onto the simplex and scores of -inf
-to zero, and add it to `PROJECTIONS`. A projection with a parameter derives from `Parametric`.
+To add a projection, write a subclass of `nn.Module` and add it to `PROJECTIONS`. Its `forward(scores)` must map the
+last dimension onto the simplex, and scores of -inf to zero. A projection with a parameter derives from `Parametric`.
 
 Every projection must be differentiable once, which is enough for training and for all measures. Second derivatives of
 "entmax" are wrong, because the package computes its gradient without a graph. Never differentiate through this

@@ -147,8 +147,7 @@ class ReferenceModel(PooledAttentionAdapter):
         return self._as_adapter(train(job), guide)
 
     def _training_job(self, retraining: Retraining, progress: ProgressCallback | None) -> TrainingJob:
-        """Return a job that trains the model again, with the seed, the encoder and the data that the retraining
-        names."""
+        """Return a job that trains the model again, with the seed, the encoder and the data of the retraining."""
         train_data, dev_data = (self._load_data(part, getattr(retraining, part)) for part in ("train", "dev"))
         architecture = self.model.architecture
         return TrainingJob(

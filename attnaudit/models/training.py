@@ -318,8 +318,7 @@ def _state(
 def _resume(
     state: dict[str, Any], model: PooledClassifier, optimizer: torch.optim.Optimizer, generator: torch.Generator
 ) -> _Epochs:
-    """Restore the model, the optimizer and the random generators from a result of `_state`. Return the epochs so
-    far."""
+    """Restore the model, the optimizer and the random generators from a result of `_state`, and return its epochs."""
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     generator.set_state(state["batch_order"])

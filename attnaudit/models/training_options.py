@@ -214,8 +214,7 @@ def option_name(name: str) -> str:
 
 
 def setting_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the training settings by name. Settings that were not given have their default, which depends on
-    --base."""
+    """Return the training settings by name. Settings that were not given have defaults, which depend on --base."""
     if options.base is None:
         return {name: getattr(options, name) for name in SETTING_NAMES}
     return {

@@ -106,8 +106,7 @@ def as_adversary(
     frozen: bool = False,
     longer: int = LONGER,
 ) -> TrainingJob:
-    """Return a job that trains a copy of `base` to give the same outputs with attention that is as different as
-    possible.
+    """Return a job that trains a copy of `base` to give the same outputs with attention as different as possible.
 
     The best epoch is the one with the smallest loss on the development data (see `twin_loss`). Training stops after
     PATIENCE epochs without a better one.

@@ -1,5 +1,4 @@
-"""The worst instances as rows of coloured tokens, which show attention, feature importance and adversarial
-attention."""
+"""The worst instances as rows of coloured tokens: attention, feature importance and adversarial attention."""
 
 from __future__ import annotations
 
@@ -267,8 +266,7 @@ def _hue(name: str) -> str:
 
 
 def _token_text(token: str) -> str:
-    """Return a token with at most LONGEST_TOKEN characters, and with symbols for white space and invisible
-    characters."""
+    """Shorten a token to LONGEST_TOKEN characters, and replace white space and invisible characters with symbols."""
     text = visible(token.replace("\n", "⏎").replace("\t", "⇥"))
     if not text.strip():
         return "␣" * max(1, min(len(text), 3))

@@ -47,7 +47,7 @@ def decision(
     gated: int,
     no_interval: str = "",
 ) -> Decision:
-    """Decide a case.
+    """Reach the verdict on a case, and compute its intervals and its planning.
 
     Args:
         value: The statistic; None if it is undefined.

@@ -87,8 +87,7 @@ class F1Drop:
         return drops
 
     def value(self, groups: Groups) -> tuple[float, float, float]:
-        """Return the mean F1 of the first Q sets, the mean F1 of the other R sets, and the drop; NaN where
-        undefined."""
+        """Return the mean F1 of the first Q sets, that of the other R sets, and the drop; NaN where undefined."""
         scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
         ours, others = float(scores[: self.first].mean()), float(scores[self.first :].mean())
         return ours, others, ours - others
