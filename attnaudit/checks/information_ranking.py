@@ -66,7 +66,7 @@ class InformationRanking(Check):
     question = "Do positions with more attention hold hidden states with more information about the output?"
     why = (
         "If the most attended states hold no more information about the output than others, the weights do not show "
-        "where the decision came from. The first rank often holds nearly all the weight: see the unweighted τ-b."
+        "where the decision came from. The first rank often holds nearly all weight, so see the unweighted τ-b too."
     )
     how_to_read = (
         "The weighted τ runs from −1 to 1: at 1, ranks with more attention hold hidden states with more information "

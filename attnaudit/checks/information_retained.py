@@ -47,10 +47,10 @@ class InformationRetained(Check):
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     family = "states"
-    question = "Does the hidden state at a token still determine which word it is?"
+    question = "Does the hidden state of a token still determine which word the token is?"
     why = (
         "A weight on a hidden state is shown as a weight on the word at its position. If the state no longer contains "
-        "that word, the weight says little about it."
+        "this word, the weight says little about the word."
     )
     how_to_read = (
         "At 1, a hidden state determines the word at its position; at 0, it carries no more information about that "

@@ -54,8 +54,8 @@ class ParameterRandomisation(PerInstanceCheck):
     )
     how_to_read = (
         "The model is compared with copies that have random parameters of the same scale. Whatever the copies have in "
-        "common with the model does not come from what it has learnt. Compare the value with the floor, the same "
-        "measure between two such copies."
+        "common with the model does not come from what the model has learnt. Compare the value with the floor, which "
+        "is the same measure between two such copies."
     )
     threshold_references = ("floor",)
 

@@ -21,5 +21,5 @@ class Sufficiency(Erasure):
     metric = "sufficiency"
     claim = "The most attended tokens are enough"
     question = "Do the most attended tokens alone keep the output better than random ones?"
-    why = "If the tokens shown as important do not lead to the prediction on their own, it depends on other tokens too."
+    why = "If the tokens shown as important do not give the prediction on their own, it also depends on other tokens."
     sign = -1.0

@@ -39,8 +39,8 @@ class TopTokenErasure(PerInstanceCheck):
         "weight does not mark the token that mattered most."
     )
     how_to_read = (
-        "The value is how often removing the largest weight flips the decision, minus how often removing another "
-        "weight does. At 0, the largest weight matters no more than any other."
+        "The value is the share of decisions that flip when the largest weight is removed, minus the share that flip "
+        "when another weight is removed. At 0, the largest weight matters no more than any other."
     )
     unit = "share of decisions"
     value_name = "excess share of flips"
@@ -60,7 +60,7 @@ class TopTokenErasure(PerInstanceCheck):
         top, other = measurements.scalar("top_token.attention"), measurements.scalar("top_token.random")
         flippable = measurements.scalar("top_token.any")
         others = np.maximum(measurements.lengths - 1, 1)
-        # The best token flips the decision if any does. It is compared with the tokens other than itself.
+        # The best token flips the decision if any token does. It is compared with all other tokens.
         best = flippable - (top + other * others - flippable) / others
         return (
             Reference(name="floor", value=0.0, meaning="a token drawn at random instead of the top one", n=len(values)),

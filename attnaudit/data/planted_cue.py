@@ -20,9 +20,9 @@ CLASSES = ("negative", "positive")
 NOISE = 0.02
 #: Probability that a hint word belongs to the majority class of the cue words.
 _HINTED = 0.7
-#: part -> (number of sentences, seed)
+#: Name of a part -> its number of sentences and its seed.
 _SIZES = {"train": (4000, 11), "dev": (800, 12), "test": (1200, 13)}
-#: part -> name of the registered data set
+#: Name of a part -> name of the registered data set.
 NAMES = {"train": "planted-cue-train", "dev": "planted-cue-dev", "test": "planted-cue"}
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 

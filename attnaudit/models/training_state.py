@@ -17,7 +17,7 @@ import torch
 from attnaudit.errors import ModelError
 from attnaudit.processes import replace_file
 
-#: Name of the file, in the folder that the checkpoint will be written to.
+#: Name of the file. It is in the folder to which the checkpoint will be written.
 STATE_FILE = "training_state.pt"
 
 

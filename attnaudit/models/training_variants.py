@@ -28,7 +28,7 @@ from attnaudit.retraining import LONGER, PATIENCE
 
 #: The number that `with_new_seed` adds to a seed. It is so large that no other copy has the new seed.
 SEED_OFFSET = 1_000_000
-#: The number of possible seeds, which are 0 to one less.
+#: The number of possible seeds. The smallest seed is 0, and the largest is one less than this number.
 _SEEDS = 2**63
 
 

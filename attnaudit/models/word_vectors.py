@@ -97,7 +97,7 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 continue
             fields = b"".join(rest).split()
             if len(fields) > self.width or (line_number == 1 and _is_count([first, *fields])):
-                continue  # the entry of a phrase, or the count
+                continue  # the line of a phrase, or the header of word2vec
             if len(fields) < self.width:
                 raise DataError(
                     f"{path}:{line_number}: {len(fields)} numbers for {word!r}; expected {self.width}. "

@@ -21,7 +21,7 @@ LONGEST_TEXT = 160
 LONGEST_REASON = 2_000
 #: Text that GitHub turns into a link, a notification or an emoji: @name, #1, GH-1, :// and :name:. GitHub does this
 #: after it has rendered the page, so neither a backslash nor an entity prevents it. A zero-width space after the match
-#: does.
+#: prevents it.
 LINKED = re.compile(r"(?i)@|#(?=\d)|\bgh-(?=\d)|:(?=//)|:(?=[a-z+-][\w+\\-]*:)")
 RIGHT_ALIGNED = {"Value", "Required", "Instances", "No value"}
 

@@ -18,7 +18,7 @@ RUN_AGAIN = "Run the audit again to write a new file."
 KILLED = "was killed before it ended, so its verdicts are lost. Run the audit again."
 ROWS_AT_ONCE = 2**16
 
-Case: TypeAlias = tuple[str, str, int]  # model, data, seed
+Case: TypeAlias = tuple[str, str, int]  # the names of the model and the data set, and the seed
 
 
 class _Version(msgspec.Struct):

@@ -20,7 +20,7 @@ from attnaudit.statistics.intervals import upper_tail
 SUBSAMPLES = 400
 #: With fewer groups than this, there is no interval.
 FEWEST_TO_HALVE = 4
-#: The share of half samples on which the statistic must be defined.
+#: The statistic must be defined on at least this share of the half samples.
 DEFINED_SHARE = 0.9
 
 

@@ -18,9 +18,9 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, norma
 RESAMPLES = 4000
 #: A quantile is extrapolated if fewer resamples than this lie beyond it.
 TAIL_DRAWS = 5
-#: `linearised_interval`: the number of sources that it adds.
+#: The number of pseudo-sources that `linearised_interval` adds.
 PSEUDO_SOURCES = 2.0
-#: `linearised_interval`: the step of the numerical derivative, in rows.
+#: The step of the numerical derivative in `linearised_interval`, as a share of a row.
 STEP = 1e-3
 #: Intervals of means are too narrow if the skewness is above `SKEWED` and there are fewer than `SOURCES_OF_SKEWED`
 #: sources (see benchmarks/coverage.md).
@@ -28,12 +28,12 @@ SKEWED = 2.0
 SOURCES_OF_SKEWED = 500
 #: A quantile of the studentised bootstrap is at most this many times that of Student's t.
 WIDEST = 4.0
-#: The denominator of a ratio must exceed 0 by this many standard errors.
+#: The denominator of a ratio must be more than this many standard errors above 0.
 CLEARLY_POSITIVE = 4.0
 #: The largest number of array elements that a block of resamples may have, which limits the memory.
 CHUNK = 4_000_000
 
-#: (b, D) totals -> (b,) values.
+#: A function that computes (b,) values from (b, D) totals.
 Statistic = Callable[[Floats], Floats]
 
 

@@ -55,7 +55,7 @@ def plan(
     threshold, sign = requirement.value, 1.0 if requirement.direction == "at_least" else -1.0
     gap = sign * (value - threshold)
     level = confidence if gap >= 0 else fail_confidence
-    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # the distance decided with n
+    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # distance that n can decide
 
     def needed(distance: float) -> int | None:
         least = max(n, MINIMUM_DEFINED)

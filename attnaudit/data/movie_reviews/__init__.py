@@ -19,7 +19,7 @@ from attnaudit.errors import DataError, nearest
 from attnaudit.instances import Dataset, Instance
 
 Split = Literal["train", "dev", "test"]
-#: part -> name of the registered data set
+#: Name of a part -> name of the registered data set.
 NAMES: dict[str, str] = {"train": "movie-reviews-train", "dev": "movie-reviews-dev", "test": "movie-reviews"}
 
 
