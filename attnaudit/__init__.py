@@ -1,8 +1,8 @@
 """attnaudit tests whether attention explains the predictions of a model, with checks that pytest runs.
 
-`audit` declares the checks of a test function, `checks` holds all checks, and `register_model` and `register_dataset`
-make models and data sets available to --model and --data. Importing the package imports neither torch nor the checks:
-each name is imported when it is first used.
+`audit` declares the checks of a test function, and `checks` contains all checks. `register_model` and
+`register_dataset` make models and data sets available by name to --model and --data. Importing the package imports
+neither torch nor the checks. Each name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Type aliases for numpy arrays that several folders share. Imports numpy only."""
+"""Type aliases for numpy arrays. Importing this module imports only numpy."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 #: Class indices, cluster numbers or positions.
 Integers = NDArray[np.int64]
-#: An array over the whole data set, such as hidden states (float32), weights (float64) or instance positions (int64).
+#: An array for a whole data set, such as hidden states (float32), weights (float64) or positions of instances (int64).
 Table = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]

@@ -1,6 +1,6 @@
-"""The command `attnaudit`, for everything except the audit itself, which is `pytest audits/ --model ...`.
+"""The command `attnaudit`. It does everything except the audit itself, which is `pytest audits/ --model ...`.
 
-Only the module of the chosen command is imported, so that the command line starts fast.
+Only the module of the chosen command is imported, so that the command starts fast.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Command(NamedTuple):
 
     Attributes:
         help: One line that says what the command does.
-        module: The module that implements it, with `add_arguments(parser)` and `run(options)`, which returns the exit
-            status.
+        module: The name of the module that implements the command. It defines `add_arguments(parser)` and
+            `run(options)`, which returns the exit status.
     """
 
     help: str
@@ -37,7 +37,7 @@ COMMANDS = {
         "attnaudit.models.train_command",
     ),
     "conformance": Command(
-        "test whether the adapter of a model keeps the contract that audits rely on",
+        "test whether the adapter of a model fulfils the contract that audits rely on",
         "attnaudit.commands.conformance_command",
     ),
     "plant": Command(
@@ -67,16 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: The command line without the program's name; None takes that of the process.
+        arguments: The command line without the name of the program; None for the command line of the process.
 
     Returns:
-        The exit status: that of the command, 0 for help, 1 for an AuditError or a closed output pipe, 130 after Ctrl-C.
+        The exit status: that of the command, 0 after printing help, 1 after an AuditError or if the output pipe was
+        closed, and 130 after Ctrl-C.
 
     Raises:
-        SystemExit: With status 2, from argparse, for a command line that it cannot parse.
+        SystemExit: With status 2 if argparse cannot parse the command line, and with status 0 after --help and
+            --version.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal's character set may lack letters of names
+        if isinstance(stream, io.TextIOWrapper):  # the character set of a terminal may lack characters
             stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in words if not word.startswith("-")), None)
@@ -111,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Build the parser. Only the chosen command gets its arguments, since that imports its module."""
+    """Build the parser. Only the arguments of the chosen command are added, because they are in its module."""
     parser = argparse.ArgumentParser(
         prog="attnaudit",
         description="Audit whether attention explains the predictions of a text classifier. "

@@ -1,4 +1,7 @@
-"""Names of the devices to measure on, as torch writes them. Imports torch only to look for a GPU."""
+"""Names of the devices on which measures are computed, in the notation of torch.
+
+Importing this module imports no torch. `require_device` imports torch to look for a GPU.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,20 @@ import re
 
 from attnaudit.errors import AuditError
 
-#: The accepted names, for help texts and messages.
+#: The valid names, for help texts and messages.
 NAMES = "cpu, cuda or cuda:N"
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 
 
 def require_name(option: str, device: str) -> None:
-    """Check the spelling of a device name, without importing torch.
+    """Require that a device has a valid name. This does not import torch.
 
     Args:
-        option: the option that the name was given with, for the message.
-        device: the name, such as "cuda:0".
+        option: The option with which the name was given, for the message.
+        device: The name, such as "cuda:0".
 
     Raises:
-        AuditError: the name is not a device that the measures can be computed on.
+        AuditError: The name is invalid, or measures cannot be computed on such a device.
     """
     if device.partition(":")[0] == "mps":
         raise AuditError(f"{option} {device}: Metal has no float64, which the measures need. Use {option} cpu.")
@@ -28,9 +31,14 @@ def require_name(option: str, device: str) -> None:
 
 
 def require_device(option: str, device: str) -> None:
-    """Check that a device name is valid and that torch finds the device.
+    """Require that a device has a valid name and that torch finds the device.
 
-    Args and errors are those of `require_name`; a CUDA device that torch does not find also raises AuditError.
+    Args:
+        option: The option with which the name was given, for the message.
+        device: The name, such as "cuda:0".
+
+    Raises:
+        AuditError: The name is invalid, measures cannot be computed on such a device, or torch does not find it.
     """
     require_name(option, device)
     if device == "cpu":

@@ -1,4 +1,4 @@
-"""Errors that a user can fix.
+"""Errors that a user can fix, and functions that validate paths and names.
 
 Every message says where the problem is, what is wrong, what was expected and how to fix it.
 """
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from attnaudit.formatting import terminal_safe
 
-#: Folders of installed code, which users did not write.
+#: Names of the folders that contain Python itself and installed packages, whose code users did not write.
 LIBRARIES = {"site-packages", "dist-packages", Path(sysconfig.get_path("stdlib")).name}
 
 
 class AuditError(Exception):
-    """A problem that the user can fix. Users see its message without a traceback.
+    """An error that the user can fix. Users see its message without a traceback.
 
     Args:
-        message: What is wrong, what was expected and how to fix it. `shown_error` shows it as one line.
-        lines: Lines to show below the message, such as an example or the parts of a list.
+        message: What is wrong, what was expected and how to fix it. `shown_error` joins it into one line.
+        lines: Lines that are shown below the message, such as an example or the items of a list.
     """
 
     def __init__(self, message: object = "", *, lines: Iterable[str] = ()) -> None:
@@ -34,37 +34,37 @@ class AuditError(Exception):
 
 
 class DataError(AuditError):
-    """A data set cannot be read or used. The message names the file and the row."""
+    """Raised when a data set cannot be read or used. The message names the file and, if there is one, the row."""
 
 
 class ModelError(AuditError):
-    """A model or checkpoint cannot be found, loaded or audited."""
+    """Raised when a model or checkpoint cannot be found, loaded, trained or audited."""
 
 
 class AdapterError(ModelError):
-    """An adapter breaks its contract. The message names the method and the likely fix."""
+    """Raised when an adapter breaks its contract. The message names the method and the likely fix."""
 
 
 class ChangedModelError(AdapterError):
-    """A model did not stay the same while it was measured, so that no number measured with it describes it."""
+    """Raised when a model changes while it is measured, which makes all of its measurements invalid."""
 
 
 class CheckError(AuditError):
-    """A check or policy is declared with invalid arguments."""
+    """Raised when a check or policy is declared with invalid arguments, or when a check cannot be judged."""
 
 
 class ReportError(AuditError):
-    """The files of a run cannot be written or read."""
+    """Raised when the files of a run cannot be written or read."""
 
 
 def shown_error(error: BaseException) -> str:
-    """Return the message of an error for a terminal.
+    """Return the message of an error in a form that is safe in a terminal.
 
-    The text of the user and of libraries that a message quotes cannot add a line, move the cursor or act as a command
-    of a CI system.
+    A message may quote text of the user or of a library. In the result, this text cannot add a line, move the cursor or
+    act as a command of a CI system.
 
     Returns:
-        One line, followed by one line for each of the `lines` of an AuditError.
+        The message as one line, followed by the `lines` of an AuditError.
     """
     lines = error.lines if isinstance(error, AuditError) else ()
     message = str(error)[: -sum(len(line) + 1 for line in lines) or None]
@@ -72,7 +72,7 @@ def shown_error(error: BaseException) -> str:
 
 
 def _joined(text: str) -> str:
-    """Join the lines of a text with spaces. The first one keeps its indentation."""
+    """Join the lines of a text with spaces. The first line keeps its indentation."""
     first, *others = text.strip("\r\n").splitlines() or [""]
     return " ".join([first.rstrip(), *filter(None, map(str.strip, others))])
 
@@ -84,8 +84,8 @@ def raised_at(error: BaseException) -> str:
         error: An error that was raised.
 
     Returns:
-        The innermost line of the traceback that belongs neither to this package nor to installed packages, such as
-        " at conftest.py:121 in tokenize"; "" if there is no such line.
+        The innermost line of the traceback in a file that belongs neither to attnaudit nor to Python nor to an
+        installed package, such as " at conftest.py:121 in tokenize". "" if there is no such line.
     """
     import traceback
 
@@ -98,11 +98,14 @@ def raised_at(error: BaseException) -> str:
 
 
 def require_reachable(option: str, path: Path) -> None:
-    """Raise AuditError for a path that the system refuses to look up, such as one with a name that is too long.
+    """Require that the operating system can look up a path.
 
     Args:
-        option: The option that the path was given to, such as "--data".
+        option: The option with which the path was given, such as "--data".
         path: The path. It need not exist.
+
+    Raises:
+        AuditError: The path cannot be looked up, for example because a name in it is too long.
     """
     try:
         path.exists()
@@ -115,17 +118,18 @@ def require_reachable(option: str, path: Path) -> None:
 
 
 def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None:
-    """Require that a path is not a folder, a pipe or a device, since reading a pipe or a device may never end.
+    """Require that a path, if it exists, is that of a regular file.
 
-    A path that does not exist or cannot be looked up is left to the function that reads it.
+    Reading a pipe or a device might never end. A path that does not exist, or cannot be looked up, raises no error
+    here. The function that reads the file must handle it.
 
     Args:
         path: The path.
-        what: What the file holds, such as "the policy".
-        error: The class of the error.
+        what: The content of the file, such as "the policy", for the message.
+        error: The class of the error to raise.
 
     Raises:
-        AuditError: The path is none of a regular file. The message names its kind.
+        AuditError: The path is that of a folder, a pipe, a device or a socket. The message says which.
     """
     try:
         mode = path.stat().st_mode
@@ -144,17 +148,17 @@ def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None
 
 
 def require_regular_files(folder: Path, what: str, error: type[AuditError]) -> None:
-    """Require that a folder and its subfolders contain only regular files and folders (see `require_regular_file`).
+    """Require that a folder contains only regular files and folders (see `require_regular_file`).
 
-    Only the folder itself and its immediate subfolders are looked at.
+    The contents of the folder and of its immediate subfolders are examined.
 
     Args:
         folder: The folder.
-        what: What the files hold, such as "the model".
-        error: The class of the error.
+        what: The content of the files, such as "the model", for the message.
+        error: The class of the error to raise.
 
     Raises:
-        AuditError: An entry is a pipe, a device or a socket. The message names it.
+        AuditError: The folder contains a pipe, a device or a socket. The message gives its path.
     """
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if not path.is_dir():
@@ -162,19 +166,19 @@ def require_regular_files(folder: Path, what: str, error: type[AuditError]) -> N
 
 
 def require_seed(option: str, seed: int) -> None:
-    """Raise AuditError for a seed that is negative or does not fit into 63 bits, the most that files can hold."""
+    """Raise AuditError if a seed is negative or has more than 63 bits, the most that the files of a run can store."""
     if not 0 <= seed < 2**63:
         raise AuditError(f"{option} {seed}: expected a whole number from 0 to 2^63 - 1.")
 
 
 def ambiguous(option: str, name: str, kind: str, path: Path) -> str:
-    """Return the error message for a name that is both registered and a path, so that it is unclear which is meant.
+    """Return the error message for a name that is both a registered name and a path.
 
     Args:
-        option: The option that the name was given to, such as "--model".
+        option: The option with which the name was given, such as "--model".
         name: The name.
-        kind: What is registered, such as "model".
-        path: The file or folder of the same name.
+        kind: The kind of the registered object, such as "model".
+        path: The file or folder with the same name.
     """
     found = "folder" if path.is_dir() else "file"
     return (
@@ -184,15 +188,15 @@ def ambiguous(option: str, name: str, kind: str, path: Path) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Write a sentence that helps with an unknown name.
+    """Return a sentence that suggests known names in place of an unknown one.
 
     Args:
         name: The unknown name.
         known: All known names.
 
     Returns:
-        "Did you mean 'x'?" with up to three similar names; all known names if none is similar; "None is registered." if
-        there are no names.
+        "Did you mean 'x'?" with up to three similar names. If no name is similar, a list of all known names. If there
+        are no names, "None is registered."
     """
     choices = sorted(set(known))
     near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)

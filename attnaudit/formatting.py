@@ -1,4 +1,4 @@
-"""Format numbers, counts, durations and text of a data set for terminals and reports."""
+"""Format numbers, counts, durations and text from data sets for terminals and reports."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from collections.abc import Sequence
 
 FEWEST_DECIMALS = 3
 MOST_DECIMALS = 6
-#: Characters that act on a terminal, reorder the text around them or hide: control characters, marks of direction,
-#: tags, surrogates. The joiners and variation selectors stay, because Persian, Indic scripts and emoji need them.
+#: Characters that are invisible, control a terminal, or reorder the text around them: control characters, direction
+#: marks, tags and surrogates. Joiners and variation selectors are not among them, because Persian, Indic scripts and
+#: emoji need them.
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
-#: Format characters that stay, and that a comparison of text by the rules of a language ignores.
+#: Format characters that are not in `INVISIBLE`. A culture-sensitive comparison of text ignores them.
 _IGNORED = (
     "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200c\u200d\ufe00-\ufe0f\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U000e0100-\U000e01ef"
 )
-# GitHub's runner looks for "::" at the start of a line, after white space, and for "##[" anywhere in it; the agents of
-# Azure and TeamCity look for "##vso[" and "##teamcity[". The runner compares by the rules of a language
-# (String.StartsWith and IndexOf without StringComparison.Ordinal), so a joiner between the characters hides nothing.
+# GitHub's runner looks for "::" at the start of a line, after white space, and for "##[" anywhere in the line. The
+# agents of Azure and TeamCity look for "##vso[" and "##teamcity[". The runner's comparison is culture-sensitive
+# (String.StartsWith and IndexOf without StringComparison.Ordinal). It therefore finds these even if a joiner is between
+# the characters.
 _COMMAND_AT_START = re.compile(rf"^((?:[^\S\n]|[{_IGNORED}])*)(?=:[{_IGNORED}]*:)", re.MULTILINE)
 _COMMAND_ANYWHERE = re.compile(rf"(#[{_IGNORED}]*#[{_IGNORED}]*(?:[A-Za-z][{_IGNORED}]*)*)(?=\[)")
 
@@ -30,11 +32,12 @@ _COMMAND_ANYWHERE = re.compile(rf"(#[{_IGNORED}]*#[{_IGNORED}]*(?:[A-Za-z][{_IGN
 def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
     """Format a number for a report, with a typographic minus sign and commas between thousands.
 
-    Zero has no sign. Numbers that would round to zero are written with an exponent. None and NaN become an em dash.
+    Zero has no sign. Numbers that would be rounded to zero are written with an exponent. None and NaN become an em
+    dash.
 
     Args:
         value: The number.
-        digits: Number of decimals of a float below 1,000; larger ones have none.
+        digits: Number of decimals of floats below 1,000. Larger floats have no decimals.
 
     >>> number(-0.25), number(12345.6), number(None)
     ('−0.250', '12,346', '—')
@@ -57,7 +60,7 @@ def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
 
 
 def plain_number(value: float, digits: int = FEWEST_DECIMALS) -> str:
-    """Format a number for a terminal in ASCII, with a fixed number of decimals and without "-0.000".
+    """Format a number in ASCII for a terminal, with a fixed number of decimals. Zero has no sign.
 
     >>> plain_number(-0.0001)
     '0.000'
@@ -67,9 +70,9 @@ def plain_number(value: float, digits: int = FEWEST_DECIMALS) -> str:
 
 
 def decimals(numbers: Sequence[float], threshold: float | None) -> int:
-    """Return how many decimals it takes to distinguish every number from the threshold: at least 3, at most 6.
+    """Return the number of decimals, from 3 to 6, that distinguishes every number from the threshold.
 
-    A number that equals the threshold needs no further decimals.
+    Numbers that are equal to the threshold are ignored. Without a threshold, the result is 3.
 
     >>> decimals([0.29996], 0.3)
     5
@@ -95,7 +98,7 @@ def threshold(value: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Format a count with its noun, which is in the plural unless the count is 1.
+    """Format a count with a noun. The noun is in the plural unless the count is 1.
 
     >>> plural(1, "instance"), plural(2026, "instance")
     ('1 instance', '2,026 instances')
@@ -117,12 +120,12 @@ def duration(seconds: float) -> str:
 
 
 def sentence(clause: str) -> str:
-    """Turn a clause into a sentence: capitalise its first letter and add a full stop; "" stays ""."""
+    """Turn a clause into a sentence, with a capital letter and a full stop. "" stays ""."""
     return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
 
 
 def visible(text: str) -> str:
-    """Replace invisible characters by visible ones, so that no text of a data set can hide or reorder a report.
+    """Replace invisible characters with visible ones, so that text from a data set cannot hide or reorder a report.
 
     >>> visible("a\\x00b")
     'a␀b'
@@ -138,10 +141,10 @@ def visible(text: str) -> str:
 
 
 def without_commands(text: str) -> str:
-    r"""Put a backslash into whatever a CI system would execute as a command if a line of the text were printed.
+    r"""Insert backslashes so that no CI system executes a printed line of the text as a command.
 
-    A backslash is visible, is removed by no CI system and keeps the rest of the line as it was. White space would not
-    help, because GitHub trims it.
+    A backslash is visible, and no CI system removes it. The rest of the line stays unchanged. White space would not
+    help, because GitHub removes it.
 
     >>> print(without_commands("::error::failed"), without_commands("see ##vso[task.complete]"))
     \::error::failed see ##vso\[task.complete]
@@ -150,14 +153,16 @@ def without_commands(text: str) -> str:
 
 
 def terminal_safe(text: str, *, keep_lines: bool = False) -> str:
-    r"""Return text of a model, a data set or an exception that is harmless in a terminal and in the log of a CI job.
+    r"""Make a text from a model, a data set or an exception harmless in a terminal and in the log of a CI job.
 
-    Invisible characters become visible (see `visible`) and commands of CI systems are not executed (see
-    `without_commands`). Ordinary text of any script is unchanged, and so is the result of this function.
+    Invisible characters become visible (see `visible`), and CI systems execute no commands in the text (see
+    `without_commands`). Ordinary text in any script stays unchanged. Applying the function twice has the same effect as
+    applying it once.
 
     Args:
         text: Any text.
-        keep_lines: Keep line breaks and tabs. By default these are made visible too, so that the text stays one line.
+        keep_lines: Whether to keep line breaks and tabs. By default, they become visible too, so that the result is one
+            line.
 
     >>> terminal_safe("row\x1b[2J\n::error::1")
     'row␛[2J␊::error::1'
@@ -169,7 +174,7 @@ def terminal_safe(text: str, *, keep_lines: bool = False) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Return text that is harmless in a terminal (see `terminal_safe`), with spaces in place of its line breaks.
+    r"""Make a text harmless in a terminal (see `terminal_safe`), and replace its line breaks with spaces.
 
     >>> one_line("two rows:\nr1")
     'two rows: r1'
@@ -182,8 +187,8 @@ def marked_tokens(tokens: Sequence[str], top: int | None, limit: int = 24) -> st
 
     Args:
         tokens: The tokens of one instance.
-        top: The position to mark; None marks nothing.
-        limit: The largest number of tokens to show. Longer texts are truncated around the marked token.
+        top: The position of the token to mark; None for no mark.
+        limit: Largest number of tokens in the result. Of a longer text, the tokens around the marked one are shown.
 
     >>> marked_tokens(["a", "good", "film"], 1)
     'a «good» film'

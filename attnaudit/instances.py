@@ -1,4 +1,4 @@
-"""Instances and data sets, in the form that every other part of the package uses. Imports no torch."""
+"""Instances and data sets, in the form that all other parts of the package use. Importing this imports no torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ class Instance:
     """One input of the model.
 
     Attributes:
-        id: name of the instance, unique within its data set.
-        text: the text that the model reads.
-        label: its class name; None if unlabelled.
-        query: a second text, such as an NLI hypothesis or a question; None for a model that reads one text.
-        source: what the text was taken from, such as a document or an author. Instances with the same source are
-            resampled together; None if the instance is a source by itself. An audit merges sources that repeat each
-            other (see `attnaudit.engine.merged_sources`).
-        where: file and row, such as "dev.csv:12", for messages; "" if unknown.
+        id: The name of the instance, unique within its data set.
+        text: The text that the model reads.
+        label: The name of the class of the instance; None if it has no label.
+        query: A second text, such as the hypothesis in natural language inference or a question; None for a model that
+            reads one text.
+        source: The origin of the text, such as a document or an author. Instances with the same source are resampled
+            together. None if the instance is a source by itself. An audit merges sources that repeat each other (see
+            `attnaudit.engine.merged_sources`).
+        where: The file and the row, such as "dev.csv:12", for messages; "" if they are unknown.
     """
 
     id: str
@@ -35,13 +36,13 @@ class Dataset:
     """A data set: its instances and where they came from.
 
     Attributes:
-        name: the name shown in reports.
-        source: where the data came from, such as a path.
-        description: one line about the data; may be empty.
-        instances: the instances to measure.
-        classes: the labels that occur, sorted; empty if nothing is labelled.
-        sample_seed: the seed that the instances were sampled with; None if all of them are used.
-        rows: number of rows of the whole data set before sampling; -1 if unknown.
+        name: The name that reports show.
+        source: The origin of the data, such as a path.
+        description: One line about the data; may be empty.
+        instances: The instances to audit.
+        classes: The labels that occur in the whole data set, sorted; empty if there are no labels.
+        sample_seed: The seed of the sample; None if the instances are not a sample.
+        rows: The number of rows of the whole data set, before sampling; -1 if it is unknown.
     """
 
     name: str
@@ -53,7 +54,10 @@ class Dataset:
     rows: int = field(default=-1)
 
     def sha256(self) -> str:
-        """Hash ids, texts, queries and labels in the order of the ids, so that the row order does not matter."""
+        """Return the SHA-256 hash, in hexadecimal, of the ids, texts, queries and labels.
+
+        It does not depend on the order of the rows.
+        """
         digest = hashlib.sha256()
         for instance in sorted(self.instances, key=lambda i: i.id):
             for part in (instance.id, instance.text, instance.query or "", instance.label or ""):

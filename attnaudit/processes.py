@@ -1,4 +1,4 @@
-"""Helpers for work in several processes: a pool of single-threaded workers, and files that are replaced atomically."""
+"""Helpers for work in several processes: run tasks in parallel, and replace files atomically."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ R = TypeVar("R")
 def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tuple[T, R]]:
     """Run tasks in several processes and yield each task with its result, in the order in which they finish.
 
-    With one job or one task, everything runs in this process.
+    With one job or one task, everything runs in the current process.
 
     Args:
-        work: the function to call with each task. It must be importable; tasks and results must be picklable.
-        tasks: the tasks.
-        jobs: number of processes; each uses one thread.
+        work: The function that is called with each task. It must be importable, and tasks and results must be
+            picklable.
+        tasks: The tasks.
+        jobs: The number of processes. Each process uses one thread.
 
     Raises:
-        AuditError: a process was killed.
-        Exception: whatever `work` raises; tasks that have not started are then cancelled.
+        AuditError: A process was killed.
+        Exception: The error that `work` raised. Tasks that have not started are then cancelled.
     """
     if jobs <= 1 or len(tasks) <= 1:
         yield from ((task, work(task)) for task in tasks)
@@ -49,7 +50,7 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
 
 
 def _one_thread() -> None:
-    """Limit torch to one thread: the processes already use every CPU."""
+    """Limit torch to one thread, because the processes together already use all CPUs."""
     import torch
 
     torch.set_num_threads(1)
@@ -63,12 +64,13 @@ def processors() -> int:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: another process that reads it sees either the old content or the new, never a part.
+    """Write a file atomically.
 
-    Missing parent folders are created.
+    Another process that reads the file sees either the old content or the new content, never only a part of it. Missing
+    parent folders are created.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: The file cannot be written.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:

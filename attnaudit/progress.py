@@ -1,4 +1,4 @@
-"""Report and show the progress of long work, always through the same callback and the same bar."""
+"""Report the progress of long work through a callback, and show it as a bar."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from contextlib import contextmanager
 
 from attnaudit.formatting import terminal_safe
 
-#: Called as callback(completed steps, all steps, note). The note names the step that was finished or is being done.
+#: Called as callback(number of completed steps, number of all steps, note). The note describes the last or current
+#: step.
 ProgressCallback = Callable[[int, int, str], None]
 
 
 @contextmanager
 def progress_bar(title: str = "", *, print_notes: bool = False) -> Iterator[ProgressCallback]:
-    """Show progress and the estimated remaining time on standard error.
+    """Show progress on standard error.
 
-    On a terminal this is a bar that disappears at the end. Elsewhere, such as in a CI log, one line is printed for
-    every tenth of the work.
+    On a terminal, a bar shows the progress and the estimated remaining time. It disappears at the end. Elsewhere, such
+    as in a CI log, a line is printed for every tenth of the work.
 
     Args:
-        title: The work, such as "training".
-        print_notes: Print each new note on a line of its own, on a terminal and elsewhere. Nothing is then printed for
-            the tenths of the work.
+        title: The name of the work, such as "training".
+        print_notes: Whether to print each new note on its own line, on a terminal and elsewhere. No lines are then
+            printed for the tenths of the work.
 
     Yields:
-        The callback to report progress to.
+        The callback through which the work reports its progress.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,8 +1,9 @@
-"""Readings: which distribution over the input tokens is shown to people as the explanation. Imports no torch.
+"""Readings: which attention weights of a model are presented as the explanation of its prediction.
 
-A model with one pooled attention has a single reading, which needs no name. A Transformer has layers × heads × queries,
-and tools show different parts of them. The text form of a reading says which part, for example
-`cls@layer=-1,heads=mean`.
+A reading is a distribution over the input tokens. A model that pools its hidden states with attention has a single
+reading, which needs no name. A Transformer has attention weights for every layer, head and query, and tools show
+different parts of them. The text form of a reading says which part is meant, for example `cls@layer=-1,heads=mean`.
+Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ Kind = Literal["attention", "rollout", "norms", "gradients"]
 QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
 STACKS = ("encoder", "decoder", "cross")
-#: Written in place of a layer or head number, for a separate reading of every layer or head.
+#: Written instead of the number of a layer or head. It stands for a separate reading of every layer or head.
 EVERY = "*"
-#: Separates the name of a measure from the reading under which it is measured, as in "uniform/cls@layer=0,heads=mean".
+#: Separates the name of a measure from a reading, as in "uniform/cls@layer=0,heads=mean".
 SEPARATOR = "/"
 #: An example for messages.
 FORM = "cls@layer=-1,heads=mean"
@@ -29,19 +30,21 @@ FORM = "cls@layer=-1,heads=mean"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One way to read a distribution over tokens from a model's attention.
+    """One way to obtain a distribution over the tokens from the attention of a model.
 
     Attributes:
-        kind: "attention" (the weights themselves), "rollout" (Abnar & Zuidema 2020), "norms" (norms of the weighted,
-            transformed value vectors; Kobayashi et al. 2020) or "gradients" (weights times their gradient, negative
-            products set to 0; Chefer et al. 2021).
-        query: the query whose row is read: the first token ("cls"), the last token ("last"), the mean over all real
-            tokens ("mean"), or the query of the model's own reading ("own").
-        layer: the layer, counted from 0, or from the end if negative; "*" means every layer separately. Rollout uses
-            all layers and heads, and ignores `layer` and `heads`.
-        heads: "mean" for the mean over the heads, a head number, or "*" for every head separately.
-        stack: which attention of an encoder-decoder model to read, "encoder", "decoder" or "cross"; "" if the model
-            has one stack.
+        kind: What is computed from the attention. "attention": the weights themselves. "rollout": attention rollout
+            (Abnar & Zuidema 2020). "norms": the norms of the value vectors after they are transformed and weighted
+            (Kobayashi et al. 2020). "gradients": the weights times their gradients, with negative products set to 0
+            (Chefer et al. 2021).
+        query: The token whose attention to the other tokens is read. "cls": the first token. "last": the last token.
+            "mean": the mean over all real tokens. "own": the query of the model's own reading.
+        layer: The number of the layer, counted from 0, or from the end if it is negative. "*" stands for every layer
+            separately. "rollout" uses all layers and heads, and ignores `layer` and `heads`.
+        heads: "mean" for the mean over the heads, the number of a head, counted from 0, or "*" for every head
+            separately.
+        stack: The attention to read in an encoder-decoder model: "encoder", "decoder" or "cross". "" if the model has a
+            single stack of layers.
     """
 
     kind: Kind = "attention"
@@ -52,7 +55,7 @@ class Reading:
 
     @property
     def text(self) -> str:
-        """The text form, which `parse` reads back."""
+        """The text form of the reading. `parse` converts it back."""
         head = self.query if self.kind == "attention" else self.kind
         parts = [] if self.kind == "attention" else [f"query={self.query}"]
         if self.kind != "rollout":
@@ -63,20 +66,20 @@ class Reading:
 
     @property
     def many(self) -> bool:
-        """Whether this reading expands to several, one for each layer or head."""
+        """Whether the reading stands for several readings, one for each layer or head."""
         return EVERY in (self.layer, self.heads)
 
     @property
     def differentiates(self) -> bool:
-        """Whether the scores need gradients with respect to the attention weights of the clean pass."""
+        """Whether the reading needs gradients with respect to the attention weights of the unchanged model."""
         return self.kind == "gradients"
 
     def each(self, layers: int, heads: int) -> Iterator[Reading]:
-        """Yield the single readings that this one expands to, layer by layer.
+        """Yield the single readings for which this reading stands, layer by layer.
 
         Args:
-            layers: number of layers of the stack.
-            heads: number of heads of each layer.
+            layers: The number of layers of the stack.
+            heads: The number of heads of each layer.
         """
         for layer in range(layers) if self.layer == EVERY else (self.layer,):
             for head in range(heads) if self.heads == EVERY else (self.heads,):
@@ -87,7 +90,7 @@ def parse(text: str) -> Reading:
     """Parse the text form of a reading, such as `cls@layer=-1,heads=mean`.
 
     Raises:
-        CheckError: a part is invalid; the message names it.
+        CheckError: A part of the text is invalid. The message names it.
     """
     head, _, rest = text.strip().partition("@")
     kind: Kind = next((k for k in KINDS if k == head), "attention")
@@ -130,7 +133,11 @@ def parse(text: str) -> Reading:
 
 
 def _number(text: str, name: str, value: str, keywords: tuple[str, ...]) -> int | str:
-    """Return the value itself if it is one of the keywords, otherwise the value as an integer."""
+    """Return the value if it is one of the keywords; otherwise, return it as an integer.
+
+    Raises:
+        CheckError: The value is neither a keyword nor an integer.
+    """
     if value in keywords:
         return value
     try:
@@ -141,11 +148,11 @@ def _number(text: str, name: str, value: str, keywords: tuple[str, ...]) -> int 
 
 
 def named(need: str, reading: str) -> str:
-    """Return the name of a need or column under a reading; the model's own reading ("") adds nothing to the name."""
+    """Return the name of a measure or column under a reading. The model's own reading ("") does not change the name."""
     return f"{need}{SEPARATOR}{reading}" if reading else need
 
 
 def split(name: str) -> tuple[str, str]:
-    """Split the name of a need or column into the plain name and its reading ("" for the model's own reading)."""
+    """Split the name of a measure or column into the plain name and the reading ("" for the model's own reading)."""
     need, _, reading = name.partition(SEPARATOR)
     return need, reading

@@ -1,7 +1,8 @@
-"""Registries: how models, data sets, checkpoint formats, measures and checks are found by name.
+"""Registries, which find models, data sets, checkpoint formats, measures and checks by name.
 
-There are three ways to register: a decorator (`@models.register("name")`), a module in the package that belongs to the
-registry, and an entry point of an installed distribution. Nothing is imported before it is needed.
+Objects are registered by a decorator, such as `@models.register("name")`, or by an entry point of an installed package.
+A registry can also have its own package, whose modules it imports to register their objects. Nothing is imported before
+it is needed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class Registry(Generic[T]):
     """A mapping from names to registered objects.
 
     Args:
-        kind: What the objects are called in messages, such as "model".
-        group: The group of entry points that provide further objects.
-        package: A package whose modules register objects when they are imported.
+        kind: The word for the objects in messages, such as "model".
+        group: The name of the group of entry points that provide further objects.
+        package: The name of a package whose modules register objects when they are imported; None for no package.
     """
 
     def __init__(self, kind: str, group: str, *, package: str | None = None) -> None:
@@ -40,7 +41,8 @@ class Registry(Generic[T]):
             name: The name, without spaces, slashes and colons.
 
         Raises:
-            AuditError: The name is invalid, or another object has it, in this process or in an installed package.
+            AuditError: The name is invalid. The decorator raises it too, if another object is already registered under
+                the name, by this process or by an installed package.
         """
         if not name or any(c.isspace() or c in "/\\:" for c in name):
             raise AuditError(f"{self.kind} name {name!r}: expected a non-empty name without spaces, slashes or colons.")
@@ -65,7 +67,7 @@ class Registry(Generic[T]):
         return add
 
     def _import_modules(self) -> None:
-        """Import the modules of the package that belongs to the registry."""
+        """Import the modules of the registry's package, which register their objects."""
         if self._package is None:
             return
         package = importlib.import_module(self._package)
@@ -87,7 +89,8 @@ class Registry(Generic[T]):
         """Return the object that is registered under a name.
 
         Raises:
-            AuditError: No object has this name (the message names similar ones), or its entry point cannot be imported.
+            AuditError: No object has this name, or its entry point cannot be imported. For an unknown name, the message
+                suggests similar ones.
         """
         if name in self._known:
             return self._known[name]

@@ -1,6 +1,6 @@
-"""Retrainings: how to train another copy of a model, for the checks that compare the model with such copies.
+"""Retrainings: descriptions of how copies of a model are trained, for the checks that compare a model with copies.
 
-Imports no torch.
+Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ENCODERS: tuple[Encoder, ...] = ("own", "mlp")
 ATTENTIONS: tuple[Attention, ...] = ("learned", "uniform", "base", "adversary")
 DIVERGENCES: tuple[Divergence, ...] = ("kl", "jsd")
 
-#: An adversary is trained for at most LONGER times the epochs of the model that it copies, and stops after PATIENCE
-#: epochs without improvement. In the published code of Wiegreffe & Pinter 2019, an adversary gets 80 epochs where
-#: models get 8, and stops after 10 epochs without a better training loss.
+#: An adversary is trained for at most LONGER times as many epochs as the audited model. Training stops after PATIENCE
+#: epochs without improvement. In the published code of Wiegreffe & Pinter 2019, models are trained for 8 epochs and
+#: adversaries for 80, and training stops after 10 epochs without a better training loss.
 LONGER, PATIENCE = 10, 10
 
 
@@ -32,18 +32,19 @@ class Retraining:
     """How one copy of a model is trained.
 
     Attributes:
-        seed: added to the seed that the model was trained with; 0 keeps the seed, 1 is the next one.
-        encoder: "own" for the model's own encoder, or "mlp" for a linear map and tanh of each token alone.
-        attention: where the copy's attention weights come from. "learned": trained with the rest of the copy.
-            "uniform": 1/n on every real token. "base": the weights of the audited model. "adversary": with
-            encoder="own", the copy is trained to give the audited model's outputs with different attention (for up to
-            LONGER times the model's epochs); with encoder="mlp", the copy uses the weights of that adversary.
-        divergence: the divergence between the adversary's attention and the model's, "kl" or "jsd", which an adversary
-            maximises.
-        weight: λ, the weight of that divergence in the adversary's loss.
-        frozen: keep the model's parameters and train only the attention.
-        train: training data, by name or file; "" for the data that the model was trained on.
-        dev: data for choosing the epoch, by name or file; "" for the data that the model's own epoch was chosen on.
+        seed: The number that is added to the seed of the audited model. With 0, the copy has the same seed.
+        encoder: "own" for the encoder of the audited model. "mlp" for a linear layer with tanh that is applied to each
+            token separately.
+        attention: The origin of the attention weights of the copy. "learned": they are trained with the rest of the
+            copy. "uniform": they are 1/n on each of the n real tokens. "base": they are those of the audited model.
+            "adversary" with encoder="own": the copy is an adversary, which is trained to give the outputs of the
+            audited model with different attention. "adversary" with encoder="mlp": they are those of such an adversary.
+        divergence: The divergence from the attention of the audited model that an adversary maximises, "kl" or "jsd".
+        weight: λ, the weight of the divergence in the loss of an adversary.
+        frozen: Whether an adversary keeps the parameters of the audited model, and only its attention is trained.
+        train: The name or file of the training data; "" for the data that the audited model was trained on.
+        dev: The name or file of the data on which the best epoch is chosen; "" for the data that were used for the
+            audited model.
     """
 
     seed: int = 0
@@ -57,10 +58,10 @@ class Retraining:
 
     @property
     def text(self) -> str:
-        """The text form, which `parse` reads back, such as "seed=1,attention=uniform".
+        """The text form of the retraining, such as "seed=1,attention=uniform". `parse` converts it back.
 
-        It lists the settings that differ from the defaults, or is "seed=0" if none differs. File names are quoted, so
-        that the text can be part of the name of a measure.
+        It lists the settings that differ from their defaults. If none differs, it is "seed=0". Values are quoted as in
+        URLs, so that the text can be part of the name of a measure.
         """
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         changed = {field.name: value for field, value in values if value != field.default}
@@ -68,7 +69,7 @@ class Retraining:
 
     @property
     def description(self) -> str:
-        """A short phrase for progress messages, such as "a copy with uniform attention (seed +1)"."""
+        """A short description for progress messages, such as "a copy with uniform attention (seed +1)"."""
         if self.attention == "adversary":
             trained = "an adversary" if self.encoder == "own" else "an MLP with an adversary's attention"
             return f"{trained} (λ {self.weight:g}, seed +{self.seed})"
@@ -80,7 +81,7 @@ def parse(text: str) -> Retraining:
     """Parse the text form of a retraining, such as `attention=uniform,seed=1`.
 
     Raises:
-        CheckError: a setting is invalid; the message names it.
+        CheckError: A setting is invalid. The message names it.
     """
     fields = {f.name: f.default for f in dataclasses.fields(Retraining)}
     settings: dict[str, object] = {}
@@ -103,7 +104,11 @@ def parse(text: str) -> Retraining:
 
 
 def _number(text: str, name: str, value: str) -> float:
-    """Parse `seed` (an integer) or `weight` (a float). Raises CheckError if it is invalid, negative or not finite."""
+    """Parse the value of `seed`, an integer, or of `weight`, a float.
+
+    Raises:
+        CheckError: The value is not such a number, or it is negative or not finite.
+    """
     try:
         number = int(value) if name == "seed" else float(value)
     except ValueError:

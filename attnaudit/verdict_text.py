@@ -1,6 +1,6 @@
-"""Put the record of a case into words.
+"""Describe the record of a case in words.
 
-The terminal, JUnit, Markdown and HTML reports all use these functions, which depend on nothing but the record.
+The terminal, JUnit, Markdown and HTML reports all use these functions, whose results depend only on the record.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import math
 from attnaudit.formatting import decimals, number, plain_number, plural, sentence, terminal_safe, threshold
 from attnaudit.records import CheckRecord, Interval, Planning, Requirement
 
-#: How many of the worst instances a failure message shows.
+#: The number of the worst instances that a failure message shows.
 INSTANCES_IN_MESSAGE = 3
 
 
 def shown_verdict(record: CheckRecord) -> str:
-    """Return the verdict, or "measured" for a case with a value but no threshold, which cannot pass or fail."""
+    """Return the verdict; or "measured" for a case that cannot pass or fail, because its check has no threshold.
+
+    A case without a threshold whose value is undefined stays "undefined".
+    """
     informational = record.requirement is None and record.verdict != "undefined" and not record.blocks
     return "measured" if informational else record.verdict
 
 
 def digits(record: CheckRecord) -> int:
-    """Return the number of decimals, 3 to 6, at which no value or bound is rounded to the threshold."""
+    """Return the number of decimals, from 3 to 6, that distinguishes the value and its interval from the threshold."""
     numbers = [] if record.value is None else [record.value]
     if record.interval is not None:
         numbers += [record.interval.low, record.interval.high]
@@ -29,9 +32,9 @@ def digits(record: CheckRecord) -> int:
 
 
 def headline(record: CheckRecord) -> str:
-    """Return value, interval, threshold and number of instances in one line, which begins a failure message.
+    """Return the first line of a failure message: the value, its interval, the threshold and the number of instances.
 
-    For example "mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)".
+    An example is "mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)".
     """
     places = digits(record)
     if record.value is None:
@@ -50,10 +53,11 @@ def headline(record: CheckRecord) -> str:
 
 
 def failure_message(record: CheckRecord) -> str:
-    """Return the message of a failed case, as pytest shows it.
+    """Return the message that pytest shows for a failed case.
 
-    Its lines are the headline, the verdict with its reason, the note, the number of instances that would decide an
-    inconclusive case, the intervals, the instances without a value, the references, and the worst instances.
+    Its first lines are the headline, the verdict with its reason, and the note. Then come the number of instances that
+    would decide an inconclusive case, the intervals, the reasons why instances have no value, the references, and the
+    worst instances. Lines that do not apply are left out.
     """
     lines = [headline(record), f"{record.verdict}: {record.reason}."]
     lines.append(f"note: {record.note}." if record.note else "")
@@ -75,11 +79,11 @@ def failure_message(record: CheckRecord) -> str:
             f"  {ranked.instance}  {plain_number(ranked.value)}  {ranked.tokens}"
             for ranked in record.worst[:INSTANCES_IN_MESSAGE]
         ]
-    return "\n".join(terminal_safe(line) for line in lines)  # no text of the record can add a line
+    return "\n".join(terminal_safe(line) for line in lines)  # line by line, so that no text can add a line
 
 
 def failure_rule(record: CheckRecord) -> str:
-    """Return a sentence on when the check fails, or "" if the same interval decides passes and failures."""
+    """Return a sentence that says when the check fails; "" if the same interval decides passes and failures."""
     wider, limit = record.fail_interval, record.requirement
     if wider is None or limit is None or wider == record.interval:
         return ""
@@ -92,7 +96,7 @@ def failure_rule(record: CheckRecord) -> str:
 
 
 def verdict_sentence(record: CheckRecord) -> str:
-    """Return the reason for the verdict as a sentence, with the interval and the threshold where they exist."""
+    """Return the reason for the verdict as a sentence, with the interval and the threshold if they exist."""
     if record.requirement is None or record.verdict == "undefined":
         return sentence(record.reason)
     if record.interval is None:
@@ -105,12 +109,15 @@ def verdict_sentence(record: CheckRecord) -> str:
 
 
 def planned(record: CheckRecord) -> str:
-    """Return a sentence on how many instances would decide an inconclusive case; "" if the record has no plan."""
+    """Return a sentence with the number of instances that would decide an inconclusive case.
+
+    It is "" if the record contains no such estimate.
+    """
     return sentence(_plan(record.planning)) if record.planning is not None else ""
 
 
 def defined_sentence(record: CheckRecord) -> str:
-    """Return a sentence on how many instances have a value; "" if the only instance has a value."""
+    """Return a sentence with the number of instances that have a value; "" if there is one instance and it has one."""
     if record.n_defined == record.n:
         return f"All {plural(record.n, 'instance')} have a value." if record.n > 1 else ""
     has = "has" if record.n_defined == 1 else "have"
@@ -118,7 +125,7 @@ def defined_sentence(record: CheckRecord) -> str:
 
 
 def requirement_symbol(requirement: Requirement) -> str:
-    """Return a threshold with a sign, such as "≥ 0.30", or "≥ 0.201 (floor + 0.2)" for a relative one."""
+    """Return a threshold with "≥" or "≤", such as "≥ 0.30", or "≥ 0.201 (floor + 0.2)" for a relative threshold."""
     return ("≥ " if requirement.direction == "at_least" else "≤ ") + _limit(requirement)
 
 
@@ -133,12 +140,12 @@ def interval_words(record: CheckRecord) -> str:
 
 
 def interval_range(interval: Interval, places: int) -> str:
-    """Return the bounds of an interval with this number of decimals, such as "0.199 to 0.226"."""
+    """Return the bounds of an interval with `places` decimals, such as "0.199 to 0.226"."""
     return f"{number(interval.low, digits=places)} to {number(interval.high, digits=places)}"
 
 
 def _only_the_wider_interval_decides(record: CheckRecord) -> bool:
-    """Return whether a case is inconclusive only because the wider interval contains the threshold."""
+    """Return whether a case is inconclusive only because the wider `fail_interval` contains the threshold."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return False
@@ -151,7 +158,7 @@ def _direction(requirement: Requirement) -> str:
 
 
 def _limit(requirement: Requirement) -> str:
-    """Return a threshold as it was written; a relative one as its mean, followed by the expression."""
+    """Return a threshold as it was written. For a relative threshold, return its mean, followed by the expression."""
     if requirement.expression is None:
         return threshold(requirement.value)
     return f"{number(requirement.value)} ({requirement.expression})"
@@ -166,7 +173,7 @@ def _without_value(reason: str, count: int) -> str:
 
 
 def _plan(planning: Planning) -> str:
-    """Return a clause on how many instances would decide the case, with the range of that number."""
+    """Return a clause with the number of instances that would decide the case, and the range of this number."""
     count, low, high = planning.instances, planning.low, planning.high
     if count is None:
         least = f", but at least {_rounded_up(low)}" if low is not None else ""
@@ -179,6 +186,6 @@ def _plan(planning: Planning) -> str:
 
 
 def _rounded_up(count: int) -> str:
-    """Round up to two significant digits, since a plan is not more precise than that."""
+    """Round up to two significant digits, because the estimate is not more precise."""
     step = 10 ** max(0, len(str(count)) - 2)
     return f"{math.ceil(count / step) * step:,}"

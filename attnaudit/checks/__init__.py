@@ -1,8 +1,8 @@
 """All checks, and what is needed to declare, write and judge them.
 
-`checks.Agreement` and every other check are found by the registry when they are first used: the built-in checks in the
-modules of this folder, those of installed packages by their entry points, and custom checks by their decorator. A new
-module in this folder therefore needs no entry here. Importing this package imports no torch.
+The registry finds `checks.Agreement` and every other check when they are first used. It finds built-in checks in the
+modules of this package, and the checks of installed packages through their entry points. A decorator registers custom
+checks. A new built-in check therefore needs no entry in this file. Importing this package does not import torch.
 
 Type checkers see a check such as `checks.Agreement` as `Any`. For its type, import the class from its module:
 `from attnaudit.checks.agreement import Agreement`.
@@ -45,7 +45,7 @@ def __getattr__(name: str) -> Any:
     """Return the check that is registered under a name.
 
     Raises:
-        AttributeError: There is none. The message names the most similar one.
+        AttributeError: No check has this name. The message suggests similar names.
     """
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

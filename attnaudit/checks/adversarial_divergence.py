@@ -1,4 +1,4 @@
-"""How different could attention be if the output may hardly change? (Jain & Wallace 2019, §4.2.2)"""
+"""How different could attention be while the output stays nearly the same? (Jain & Wallace 2019, §4.2.2)"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attnaudit.records import Chart, Direction, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 
-#: The limits on the TVD of the output for which the curve is drawn.
+#: The limits on the TVD of the output at which the report shows the divergence as a curve.
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2)
 NOTES = {
     "searched": "found by search: the true maximum may be larger, so a pass is not certified",
@@ -41,16 +41,16 @@ class AdversarialDivergence(PerInstanceCheck):
 
     The outputs with attention and with the other weights have a total variation distance (TVD) of at most `tvd`.
 
-    For a linear decoder, the value is exact with two classes; with more, it is a lower bound that is reported with a
-    certified upper bound. For other decoders, it is found by search. The report also shows the value at other limits.
-    For most models, faithful or not, the value is near the largest possible one, so the check is more useful as
-    evidence than as a gate.
+    For a linear decoder with two classes, the value is exact. For a linear decoder with more classes, the value is a
+    lower bound, and the report also gives a certified upper bound. For any other decoder, the value is found by search.
+    The report also shows the value for other limits on the TVD. For most models, faithful or not, the value is near the
+    largest possible one, so the check is more useful as evidence than as a gate.
 
     Args:
-        tvd: The largest total variation distance of the output that is allowed, between 0 and 1.
-        preset: "jain_wallace" searches as the published code of Jain & Wallace 2019 does (5 starts, 500 steps), even
-            where the exact optimum is known. It is slow, never finds more than the optimum, and measures no other
-            limits.
+        tvd: The largest TVD of the output that is allowed, more than 0 and less than 1.
+        preset: None (the default) for the methods above. "jain_wallace" searches like the published code of Jain &
+            Wallace 2019 (5 starts, 500 steps), even where the exact optimum is known. This search is slow, never finds
+            more than the optimum, and covers only the limit `tvd`.
     """
 
     tvd: float = 0.01
@@ -88,7 +88,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The name of the measure that the value is computed from."""
+        """The name of the measure from which the value is computed."""
         return self.column_at(self.tvd)
 
     @property
@@ -101,7 +101,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     @property
     def question(self) -> str:
-        return f"How different could attention be if at most {self.tvd:g} of the output's probability may move?"
+        return f"How different could attention be if the output may change by a TVD of at most {self.tvd:g}?"
 
     @property
     def token_columns(self) -> tuple[str, ...]:

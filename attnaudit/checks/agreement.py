@@ -1,4 +1,4 @@
-"""Does attention rank the tokens as a feature importance does? (Jain & Wallace 2019, §4.1; Meister et al. 2021)"""
+"""Does attention rank the tokens as feature importance does? (Jain & Wallace 2019, §4.1; Meister et al. 2021)"""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ class Agreement(PerInstanceCheck):
     """Mean over instances of Kendall's τ-b between attention and a feature importance over the real tokens.
 
     Args:
-        importance: "gradient", "input_x_gradient" or "leave_one_out".
-        at: Where the importance is taken: at the "inputs" or at the "hidden" states.
-        preset: Only for importance="gradient": "meister" (the norm of the gradient; the default), or "jain_wallace"
-            (gradient × input, with attention held constant).
-        detach: Whether attention is held constant. The preset determines this, and a value that contradicts it raises
-            an error. No preset takes the norm of the detached gradient: at the hidden states it is proportional to
-            attention for every decoder of the context vector, so τ is 1 by construction.
+        importance: The feature importance: "gradient", "input_x_gradient" or "leave_one_out".
+        at: Where the importance is computed: "inputs" for the embeddings of the tokens, "hidden" for their hidden
+            states.
+        preset: How the gradient is computed; only for importance="gradient". "meister" (the default) is the norm of the
+            gradient. "jain_wallace" is gradient × input, with attention held constant.
+        detach: Whether gradients treat attention as a constant. None (the default) leaves this to the preset:
+            "jain_wallace" does, "meister" does not. A value that contradicts the preset is an error. No preset combines
+            the norm with constant attention, because this norm at the hidden states is proportional to attention for
+            every decoder of the context vector. τ would then be 1 by construction.
     """
 
     importance: Literal["gradient", "input_x_gradient", "leave_one_out"] = "gradient"

@@ -28,7 +28,7 @@ from attnaudit.statistics.verdict import blocks
 
 LN2 = math.log(2)
 LARGEST_THRESHOLD = 1.7e308
-HOW_TO_READ = "The value is compared with the threshold together with its confidence interval."
+HOW_TO_READ = "The verdict compares the whole confidence interval of the value with the threshold."
 TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs", "adversarial.*")
 
 
@@ -36,16 +36,16 @@ TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs",
 class Check(CheckArguments, ABC):
     """The base class of all checks: a measure, a statistic and a threshold.
 
-    A subclass is a frozen dataclass with the decorator `registered`. It defines `needs` and `evidence`, and also
-    `subject`, `family`, `title`, `question`, `why` and `unit`: as class attributes, or as properties if they depend on
-    the arguments. The other properties have defaults. The arguments that all checks have in common are described in
-    `CheckArguments`.
+    A subclass is a frozen dataclass with the decorator `registered`. It defines the methods `needs` and `evidence`. It
+    also defines `subject`, `family`, `title`, `question`, `why` and `unit` as class attributes. Those that depend on
+    the arguments are properties instead. All other properties have defaults. The arguments that all checks have in
+    common are described in `CheckArguments`.
 
-    Most checks have one number per instance and derive from `PerInstanceCheck`, which defines `evidence`.
+    Most checks compute one number per instance. They derive from `PerInstanceCheck`, which defines `evidence`.
     """
 
-    #: The thresholds that the check accepts. Most checks accept only one, because the other would reward what the
-    #: check warns of.
+    #: The kinds of thresholds that the check accepts. Most checks accept only one kind, because a threshold of the
+    #: other kind would pass the very models that the check warns about.
     directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
 
     @property
@@ -80,7 +80,7 @@ class Check(CheckArguments, ABC):
 
     @property
     def statistic(self) -> str:
-        """The statistic over the instances, such as "mean"."""
+        """How the values of the instances are combined, such as "mean"."""
         return "mean"
 
     @property
@@ -95,48 +95,51 @@ class Check(CheckArguments, ABC):
 
     @property
     def worst(self) -> WorstOrder:
-        """Whether the instances with the lowest or the highest values are the worst."""
+        """Which instances are the worst: those with the "lowest" values, or those with the "highest" values."""
         return "lowest"
 
     @property
     def token_columns(self) -> tuple[str, ...]:
-        """The measured columns that the report draws over the tokens of an instance.
+        """The names of the columns that the report draws as heatmaps over the tokens of an instance.
 
-        A name that ends in "*" stands for the first measured column with that beginning. Columns that were not measured
-        are left out.
+        A name may end in "*". It then stands for the first measured column, in alphabetical order, whose name begins
+        with the text before the "*". Columns that were not measured are left out.
         """
         return TOKEN_COLUMNS
 
     @property
     def threshold_references(self) -> tuple[str, ...]:
-        """The references that a threshold may name. They must have a value for every instance."""
+        """The names of the references that a threshold may use. Each needs values per instance (`ReferenceValues`)."""
         return ()
 
     @property
     def reference_bounds(self) -> Mapping[str, tuple[float, float]]:
-        """The smallest and the largest possible value of each reference whose range is not that of the value."""
+        """Reference name -> its smallest and largest possible value. Other references have the bounds of the value."""
         return {}
 
     @property
     def never_exceeds(self) -> tuple[str, ...]:
-        """The references that no value exceeds. An upper threshold at or above one of them would be vacuous."""
+        """The names of the references that the value cannot exceed. An upper threshold at one could never fail."""
         return ()
 
     @property
     @abstractmethod
     def subject(self) -> str:
-        """The part of the id that says what is checked, such as "agreement.gradient.meister.inputs"."""
+        """The id of the check without its reading, such as "agreement.gradient.meister.inputs"."""
 
     @abstractmethod
     def needs(self) -> tuple[str, ...]:
-        """Return the names of the measures that the check reads, without the name of a reading."""
+        """Return the names of the measures that the check reads. The names do not include a reading."""
 
     @abstractmethod
     def evidence(self, measurements: Measurements) -> Evidence:
-        """Return the statistic, its interval, and the values to compare it with.
+        """Return the statistic, its interval, and the references to compare it with.
+
+        Args:
+            measurements: The measurements of one model on one data set, under one reading.
 
         Raises:
-            CheckError: A measure that the check reads was not taken.
+            CheckError: The measurements lack a measure that the check reads.
         """
 
     def validate(self) -> None:
@@ -153,16 +156,16 @@ class Check(CheckArguments, ABC):
 
     @property
     def id(self) -> str:
-        """The name of the check in case ids and records: its subject, and the reading if one was given."""
+        """The id of the check in records and in the ids of cases: its subject and, if one was given, its reading."""
         return named(self.subject, self.reading or "")
 
     def needs_under_reading(self) -> tuple[str, ...]:
-        """Return the names of the measures that the check reads, with the name of its reading if one was given."""
+        """Return the names of the measures that the check reads. If a reading was given, the names include it."""
         return tuple(named(need, self.reading or "") for need in self.needs())
 
     @property
     def threshold(self) -> tuple[Direction, float | Expression] | None:
-        """The direction and the limit, a number or an expression; None for a check without a threshold."""
+        """The direction of the threshold, and its limit as a number or an expression; None without a threshold."""
         for direction in ("at_least", "at_most"):
             limit = getattr(self, direction)
             if limit is not None:
@@ -170,7 +173,7 @@ class Check(CheckArguments, ABC):
         return None
 
     def generator(self, measurements: Measurements, purpose: str) -> np.random.Generator:
-        """Return a generator that depends only on the seed of the run, the id of this check, and the purpose."""
+        """Return a random generator that depends only on the seed of the run, the id of this check, and the purpose."""
         return keyed_generator(measurements.seed, "check", self.id, purpose)
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
@@ -178,11 +181,11 @@ class Check(CheckArguments, ABC):
 
         Args:
             measurements: The measurements of one model on one data set.
-            gated: The number of gates in the policy. If this check is a gate, the confidence of a failure is corrected
-                for this number.
+            gated: The number of gates in the policy. If this check is a gate, the confidence at which it fails is
+                corrected for this number (see `fail_confidence`).
 
         Raises:
-            CheckError: A measure that the check reads was not taken.
+            CheckError: The measurements lack a measure that the check reads.
         """
         readings = measurements.readings_of(self.reading or "")
         matrix = None
@@ -249,7 +252,10 @@ class Check(CheckArguments, ABC):
         )
 
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
-        """Return the evidence to compare with the threshold, and the threshold as a number; None without one."""
+        """Return the evidence to compare with the threshold, and the threshold as a number.
+
+        The threshold is None if the check has none, or if no instance has both a value and a threshold.
+        """
         if self.threshold is None:
             return evidence, None
         direction, limit = self.threshold
@@ -287,7 +293,7 @@ class Check(CheckArguments, ABC):
         self._refuse_vacuous_threshold()
 
     def _validate_expression(self, argument: str) -> None:
-        """Validate a threshold that is given as text."""
+        """Validate a threshold that is an expression."""
         text, known, (low, high) = getattr(self, argument), self.threshold_references, self.bounds
         if self.several_readings:
             raise CheckError(
@@ -315,7 +321,7 @@ class Check(CheckArguments, ABC):
             )
 
     def _refuse_vacuous_threshold(self) -> None:
-        """Refuse a threshold that every possible value meets, since such a check could never fail."""
+        """Raise CheckError if every possible value meets the threshold, because the check could then never fail."""
         if self.threshold is None:
             return
         direction, limit = self.threshold
@@ -339,13 +345,13 @@ C = TypeVar("C", bound=type[Check])
 
 
 def registered(check: C) -> C:
-    """Register a check class under its name, by which policies, entry points and `attnaudit.checks` find it."""
+    """Register a check class under its class name, by which policies and `attnaudit.checks` find it."""
     checks.register(check.__name__)(check)
     return check
 
 
 def _measured_columns(measurements: Measurements, columns: Iterable[str], reading: str) -> list[str]:
-    """Return the names, under the reading, of the columns that were measured."""
+    """Return the names of those columns that were measured. Names of columns that depend on the reading include it."""
     measured: list[str] = []
     for name in columns:
         if name.endswith("*"):

@@ -22,16 +22,17 @@ class CheckArguments:
     """The arguments that all checks have in common.
 
     Args:
-        at_least: The lower threshold: a number, or an expression that names references of the check, such as
-            "floor + 0.2". A gate has exactly one threshold, an informational check at most one.
-        at_most: The upper threshold, in the same form.
-        severity: "gate" for a check that can fail its pytest case, "report" for an informational check.
-        confidence: The confidence of the two-sided interval over instances.
-        inconclusive: Whether the pytest case of an inconclusive gate fails ("fail"), passes with a warning ("warn") or
-            passes ("pass").
-        reading: Which attention is the explanation, such as "cls@layer=-1,heads=mean" (see `attnaudit.readings`). The
-            default is the model's own reading. With "*" for the layer or the heads, the check measures each of them
-            and needs severity="report".
+        at_least: The lower threshold: a number, or an expression that names references of the check, such as "floor +
+            0.2". None (the default) for no lower threshold. A gate needs exactly one threshold, lower or upper. An
+            informational check may have one.
+        at_most: The upper threshold, in the same form as `at_least`.
+        severity: "gate" for a check that can fail its pytest case, "report" for an informational check, which cannot.
+        confidence: The confidence of the two-sided interval of the value, from 0.5 to 0.999.
+        inconclusive: What happens to the pytest case of an inconclusive gate: "fail" fails it, "warn" passes it with a
+            warning, and "pass" passes it.
+        reading: Which attention weights are the explanation, such as "cls@layer=-1,heads=mean" (see
+            `attnaudit.readings`). By default, the model's adapter decides. A "*" as the layer or the heads stands for
+            each layer or head in turn, and needs severity="report".
 
     Raises:
         CheckError: An argument is invalid.
@@ -52,12 +53,12 @@ class CheckArguments:
 
     @property
     def name_in_errors(self) -> str:
-        """The name of the check in error messages, which is its name in policies."""
+        """The name of the check in error messages. It is also its name in policies."""
         return type(self).__name__
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """All arguments by name, including defaults. With the name of the check, they form a [[check]] table."""
+        """All arguments by name, including defaults. They are the keys of a [[check]] table, except its `name`."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @property
@@ -74,7 +75,7 @@ class CheckArguments:
         """Require that an argument is one of the choices.
 
         Raises:
-            CheckError: It is none of them. The message names the most similar choice.
+            CheckError: The argument is none of the choices. The message suggests similar ones.
         """
         value, known = getattr(self, argument), tuple(choices)
         if value not in known:
@@ -84,7 +85,7 @@ class CheckArguments:
         """Require that an argument is a number from `low` to `high`, and convert it to a float.
 
         Raises:
-            CheckError: The argument is no number, or outside of this range.
+            CheckError: The argument is not a number, or it lies outside this range.
         """
         value = getattr(self, argument)
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -109,7 +110,7 @@ class CheckArguments:
             )
 
     def _validate_reading(self) -> None:
-        """Validate the reading and replace it by its normal form."""
+        """Validate the reading and replace it with its normal form."""
         if self.reading is None:
             return
         if not isinstance(self.reading, str):

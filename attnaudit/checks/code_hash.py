@@ -1,4 +1,8 @@
-"""The hash of the code that computes a check, for checks that the version of attnaudit does not cover."""
+"""The hash of the code that computes a check.
+
+It is recorded for custom checks and for checks of other packages. The code of all other checks is determined by the
+version of attnaudit, which the run records.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,21 @@ import numpy as np
 
 from attnaudit.errors import LIBRARIES
 
-#: Constants in a module or a closure whose values belong to the code that reads them.
+#: The types of simple constants. Their values are hashed with the code that uses them.
 _CONSTANTS = (str, bytes, int, float, complex, bool, type(None))
 
 
 def hash_of_code(*definitions: Callable[..., Any]) -> str:
-    """Return the SHA-256 hash of functions and classes.
+    """Return the SHA-256 hash, in hexadecimal, of functions and classes.
 
-    The hash covers the statements, the default arguments, the variables of enclosing functions, and the functions,
-    classes and constants that the code names, unless they belong to Python or to an installed package. It does not
-    depend on comments, docstrings, decorators or white space, or on the file that contains the code. Code without a
-    source file, such as that of `exec`, is hashed by its bytecode, which depends on the version of Python.
+    The hash covers the statements, the default arguments, and the variables of enclosing functions that the code uses.
+    It also covers the functions, classes and constants that the code names, except those of Python and of installed
+    packages. Comments, docstrings, decorators and white space do not affect the hash, and neither does the location of
+    the file. For code without a source file, such as code run by `exec`, the bytecode is hashed. The bytecode depends
+    on the version of Python.
+
+    Args:
+        *definitions: The functions and classes, in an order that is part of the hash.
     """
     seen: dict[int, Any] = {}
     parts = [part for definition in definitions for part in _parts(definition, seen)]
@@ -34,7 +42,10 @@ def hash_of_code(*definitions: Callable[..., Any]) -> str:
 
 
 def _parts(definition: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield texts that together determine what a function or a class computes; nothing for one that was seen before."""
+    """Yield texts that together determine what a function or a class computes.
+
+    A definition that is already in `seen` yields nothing.
+    """
     if id(definition) in seen:
         return
     seen[id(definition)] = definition
@@ -56,13 +67,13 @@ def _parts(definition: Any, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _functions_of(value: Any) -> list[types.FunctionType]:
-    """Return the functions of an attribute of a class: a method, a static or class method, or a property."""
+    """Return the functions behind a class attribute: a method, a static method, a class method or a property."""
     candidates = (value, getattr(value, "__func__", None), getattr(value, "fget", None))
     return [candidate for candidate in candidates if isinstance(candidate, types.FunctionType)]
 
 
 def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield the defaults of a function, and the variables and functions outside of it that it names."""
+    """Yield texts for the default arguments of a function, and for the outer names that it uses."""
     yield f"defaults {_constant((function.__defaults__, sorted((function.__kwdefaults__ or {}).items())))}"
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -83,7 +94,7 @@ def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str
 
 
 def _outside(name: str, value: Any, module: str, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield the texts for a variable outside of the function that names it."""
+    """Yield the texts for an outer name that a function uses: another function, a class or a constant."""
     if callable(value) and not isinstance(value, type):
         value = value if isinstance(value, types.FunctionType) else getattr(value, "__wrapped__", value)
     if isinstance(value, (types.FunctionType, type)):
@@ -101,7 +112,7 @@ def _is_of_the_user(module: str) -> bool:
 
 
 def _constant(value: Any) -> str:
-    """Return a text for a constant that is the same in every process; for other objects, the name of their type."""
+    """Return a text for a constant, the same in every process. For other objects, return the name of their type."""
     if isinstance(value, _CONSTANTS):
         return repr(value)
     if isinstance(value, types.CodeType):
@@ -118,7 +129,7 @@ def _constant(value: Any) -> str:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of the global variables and attributes that a code object and those inside of it use."""
+    """Yield the names of the global variables and attributes that a code object and its nested code objects use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -127,7 +138,8 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 def _normal_source(definition: Any) -> str | None:
     """Return the source without comments, docstrings, decorators and white space; None if there is none."""
-    # inspect follows functools.wraps from a function, but not from its code, to the function inside.
+    # Given a function, inspect would follow functools.wraps and return the source of the wrapped function. Given its
+    # code object, inspect returns the source of the function itself.
     defined = definition.__code__ if isinstance(definition, types.FunctionType) else definition
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(defined)))

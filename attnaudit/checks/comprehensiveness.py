@@ -14,12 +14,12 @@ class Comprehensiveness(Erasure):
     """Change of the output when the most attended tokens are erased, compared with other orders of erasure.
 
     The change is p(x) - p(x∖r), where p is the probability of the predicted class, x the text and r the erased tokens.
-    A large change is good: the gain is the change with attention minus the change with random orders. The arguments are
-    described in `Erasure`.
+    A large change is good. The gain of attention is the change with the order of attention minus the mean change with
+    random orders. The arguments are described in `Erasure`.
     """
 
     metric = "comprehensiveness"
     claim = "The most attended tokens are needed"
     question = "Does erasing the most attended tokens change the output more than erasing random ones?"
-    why = "If the prediction stays the same without the tokens shown as important, it was not based on them."
+    why = "If the prediction stays the same without the tokens shown as important, it does not depend on them."
     sign = 1.0

@@ -18,10 +18,11 @@ from attnaudit.records import Direction, Reference
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Conicity(PerInstanceCheck):
-    """Mean over instances of the conicity: the mean cosine between the states of the real tokens and their mean.
+    """Mean over instances of the conicity of the hidden states.
 
-    A low conicity is good. Conicity mostly depends on the type of encoder, so read it together with
-    `PermutationFragility`. An instance with a single token has no value.
+    The conicity of an instance is the mean cosine similarity between the hidden states of its real tokens and the mean
+    of these states. A low conicity is good. Conicity mostly depends on the type of encoder, so read it together with
+    `PermutationFragility`. An instance has no value if it has a single token or if its mean hidden state is zero.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
@@ -34,8 +35,8 @@ class Conicity(PerInstanceCheck):
         "conicity alone can explain why the output does not change when attention is permuted."
     )
     how_to_read = (
-        "Conicity is a mean cosine. At 1, all hidden states point in the same direction, and weights on them make no "
-        "difference; compare the value with the conicity of the same number of orthogonal states."
+        "Conicity is a mean cosine similarity. At 1, all hidden states point in the same direction, and the weights "
+        "on them make no difference. Compare the value with the floor, the conicity of as many orthogonal states."
     )
     unit = "cosine"
     value_name = "mean conicity"

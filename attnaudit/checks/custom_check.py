@@ -1,4 +1,4 @@
-"""Custom checks: a check made from a function that returns one number per instance."""
+"""Custom checks, which are made from functions that return one number per instance."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from attnaudit.statistics.intervals import median_interval, proportion_interval
 
 Function = Callable[[Measurements], ArrayLike]
 STATISTICS = ("mean", "median", "proportion")
-#: Larger values are refused: their squares would overflow.
+#: The largest magnitude of a value. Sums of powers of larger values could overflow.
 LARGEST = 1e100
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomCheck(PerInstanceCheck):
-    """The base class of the checks that `check` makes: a subclass for each function, with its facts as attributes."""
+    """The base class of custom checks.
+
+    The decorator `check` makes one subclass for each function, and stores its arguments as class attributes.
+    """
 
     lists_classes: ClassVar[bool] = False
     function: ClassVar[Function]
@@ -74,10 +77,17 @@ class CustomCheck(PerInstanceCheck):
         )
 
     def values(self, measurements: Measurements) -> Floats:
-        """Call the function on the measurements that it declared, and return its (n,) values.
+        """Call the function of the check, and validate the values that it returns.
+
+        Args:
+            measurements: The measurements under one reading. The function receives only those that it declared.
+
+        Returns:
+            (n,) values, NaN where undefined.
 
         Raises:
-            CheckError: The function raised an error, or returned something other than n real numbers within the bounds.
+            CheckError: The function raised an error, or it did not return n real numbers. Each number must be NaN or
+                lie within the bounds, and with statistic="proportion" it must be NaN, 0 or 1.
         """
         from attnaudit.engine.planning import resolve
 
@@ -114,14 +124,14 @@ class CustomCheck(PerInstanceCheck):
             raise CheckError(f"check '{name}' returned {outside[0]:g}; expected values between {low:g} and {high:g}.")
         if self.statistic == "proportion" and not np.isin(defined, (0.0, 1.0)).all():
             raise CheckError(
-                f"check '{name}': returned values other than 0 and 1; with statistic='proportion', expected 0, 1 or "
+                f"check '{name}' returned values other than 0 and 1; with statistic='proportion', expected 0, 1 or "
                 "NaN (undefined) for each instance."
             )
         return values
 
 
 class CheckFactory:
-    """The result of `check`: call it with a threshold to declare the check."""
+    """What a function decorated with `check` becomes. Call it with a threshold to declare the check."""
 
     def __init__(self, kind: type[CustomCheck]) -> None:
         self.kind = kind
@@ -131,7 +141,7 @@ class CheckFactory:
         """Declare the check.
 
         Args:
-            **arguments: The arguments of `CheckArguments`, such as at_least=0.3.
+            **arguments: The arguments that all checks have in common (see `CheckArguments`), such as at_least=0.3.
 
         Raises:
             CheckError: An argument is unknown or invalid.
@@ -162,10 +172,10 @@ def check(
     worst: WorstOrder = "lowest",
     token_columns: Sequence[str] = TOKEN_COLUMNS,
 ) -> Callable[[Function], CheckFactory]:
-    """Return a decorator that makes a check of a function.
+    """Return a decorator that turns a function into a check.
 
-    The function takes the measurements and returns one number per instance, NaN where it is undefined. Its name is the
-    id of the check and its name in policies.
+    The function receives the measurements and returns n numbers, one per instance. A number is NaN where the value is
+    undefined. The name of the function becomes the id of the check and its name in policies.
 
         @checks.check(title="Attention is not a spike", question="Is one token given all the weight?", low=0, high=1)
         def attention_peak(measurements):
@@ -175,21 +185,24 @@ def check(
         def test_attention(check): ...
 
     Args:
-        needs: The measures that the function reads, such as "agreement.gradient.meister.inputs". Predictions and
-            attention are always measured.
+        needs: The names of the measures that the function reads, such as "agreement.gradient.meister.inputs".
+            Predictions and attention are always measured.
         title: The claim that the check tests.
         question: The question that the check answers.
         why: Why the answer matters.
         how_to_read: How to interpret the value.
-        statistic: "mean", "median", or "proportion" for the share of ones among numbers that are 0 or 1.
-        unit: The unit of the value.
-        low: The smallest possible value. A threshold outside the bounds is refused.
-        high: The largest possible value.
-        worst: Whether the instances with the "lowest" or the "highest" values are shown as the worst.
-        token_columns: The measured columns that the report draws over the tokens of an instance.
+        statistic: How the values of the instances are combined: "mean", "median" or "proportion". With "proportion",
+            each value is 0, 1 or NaN, and the statistic is the share of ones.
+        unit: The unit of the value; "" if it has none.
+        low: The smallest possible value. A smaller value or threshold is an error. A proportion has the bounds 0 and 1,
+            whatever `low` and `high` are.
+        high: The largest possible value. A larger value or threshold is an error.
+        worst: Which instances are listed as the worst: those with the "lowest" or the "highest" values.
+        token_columns: The names of the columns that the report draws as heatmaps (see `Check.token_columns`).
 
     Raises:
         CheckError: An argument is invalid, or the decorated object is not a named function.
+        AuditError: Another check has the name of the function.
     """
     if statistic not in STATISTICS:
         raise CheckError(f"check: unknown statistic {statistic!r}. {nearest(statistic, STATISTICS)}")

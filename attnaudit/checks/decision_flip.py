@@ -28,11 +28,14 @@ ORDERS = {
 class DecisionFlip(PerInstanceCheck):
     """How much sooner the decision flips when weights are removed in the order of attention instead of at random.
 
-    Weights are removed one after the other: they are set to 0 and the rest is renormalised, while the hidden states
-    stay fixed. The value is the mean over instances of the share of weights that must be removed in random order, minus
-    the share in the order of attention, largest first. A decision that never flips counts as a share of 1. An instance
-    has no value if it has a single token or no attention on real tokens, if all weights are tied, or if one token has
-    all attention.
+    Weights are removed one after the other. A removed weight is set to 0 and the other weights are renormalised, while
+    the hidden states stay fixed. For each instance, two shares of weights are compared: the share that must be removed
+    to flip the decision in random order, and the share that must be removed in the order of attention, largest first.
+    The value is the mean over instances of the first share minus the second. If the decision never flips, its share is
+    1.
+
+    An instance has no value if it has a single token, if no real token has attention, if all weights are equal, or if
+    one token has all of the attention.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
@@ -45,9 +48,9 @@ class DecisionFlip(PerInstanceCheck):
         "tokens by their importance for the decision."
     )
     how_to_read = (
-        "The value is the share of weights that must be removed in a random order to flip the decision, minus the "
-        "share if the largest go first. At 0, the order of attention flips the decision no sooner than a random "
-        "order; compare a positive value with the order of attention × gradient."
+        "To flip the decision, some share of the weights must be removed. The value is this share in a random order, "
+        "minus the share if the largest weights go first. At 0, the order of attention flips the decision no sooner "
+        "than a random order. Compare a positive value with the order of attention × gradient."
     )
     unit = "share of weights"
     value_name = "mean share of weights spared"
@@ -85,13 +88,13 @@ class DecisionFlip(PerInstanceCheck):
         return reasons_against_removal(measurements, undefined)
 
     def _spared(self, measurements: Measurements, order: str) -> Floats:
-        """Return the (n,) share of weights to remove in random order, minus the share to remove in this order."""
+        """Return the (n,) shares of weights to remove in random order, minus the shares to remove in `order`."""
         spared: Floats = measurements.scalar("flip.random") - measurements.scalar(f"flip.{order}")
         return spared
 
 
 def reasons_against_removal(measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-    """Return why instances have no value, in the form of `PerInstanceCheck.undefined_reasons`."""
+    """Return why instances have no value, in the same form as `PerInstanceCheck.undefined_reasons`."""
     return (
         single_token(measurements),
         no_real_attention(measurements),

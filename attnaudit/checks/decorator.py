@@ -21,7 +21,9 @@ EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
 
 
 class CheckFailed(AssertionError):  # noqa: N818
-    """A verdict that fails the pytest case. The first line of the message gives value, interval, threshold and n.
+    """Raised when a verdict fails its pytest case.
+
+    The first line of the message gives the value, its interval, the threshold and the number of instances.
 
     Attributes:
         record: The record of the check.
@@ -33,11 +35,16 @@ class CheckFailed(AssertionError):  # noqa: N818
 
 
 class InconclusiveWarning(UserWarning):
-    """A gate with inconclusive="warn" was inconclusive."""
+    """Issued when a check with inconclusive="warn" and a threshold is inconclusive."""
 
 
 def enforce(record: CheckRecord) -> None:
-    """Fail the running test if its verdict blocks the release, and warn if it is inconclusive with inconclusive="warn".
+    """Fail the running test if the verdict of a check blocks the release.
+
+    An inconclusive verdict on a check with a threshold and inconclusive="warn" issues an `InconclusiveWarning` instead.
+
+    Args:
+        record: The record of the check.
 
     Raises:
         CheckFailed: The verdict blocks the release.
@@ -53,23 +60,26 @@ def enforce(record: CheckRecord) -> None:
 def audit(
     *checks: Check | Policy, exceptions: Mapping[str, str] | None = None, informational: bool = False
 ) -> Callable[[F], F]:
-    """Return a decorator that runs a test function once per model, data set and check, with the argument `check`.
+    """Return a decorator that declares the checks of a test function.
+
+    pytest runs the function once per model, data set and check. The function needs an argument `check`, through which
+    it receives the case.
 
     The decorator gives the function the mark `attnaudit` and these attributes: `attnaudit_checks`, a tuple of its
     checks; `attnaudit_policy`, the record of the policy or None; `attnaudit_exceptions`, a tuple of `PolicyException`;
-    and `attnaudit_informational`.
+    and `attnaudit_informational`, a bool.
 
     Args:
         *checks: The checks, or a single policy that `load_policy` returned.
-        exceptions: Id of a gate -> why its cases may be skipped or expected to fail. Without an exception, a skip or
-            xfail mark on a gate fails the audit. A policy file has [[exception]] tables instead.
-        informational: Whether the checks only report their values. This is required if none of them is a gate. A policy
-            file has the key `informational` instead.
+        exceptions: Id of a gate -> the reason why its cases may be skipped or expected to fail. Without an exception, a
+            skip or xfail mark on a gate fails the audit. A policy file has [[exception]] tables instead.
+        informational: Whether the audit only reports values. It must be True if no check is a gate, and False
+            otherwise. A policy file has the key `informational` instead.
 
     Raises:
-        CheckError: No check is given, an argument is not a check, two checks have the same id (such as checks that
-            differ only in their thresholds), no check is a gate although `informational` is false or the other way
-            round, an exception is invalid, or a function is decorated twice.
+        CheckError: No check is given, or an argument is not a check. Two checks have the same id, for example because
+            they differ only in their thresholds. `informational` does not match the checks. An exception is invalid.
+            The function is decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
@@ -112,10 +122,10 @@ def audit(
 
 
 def _check(argument: object, position: int) -> Check:
-    """Return the argument of `audit` if it is a check.
+    """Return an argument of `audit` if it is a check.
 
     Raises:
-        CheckError: The argument is something else.
+        CheckError: The argument is not a check. The message says how to write one.
     """
     if isinstance(argument, Check):
         return argument

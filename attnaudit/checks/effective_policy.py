@@ -1,4 +1,4 @@
-"""The effective policy of a run: all checks that it applies, in a form that depends only on what they require."""
+"""The effective policy of a run: all of its checks in a canonical form, and the hash of this form."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ from attnaudit.errors import CheckError
 from attnaudit.records import EffectivePolicy, PolicyException
 from attnaudit.statistics.threshold import Expression
 
-#: Increase it if the canonical form changes, since equal policies then get other hashes.
+#: The version of the canonical form. Increase it when the form changes, because every policy then gets another hash.
 FORM = 1
-#: The keys of a table that are no arguments of its check.
+#: The keys of the table of a check that are not arguments of the check.
 FACTS = ("id", "name", "code", "needs", "statistic", "low", "high")
-#: The packages whose code is covered by the versions of attnaudit and Python, which the run records.
+#: Packages whose code needs no hash, because the run records the versions of attnaudit and Python.
 _COVERED = {"attnaudit", *sys.stdlib_module_names}
 
 
 def effective_policy(
     checks: Iterable[Check], exceptions: Iterable[PolicyException] = (), informational: bool = False
 ) -> EffectivePolicy:
-    """Return the checks in a canonical form, with its hash.
+    """Return the effective policy of a run: its checks in a canonical form, and the hash of this form.
 
-    Each check is a table of its id, its name and all of its arguments, including defaults. The table of a check that
-    attnaudit does not ship also contains the hash of its code. That of a custom check also contains its measures, its
-    statistic and its bounds. The form does not depend on the order of the checks, on where they were declared, or on
-    white space in relative thresholds.
-    Equal checks count once. Two different checks with the same id are both listed.
+    In the canonical form, each check is a table. The table contains the id and the name of the check, and all of its
+    arguments, including defaults. If the check is not part of attnaudit, the table also contains the hash of its code.
+    The table of a custom check also contains its measures, its statistic and its bounds.
+
+    The form does not depend on the order of the checks, on where they are declared, or on white space in relative
+    thresholds. A check that is declared several times with the same arguments is listed once. Checks with the same id
+    and different arguments are all listed.
 
     Args:
         checks: The checks of all @audit functions and policy files.
@@ -46,7 +48,7 @@ def effective_policy(
         informational: Whether the policy declares that it has no gate.
 
     Raises:
-        CheckError: A check of another package has an argument with the name of a fact, such as "code".
+        CheckError: An argument of a check has a name that the table uses for something else, such as "code".
     """
     tables = {_text(table): table for table in map(_table, checks)}
     distinct = {_text(_fields(exception)): exception for exception in exceptions}
@@ -62,7 +64,7 @@ def effective_policy(
 
 
 def effective_policy_of_file(path: Path) -> EffectivePolicy:
-    """Return the effective policy of a run with only the checks of a policy file.
+    """Return the effective policy of a run that applies the checks of a policy file and no others.
 
     Raises:
         CheckError: The file cannot be read or is invalid.
@@ -72,7 +74,10 @@ def effective_policy_of_file(path: Path) -> EffectivePolicy:
 
 
 def hash_of(policy: EffectivePolicy) -> str:
-    """Compute the hash of an effective policy from everything else in it. The order of its checks does not matter."""
+    """Return the SHA-256 hash of an effective policy, in hexadecimal.
+
+    The hash covers everything except the field `sha256` and the order of the checks and exceptions.
+    """
     content = {
         "form": FORM,
         "checks": sorted(map(_text, policy.checks)),
@@ -83,7 +88,7 @@ def hash_of(policy: EffectivePolicy) -> str:
 
 
 def _table(check: Check) -> dict[str, Parameter]:
-    """Return the table of a check."""
+    """Return the table of a check in the canonical form."""
     arguments = {name: _scalar(value) for name, value in check.parameters.items()}
     reserved = sorted(set(arguments) & set(FACTS))
     if reserved:
@@ -113,7 +118,7 @@ def _table(check: Check) -> dict[str, Parameter]:
 
 
 def _scalar(value: Any) -> Parameter:
-    """Return an argument as a value that JSON can hold."""
+    """Convert an argument to a value that JSON can represent. Other objects become their `repr`."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -131,5 +136,5 @@ def _fields(exception: PolicyException) -> dict[str, str]:
 
 
 def _text(content: Any) -> str:
-    """Return canonical JSON."""
+    """Convert a value to canonical JSON. Equal values give the same text."""
     return json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))

@@ -1,8 +1,10 @@
 """The base class of comprehensiveness and sufficiency, which erase tokens in the order of attention.
 
-Source: DeYoung et al. 2020. The value has two references: a random order, and the order by signed leave-one-out, which
-knows the effect of each single token. There are two operators, deletion and mask substitution, and they need not agree:
-deletion changes the positions of later tokens, and substitution shows the model a token that it may never have learnt.
+The checks are those of DeYoung et al. 2020. The order of attention is compared with two other orders: a random one, and
+the order by signed leave-one-out, which is based on the measured effect of each single token.
+
+Tokens can be erased in two ways, by deletion and by mask substitution. The two may lead to different verdicts: deletion
+changes the positions of later tokens, and substitution shows the model a token that it may never have seen in training.
 Both are therefore measured, and the record has a note if their verdicts differ.
 """
 
@@ -57,16 +59,17 @@ HOW_TO_READ_SHARE = (
 class Erasure(PerInstanceCheck):
     """The base class of `Comprehensiveness` and `Sufficiency`.
 
-    The change of the output is averaged over 1, 5, 10, 20 and 50% of the tokens, rounded up (the AOPC of DeYoung et al.
-    2020).
+    The change of the output is measured for 1, 5, 10, 20 and 50% of the tokens, rounded up to whole tokens. The mean of
+    these five changes is the AOPC of DeYoung et al. 2020.
 
     Args:
-        operator: How tokens are erased. "deletion" removes their ids and encodes the rest; "mask" replaces their ids by
-            the id of the mask token, or of the unknown token.
-        against: "random" for the mean gain over random orders. "signed_loo" for this gain as a share of the gain of the
-            order by signed leave-one-out: a ratio of means that does not depend on the scale of the logits.
-        measure: "probability" for the probability of the predicted class; "decision" for whether another class is
-            predicted.
+        operator: How tokens are erased. "deletion" removes their ids before the text is encoded. "mask" replaces their
+            ids with the id of the mask token or, in models without one, of the unknown token.
+        against: What the order of attention is compared with. "random": the value is the mean gain over random orders.
+            "signed_loo": the value is this gain divided by the gain of the order by signed leave-one-out. It is a ratio
+            of means, and does not depend on the scale of the logits.
+        measure: Which change of the output is measured. "probability": the change of the probability of the predicted
+            class. "decision": whether another class is predicted.
     """
 
     operator: Literal["deletion", "mask"] = "deletion"
@@ -74,7 +77,7 @@ class Erasure(PerInstanceCheck):
     measure: Literal["probability", "decision"] = "probability"
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
-    #: "comprehensiveness" or "sufficiency": how the id and the names of the measures begin.
+    #: "comprehensiveness" or "sufficiency". The id and the names of the measures begin with it.
     metric: ClassVar[str]
     #: The title, without the operator.
     claim: ClassVar[str]
@@ -132,7 +135,7 @@ class Erasure(PerInstanceCheck):
         return tuple(f"{self.metric}.{operator}" for operator in OPERATORS)
 
     def column(self, operator: str, order: str) -> str:
-        """Return the name of the column for an operator and an order of erasure."""
+        """Return the name of the measured column for an operator and an order in which tokens are erased."""
         return f"{self.metric}.{operator}{'.decision' if self.measure == 'decision' else ''}.{order}"
 
     def values(self, measurements: Measurements) -> Floats:
@@ -241,7 +244,11 @@ class Erasure(PerInstanceCheck):
         return evidence
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Reach a verdict, and note if the other operator is not supported or gives another verdict."""
+        """Judge the check as `Check.judge` does, and add a note about the other operator.
+
+        The note says that the model does not support the other operator, or that the other operator leads to another
+        verdict. Otherwise there is no note.
+        """
         record = super().judge(measurements, gated=gated)
         readings = measurements.readings_of(self.reading or "")
         if any(f"erasure.{self.other_operator}" in measurements.under(reading).facts for reading in readings):
@@ -256,20 +263,20 @@ class Erasure(PerInstanceCheck):
         )
 
     def _gain(self, measurements: Measurements, order: str, *, operator: str = "") -> Floats:
-        """Return the (n,) gain of an order over the mean of several random orders; positive is better."""
+        """Return the (n,) gains of an order over the mean of several random orders. Positive gains are better."""
         operator = operator or self.operator
         random = measurements.scalar(self.column(operator, "random"))
         gain: Floats = self.sign * (measurements.scalar(self.column(operator, order)) - random)
         return gain
 
     def _total_gains(self, measurements: Measurements, groups: Groups) -> tuple[float, float, float]:
-        """Return the total gains of attention, of one random order and of signed leave-one-out over the groups."""
+        """Return the gains of attention, one random order and signed leave-one-out, summed over the groups."""
         gains = np.column_stack([self._gain(measurements, order) for order in ("attention", "shuffled", "loo")])
         attention, shuffled, signed_loo = groups.sums(gains).sum(0)
         return float(attention), float(shuffled), float(signed_loo)
 
 
 def _mean_curve(measurements: Measurements, column: str) -> list[float | None]:
-    """Return the mean curve over the instances without NaN; None at every percentage if there are none."""
+    """Return the mean over the curves without NaN, one number per percentage; all None if there is no such curve."""
     curves = [curve for curve in measurements.vector(f"{column}.curve") if len(curve) and not np.isnan(curve).any()]
     return [float(mean) for mean in np.mean(curves, axis=0)] if curves else [None] * len(PERCENTAGES)

@@ -1,4 +1,4 @@
-"""What a check finds before a verdict is reached: its value, interval and references."""
+"""The evidence of a check: its value, interval and references, from which a verdict is then reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 #: How many of the worst instances a record lists.
 WORST_INSTANCES = 10
 HISTOGRAM_BINS = 24
-#: The reason of the instances for which a check gives none.
+#: The reason that is recorded for instances without a value if the check gives no reason.
 NO_REASON = "no reason given"
 
 
@@ -32,19 +32,22 @@ class Evidence:
         value: The statistic; None if it is undefined.
         interval: The interval of the statistic; None if there is none.
         defined: (n,) mask, True at the instances that the statistic is computed from.
-        undefined: The number of instances that are left out, by reason.
+        undefined: Reason -> the number of instances that the statistic leaves out for this reason.
         values: (n,) values per instance, NaN where undefined, for the histogram and the worst instances; None for a
             statistic that exists only for a whole data set.
         values_label: The label of the histogram, which says what the values per instance are.
         values_range: The range of the histogram; None for the range of the values.
-        rankable: (n,) mask, True at the instances that may be listed among the worst; None for all with a value.
+        rankable: (n,) mask, True at the instances that may be listed among the worst. None permits all that have a
+            value.
         references: Values to compare the statistic with.
-        reference_values: (n,) values per instance of each reference that a threshold may name.
+        reference_values: Reference name -> (n,) values, NaN where undefined, for each reference that a threshold may
+            use.
         upper_bounds: (n,) certified upper bounds, if `values` are only lower bounds of the true values; otherwise None.
         details: Further numbers by name.
         charts: Further charts.
         note: Remarks on the value.
-        no_interval: Why there is no interval; "" if there is one, or if the reason is too few sources.
+        no_interval: Why there is no interval, as a clause. It is "" if there is an interval, or too few sources for
+            one.
     """
 
     value: float | None
@@ -66,10 +69,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceValues:
-    """A reference that has a value for every instance. A record contains their mean.
+    """A reference with one value per instance. The record of the check contains the mean of these values.
 
     Attributes:
-        name: An identifier, which threshold expressions may use.
+        name: An identifier, by which threshold expressions refer to the reference.
         values: (n,) values, NaN where undefined.
         meaning: What the reference is, in words.
     """
@@ -80,7 +83,7 @@ class ReferenceValues:
 
     @property
     def record(self) -> Reference:
-        """The reference as records contain it, with the mean of the values."""
+        """The reference in the form that records contain, with the mean of the values."""
         return Reference(
             name=self.name, value=mean_of(self.values), meaning=self.meaning, n=number_defined(self.values)
         )
@@ -97,7 +100,7 @@ def number_defined(values: Floats) -> int:
 
 
 def mean_of(values: Floats) -> float | None:
-    """Return the mean of the values that are not NaN; None if there are none."""
+    """Return the mean of the values that are not NaN; None if all are NaN."""
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if len(defined) else None
 
@@ -109,13 +112,13 @@ def standard_deviation(values: Floats) -> float | None:
 
 
 def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
-    """Count instances by the first reason whose mask is True for them.
+    """Count the instances to which each reason applies. If several reasons apply, only the first one counts.
 
     Args:
-        reasons: (reason, (n,) mask) in order of precedence.
+        *reasons: Pairs of a reason and its (n,) mask, in order of precedence.
 
     Returns:
-        The number of instances by reason, without the reasons that no instance has.
+        Reason -> the number of instances. Reasons with no instance are left out.
     """
     counts: dict[str, int] = {}
     counted: Mask | None = None
@@ -128,11 +131,14 @@ def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
 
 
 def complete_counts(counts: dict[str, int], undefined: int) -> dict[str, int]:
-    """Add the instances for which a check gave no reason, so that the counts add up to the number of undefined ones.
+    """Add the instances without a value for which a check gave no reason.
 
     Args:
         counts: Reason -> the number of instances that have no value for that reason.
         undefined: The number of instances that have no value.
+
+    Returns:
+        The counts, which add up to `undefined`.
     """
     rest = undefined - sum(counts.values())
     return {**counts, NO_REASON: counts.get(NO_REASON, 0) + rest} if rest > 0 else counts
@@ -149,12 +155,12 @@ def no_real_attention(measurements: Measurements) -> tuple[str, Mask]:
 
 
 def predictions_of_model(measurements: Measurements) -> Floats:
-    """Return the class indices that the audited model predicts: an (n, 1) array."""
+    """Return the (n, 1) class indices that the audited model predicts."""
     return measurements.predicted.astype(np.float64)[:, None]
 
 
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Return the mean value of the instances of each predicted class; None for a class without values."""
+    """Return, for each class, the mean value of the instances that are predicted as this class; None without values."""
     return {
         f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
         for index, name in enumerate(measurements.classes)
@@ -162,12 +168,13 @@ def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict
 
 
 def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) -> Histogram | None:
-    """Count the values that are not NaN in equal bins.
+    """Count the values in 24 bins of equal width. NaN is left out.
 
     Args:
         values: (n,) values.
         label: The label of the histogram, which says what the values are.
-        bounds: The range of the bins; the range of the values if None.
+        bounds: The range of the bins. Values outside are counted in the first or last bin. None stands for the range of
+            the values.
 
     Returns:
         The counts; None if every value is NaN.
@@ -185,9 +192,9 @@ def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) ->
 
 
 def worst_instances(measurements: Measurements, evidence: Evidence, worst: WorstOrder) -> list[RankedInstance]:
-    """List up to 10 instances with the worst values; none if the check has no values per instance.
+    """List up to 10 instances with the worst values. The list is empty if the check has no values per instance.
 
-    Ties are ordered by the largest attention weight, and then by id.
+    Instances with the same value are sorted by their largest attention weight, largest first, and then by id.
     """
     if evidence.values is None:
         return []
@@ -209,14 +216,14 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
 
 
 def _tokens(measurements: Measurements, row: int) -> str:
-    """Return the tokens of an instance as text, with the most attended one marked."""
+    """Return the tokens around the most attended one as text, with this token marked."""
     attention = measurements.vectors.get("attention")
     most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
     return marked_tokens(measurements.tokens[row], most_attended)
 
 
 def with_note(record: CheckRecord, remark: str) -> CheckRecord:
-    """Return the record with one more remark in its note."""
+    """Return a copy of the record with a further remark at the end of its note."""
     return msgspec.structs.replace(record, note=join_remarks([record.note, remark]))
 
 

@@ -1,4 +1,4 @@
-"""Does the attention help a model that sees no context? (Wiegreffe & Pinter 2019, §4.1)"""
+"""Does the model's attention help another model that sees each word without context? (Wiegreffe & Pinter 2019, §4.1)"""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ GUIDED, UNIFORM, LEARNED, ADVERSARY = "guided", "uniform", "its own", "adversary
 class GuidedMLP(RetrainingCheck):
     """Mean F1 of MLPs with the model's attention minus the mean F1 of MLPs with uniform weights.
 
-    The MLPs process each word separately, without context. Weights that mark the important words improve them. The
-    report also shows MLPs that learn their own attention. The value is undefined without labels. 3 × `seeds` models are
-    trained, or 5 × `seeds` with `adversary`. `seeds`, `train` and `dev` are described in `RetrainingCheck`.
+    The MLPs process each word separately, without context. Weights that mark the important words make their predictions
+    better. The report also shows MLPs that learn their own attention. The value is undefined without labels. The check
+    trains 3 × `seeds` models, or 5 × `seeds` with `adversary`. The arguments `seeds`, `train` and `dev` are described
+    in `RetrainingCheck`.
 
     Args:
-        adversary: The λ of adversaries (see `weight` of `TrainedAdversary`). If it is given, the report also shows MLPs
-            with the attention of such adversaries.
-        divergence: The divergence that those adversaries maximise, "kl" or "jsd".
+        adversary: If it is given, adversaries are trained with this λ (see `weight` of `TrainedAdversary`), and the
+            report also shows MLPs with their attention. None (the default) trains no adversary.
+        divergence: The divergence from the model's attention that the adversaries maximise, "kl" or "jsd". It needs
+            `adversary`.
     """
 
     adversary: float | None = None
@@ -73,7 +75,7 @@ class GuidedMLP(RetrainingCheck):
 
     @property
     def mlps(self) -> dict[str, tuple[Retraining, ...]]:
-        """The MLPs, one per seed, by the source of their attention."""
+        """Source of the attention -> the MLPs that use it, one per seed."""
         kinds = {
             GUIDED: Retraining(encoder="mlp", attention="base"),
             UNIFORM: Retraining(encoder="mlp", attention="uniform"),
@@ -90,7 +92,7 @@ class GuidedMLP(RetrainingCheck):
 
     @property
     def adversaries(self) -> tuple[Retraining, ...]:
-        """The adversaries whose attention guides MLPs; empty without `adversary`."""
+        """The adversaries whose attention the MLPs use; none without the argument `adversary`."""
         return tuple(dataclasses.replace(mlp, encoder="own") for mlp in self.mlps.get(ADVERSARY, ()))
 
     def retrainings(self) -> Sequence[Retraining]:

@@ -1,4 +1,4 @@
-"""Do single tokens dominate a hidden state or the prediction, or do all influence it? (Meister et al. 2021, §4)"""
+"""Does a hidden state, or the prediction, depend on a few tokens or on all of them? (Meister et al. 2021, §4)"""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ INFLUENCES = {
 @registered
 @dataclass(frozen=True, kw_only=True)
 class InfluenceEntropy(PerInstanceCheck):
-    """Mean over instances of the normalised entropy -Σ p log p / log n of the influence p of the n real tokens.
+    """Mean over instances of the normalised entropy -Σ p log p / log n of influence on the n real tokens.
 
-    A low entropy is good. An instance has no value if it has a single token, or if the influence of every token is
-    zero.
+    Here p is the share of a token in the influence. A low entropy is good. An instance has no value if it has a single
+    token, or if no token has any influence.
 
     Args:
-        of: "hidden" for the influence of each input on a hidden state, averaged over all states (Meister et al. 2021,
-            eq. 5); "gradient" for the gradient norm of the prediction at the inputs; "leave_one_out" for the change of
-            the prediction when an input token is deleted.
+        of: Which influence is measured. "hidden": that of each input on a hidden state; the entropy is averaged over
+            all hidden states (Meister et al. 2021, eq. 5). "gradient": the norm of the gradient of the prediction at
+            each input. "leave_one_out": the change of the prediction when an input token is deleted.
     """
 
     of: Literal["hidden", "gradient", "leave_one_out"] = "hidden"

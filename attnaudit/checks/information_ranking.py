@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRESETS = ("wen",)
 MINIMUM_INSTANCES = 10
-#: The numbers of label shuffles that correct the information of all instances, and of each subsample.
+#: How many label shuffles correct the information: for all instances, and for each subsample.
 SHUFFLES = 100
 SUBSAMPLE_SHUFFLES = 10
 #: The number of label shuffles from which the percentile of the reference "label shuffle" is taken.
@@ -42,17 +42,19 @@ LARGEST_FLOOR_COST = 2e10
 class InformationRanking(Check):
     """Shieh's weighted τ between the attention of each rank and the information of its hidden states about the output.
 
-    The hidden states of each instance are ranked by attention. For each rank, the mutual information (nats) between the
-    states and the outputs is estimated over all instances by k-means, and corrected by its mean over label shuffles.
-    Instances with fewer tokens than there are ranks are left out and counted. The interval is found by subsampling half
-    of the sources, without fitting k-means again.
+    The hidden states of each instance are ranked by attention. The states of one rank are then clustered by k-means
+    over all instances. The information of a rank is the mutual information (nats) between these clusters and the
+    outputs of the model, minus its mean over label shuffles. Instances with fewer tokens than there are ranks are left
+    out, and the report gives their number. The interval comes from subsamples of half of the sources, for which k-means
+    is not fitted again.
 
-    The value is undefined with fewer than 2 ranks, with fewer than 10 instances, if all ranks have the same attention
-    or the same information, or if the preset finds no number of clusters.
+    The value is undefined if there are fewer than 2 ranks or fewer than 10 instances. It is also undefined if all ranks
+    have the same attention or the same information, or if the preset finds no number of clusters.
 
     Args:
-        preset: How the number of clusters is chosen. By default it is one twentieth of the instances, between 5 and
-            200. With "wen", it is the smallest from 50 to 200 for which no cluster has a single member.
+        preset: How the number of clusters is chosen. None (the default): one twentieth of the number of instances, but
+            at least 5 and at most 200. "wen": the smallest number from 50 to 200 for which every cluster has at least
+            two members.
     """
 
     preset: Literal["wen"] | None = None
@@ -64,7 +66,7 @@ class InformationRanking(Check):
     question = "Do positions with more attention hold hidden states with more information about the output?"
     why = (
         "If the most attended states hold no more information about the output than others, the weights do not show "
-        "where the decision came from. The first rank often holds nearly all the weight: see the unweighted τ-b."
+        "where the decision came from. The first rank often holds nearly all weight, so see the unweighted τ-b too."
     )
     how_to_read = (
         "The weighted τ runs from −1 to 1: at 1, ranks with more attention hold hidden states with more information "
@@ -163,7 +165,7 @@ class InformationRanking(Check):
         )
 
     def _floor(self, measurements: Measurements, states: Table, ranking: Ranking) -> Reference:
-        """Return the weighted τ with shuffled attention. Its value is None if it is undefined or too expensive."""
+        """Return the weighted τ with shuffled attention. Its value is None if τ is undefined or too expensive."""
         from attnaudit.metrics.ranked_information import quantise
 
         n, ranks, width = states.shape
@@ -188,7 +190,7 @@ class InformationRanking(Check):
         )
 
     def _label_shuffle(self, measurements: Measurements, ranking: Ranking) -> Reference:
-        """Return the 95th percentile of the weighted τ with shuffled outputs."""
+        """Return the 95th percentile of the weighted τ over shuffles of the outputs."""
         generator = self.generator(measurements, "label shuffle")
         information = [
             _corrected_information(ranking.labels, generator.permutation(ranking.outputs), generator)
@@ -214,18 +216,18 @@ def ranking_interval(
     generator: np.random.Generator,
     shuffling: np.random.Generator,
 ) -> IntervalEstimate | None:
-    """Return the interval of the weighted τ, by subsampling half of the sources without fitting k-means again.
+    """Return the interval of the weighted τ from subsamples of half of the sources. k-means is not fitted again.
 
     Args:
         ranking: The ranking, with its instances in the order of `groups.rows`.
-        weights: (n, k) attention by rank, in the same order.
+        weights: (n, k) attention by rank, with the instances in the order of `groups.rows`.
         groups: The instances by source.
         confidence: The confidence of the interval.
         generator: Draws the subsamples.
         shuffling: Draws the label shuffles that correct the information.
 
     Returns:
-        The interval; None with fewer than 4 sources, or if over a tenth of the subsamples leave τ undefined.
+        The interval; None with fewer than 4 sources, or if τ is undefined in more than a tenth of the subsamples.
     """
     if len(groups) < FEWEST_TO_HALVE:
         return None
@@ -247,7 +249,7 @@ def ranking_interval(
 def _corrected_information(
     labels: Integers, outputs: Integers, generator: np.random.Generator, shuffles: int = SUBSAMPLE_SHUFFLES
 ) -> Floats:
-    """Return the (k,) information of (k, n) cluster labels about the outputs, minus its mean over label shuffles."""
+    """Return the (k,) information of each rank, from (k, n) clusters, minus its mean over shuffles of the outputs."""
     from attnaudit.metrics.ranked_information import information_by_rank
 
     shuffled = generator.permuted(np.tile(outputs, (shuffles, 1)), axis=1)
@@ -256,7 +258,7 @@ def _corrected_information(
 
 
 def _weighted_taus(information: Sequence[Floats], attention: Sequence[Floats]) -> Floats:
-    """Return the (S,) weighted τ between S rows of information and S rows of attention, each (k,)."""
+    """Return the (S,) weighted τ of S pairs of (k,) information and (k,) attention."""
     import torch
 
     from attnaudit.metrics.kendall import weighted_kendall_tau
@@ -267,7 +269,7 @@ def _weighted_taus(information: Sequence[Floats], attention: Sequence[Floats]) -
 
 
 def _charts(ranking: Ranking) -> tuple[Chart, ...]:
-    """Chart information and attention by rank."""
+    """Return charts of the information and the attention of each rank."""
     ranks = [float(rank) for rank in range(1, len(ranking.information) + 1)]
 
     def series(name: str, values: Floats) -> Series:

@@ -14,7 +14,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.half_sampling import subsampling_interval
 
-#: The numbers of shuffles of the states that correct the information of all occurrences, and of each subsample.
+#: How many shuffles of the states correct the information: for all occurrences, and for each subsample.
 SHUFFLES = 20
 SUBSAMPLE_SHUFFLES = 2
 #: The number of shuffles of the states from which the percentile of the floor is taken.
@@ -26,16 +26,20 @@ REFERENCE_SHUFFLES = 100
 class InformationRetained(Check):
     """Share of the information about a token's embedding that its hidden state retains, corrected for chance.
 
-    The value is (MI(e; h) - null) / (H(e) - null) for embeddings e and hidden states h: 1 if the state determines the
-    embedding, 0 at chance. Both are clustered by mini-batch k-means over the occurrences of up to 1,000 words. MI is
-    the plug-in mutual information in nats, and null is its mean over shuffled states. At most 50,000 occurrences are
-    used. There are ⌊√occurrences⌋ clusters, at most 1,000 (the paper uses 1,000 for a million). The interval is found
-    by subsampling half of the sources, without fitting k-means again.
+    The value is (MI(e; h) - null) / (H(e) - null) for embeddings e and hidden states h. It is 1 if the state determines
+    the embedding, and 0 at chance. MI is the plug-in mutual information in nats, null is its mean over shuffled states,
+    and H is the entropy.
+
+    Embeddings and states are taken at the occurrences of up to 1,000 words, and at no more than 50,000 occurrences.
+    Each is clustered by mini-batch k-means, with ⌊√occurrences⌋ clusters but at most 1,000. The paper uses 1,000
+    clusters for a million occurrences. The interval comes from subsamples of half of the sources, for which k-means is
+    not fitted again.
 
     The value is undefined with fewer than 100 occurrences, or if all embeddings fall into one cluster.
 
     Args:
-        words: "frequent" for the most frequent words, "sampled" for words drawn in proportion to frequency^0.75.
+        words: Which words are used: "frequent" for the most frequent ones, "sampled" for words drawn in proportion to
+            frequency^0.75.
     """
 
     words: Literal["frequent", "sampled"] = "frequent"
@@ -43,15 +47,15 @@ class InformationRetained(Check):
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     family = "states"
-    question = "Does the hidden state at a token still determine which word it is?"
+    question = "Does the hidden state of a token still determine which word the token is?"
     why = (
         "A weight on a hidden state is shown as a weight on the word at its position. If the state no longer contains "
-        "that word, the weight says little about it."
+        "this word, the weight says little about the word."
     )
     how_to_read = (
-        "At 1, a hidden state determines which word it stands at; at 0, it carries no more information about that "
-        "word than expected by chance. The lower the value, the less a weight on a state is a weight on the word "
-        "there."
+        "At 1, a hidden state determines the word at its position; at 0, it carries no more information about that "
+        "word than expected by chance. The lower the value, the less a weight on a state says about the word at its "
+        "position."
     )
     statistic = "ratio"
     unit = "share of information"
@@ -140,7 +144,7 @@ class InformationRetained(Check):
 def information_and_null(
     embeddings: Integers, states: Integers, shuffles: int, generator: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Estimate the mutual information between the clusters of embeddings and states, in nats.
+    """Estimate the mutual information between clusters of embeddings and clusters of hidden states.
 
     Args:
         embeddings: (N,) clusters of the embeddings.
@@ -149,8 +153,8 @@ def information_and_null(
         generator: Draws the shuffles.
 
     Returns:
-        The plug-in mutual information, its mean over shuffled states (0 without shuffles), and the entropy of the
-        embeddings.
+        The plug-in mutual information, its mean over shuffled states (0 if `shuffles` is 0), and the entropy of the
+        clusters of the embeddings. All three are in nats.
     """
     width = int(states.max()) + 1
     entropy, entropy_of_states = _entropy(embeddings), _entropy(states)

@@ -25,17 +25,23 @@ EXPLANATIONS = {"attention": "attention", "gradient": "the gradient's importance
 @registered
 @dataclass(frozen=True, kw_only=True)
 class ParameterRandomisation(PerInstanceCheck):
-    """How similar the model's attention is to that of copies with random parameters.
+    """How similar the explanation is between the model and copies with random parameters.
 
-    Every parameter tensor of a copy is drawn from a normal distribution with the mean and the standard deviation of the
-    tensor in the audited model. The seed of the audit determines the draws. The audited model is not changed. The value
-    is the mean over 3 copies and over instances. The interval covers the choice of instances and of copies (Student's t
-    over copies), so it stays wide if the copies differ.
+    The elements of every parameter tensor of a copy are drawn from a normal distribution. Its mean and standard
+    deviation are those of the same tensor in the audited model. The seed of the audit determines the draws. The audited
+    model is not changed.
+
+    The value is the mean over 3 copies and over instances. The interval covers both the choice of instances and the
+    choice of copies, the latter by Student's t. It therefore stays wide if the copies differ, however many instances
+    there are.
 
     Args:
-        of: "attention", or "gradient" for the gradient norm at the inputs.
-        measure: "tau" for Kendall's τ-b, with the threshold at_most; "jsd" for the Jensen-Shannon divergence in nats,
-            with the threshold at_least.
+        of: The explanation: "attention", or "gradient" for the gradient norm at the inputs.
+        measure: How explanations are compared. "tau": by Kendall's τ-b, with the threshold at_most. "jsd": by the
+            Jensen-Shannon divergence in nats, with the threshold at_least.
+
+    Raises:
+        CheckError: An argument is invalid, or the threshold does not suit `measure`.
     """
 
     of: Literal["attention", "gradient"] = "attention"
@@ -48,8 +54,8 @@ class ParameterRandomisation(PerInstanceCheck):
     )
     how_to_read = (
         "The model is compared with copies that have random parameters of the same scale. Whatever the copies have in "
-        "common with the model does not come from what it has learnt. Compare the value with the floor, the same "
-        "measure between two such copies."
+        "common with the model does not come from what the model has learnt. Compare the value with the floor, which "
+        "is the same measure between two such copies."
     )
     threshold_references = ("floor",)
 
@@ -65,7 +71,7 @@ class ParameterRandomisation(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The name of the column with the values."""
+        """The name of the measured column that contains the values."""
         return f"randomised.{self.of}.{self.measure}"
 
     @property
@@ -146,7 +152,7 @@ class ParameterRandomisation(PerInstanceCheck):
         )
 
     def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:
-        """Return the mean of each copy over the instances that have a value; None if there are none."""
+        """Return, for each copy, the mean over the instances that have a value; None if no instance has one."""
         rows = measurements.groups(~np.isnan(values)).rows
         return [
             mean_of(column[rows])

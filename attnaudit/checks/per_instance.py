@@ -30,11 +30,11 @@ from attnaudit.statistics.intervals import mean_interval
 
 @dataclass(frozen=True, kw_only=True)
 class PerInstanceCheck(Check):
-    """A check with one number per instance. By default, its statistic is their mean.
+    """The base class of checks with one number per instance. By default, the statistic is the mean of these numbers.
 
-    A subclass defines `values`, `needs` and the attributes that `Check` requires. Value, interval, histogram and worst
-    instances follow from the values. The other methods have defaults and are overridden where a check has more to
-    report. A complete check is, for example:
+    A subclass defines `values`, `needs` and the attributes that `Check` requires. The statistic, its interval, the
+    histogram and the worst instances are computed from the values. All other methods have defaults. Override them if
+    the check has more to report. A complete check looks as follows:
 
         @registered
         @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,14 @@ class PerInstanceCheck(Check):
 
     @abstractmethod
     def values(self, measurements: Measurements) -> Floats:
-        """Return the (n,) values per instance, NaN where undefined."""
+        """Return the values of the instances.
+
+        Args:
+            measurements: The measurements of n instances under one reading.
+
+        Returns:
+            (n,) values, NaN where undefined.
+        """
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
         """Return the values to compare the statistic with.
@@ -84,8 +91,8 @@ class PerInstanceCheck(Check):
             values: (n,) values, as `values` returned them.
 
         Returns:
-            `ReferenceValues` with one number per instance, which a threshold may name if it is listed in
-            `threshold_references`, or a `Reference` with one number for the whole data set.
+            The references. `ReferenceValues` have one number per instance; a threshold may name them if they are listed
+            in `threshold_references`. A `Reference` has one number for the whole data set.
         """
         return ()
 
@@ -97,21 +104,22 @@ class PerInstanceCheck(Check):
             undefined: (n,) mask, True at instances without a value.
 
         Returns:
-            (reason, (n,) mask) in order of precedence. Instances that have a value are ignored. The last mask may be
-            `undefined`, for the instances to which no other reason applies.
+            Pairs of a reason and its (n,) mask, in order of precedence. A mask may also be True at instances that have
+            a value, which are ignored. The last mask may be `undefined`, to cover the instances to which no other
+            reason applies.
         """
         return (("not measured", undefined),)
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        """Return further numbers by name."""
+        """Return further numbers for the report, by name."""
         return {}
 
     def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
-        """Return further charts."""
+        """Return further charts for the report."""
         return ()
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        """Return a remark on the value, or "" for none."""
+        """Return a remark on the value, as a clause without a full stop; "" if there is none."""
         return ""
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
@@ -123,7 +131,7 @@ class PerInstanceCheck(Check):
         return self.interval_of_mean(measurements, values, groups)
 
     def interval_of_mean(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        """Return the interval of the mean of (n,) values over the instances in the groups."""
+        """Return the interval of the mean of (n,) values over the instances in the groups; None if there is none."""
         return mean_interval(
             values,
             groups,
@@ -133,15 +141,15 @@ class PerInstanceCheck(Check):
         )
 
     def no_interval(self, value: float | None, groups: Groups) -> str:
-        """Return why there is no interval, or "" if there are too few sources."""
+        """Return why there is no interval, as a clause; "" if the reason is too few sources."""
         return ""
 
     def upper_bounds(self, measurements: Measurements) -> Floats | None:
-        """Return (n,) certified upper bounds, if `values` are only lower bounds of the true values; otherwise None."""
+        """Return (n,) certified upper bounds of the true values if `values` are only lower bounds; otherwise None."""
         return None
 
     def evidence(self, measurements: Measurements) -> Evidence:
-        """Compute the statistic and everything that is reported with it from the values per instance."""
+        """Compute the evidence from the values per instance."""
         values = self.values(measurements)
         undefined = np.isnan(values)
         groups = measurements.groups(~undefined)

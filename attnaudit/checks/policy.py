@@ -1,4 +1,4 @@
-"""Policies: checks that are written as tables, with the same names and arguments as in Python.
+"""Policies: files that declare checks as tables, with the same names and arguments as in Python.
 
 A policy file is a TOML file such as
 
@@ -41,10 +41,10 @@ QUESTION_KEYS = ("asks", "checks", "remedies")
 
 
 class Policy(list[Check]):
-    """The checks of a policy file.
+    """The list of the checks in a policy file.
 
     Attributes:
-        record: What the file states about the policy itself.
+        record: The rest of the file, such as the name of the policy and its exceptions.
     """
 
     def __init__(self, checks: Sequence[Check], record: PolicyRecord) -> None:
@@ -59,12 +59,12 @@ def from_tables(
 
     Args:
         tables: One table per check.
-        where: The beginning of every error message, such as the path of the file.
-        defaults: Arguments for the tables that do not set them.
+        where: The text with which every error message begins, such as the path of the file.
+        defaults: Arguments that apply to every table that does not set them; None for no such arguments.
 
     Raises:
-        CheckError: A name, a key or a value is invalid, or two tables are the same check. The message names the table
-            and the most similar name.
+        CheckError: A name, a key or a value is invalid, or two tables have the same id. The message names the table,
+            and suggests similar names for an unknown one.
     """
     if isinstance(tables, (str, Mapping)) or not isinstance(tables, Sequence):
         raise CheckError(f"{where}: expected a list of [[check]] tables, but got {type(tables).__name__}.")
@@ -93,7 +93,7 @@ def from_tables(
 
 
 def to_table(check: Check) -> dict[str, Parameter]:
-    """Return the table from which `from_tables` makes an equal check. Arguments that are None are left out."""
+    """Return the table of a check, from which `from_tables` makes an equal check. It leaves out arguments with None."""
     name = check.subject if check.family == "custom" else type(check).__name__
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 
@@ -101,13 +101,18 @@ def to_table(check: Check) -> dict[str, Parameter]:
 def load_policy(path: Path) -> Policy:
     """Read a policy file.
 
-    It contains [[check]] tables, optional [[exception]] tables, and one optional [policy] table, with the arguments
-    that all checks share, the name of the policy, the families of models that it was validated on, the questions that
-    its checks answer, and whether it is informational, that is, has no gate.
+    The file contains [[check]] tables, and optionally [[exception]] tables and one [policy] table. The [policy] table
+    may set arguments for all checks. It may also give the name of the policy, the families of models on which the
+    policy was validated, and the questions that its checks answer. A policy without a gate must set `informational =
+    true` there.
+
+    Args:
+        path: The path of a TOML file.
 
     Raises:
-        CheckError: The file cannot be read or is invalid, or it has no gate and is not declared informational. The
-            message names the file, the table, the key, and the most similar known key.
+        CheckError: The file cannot be read or is invalid. Or it has no gate and is not declared informational, or the
+            other way round. The message names the file, the table and the key, and suggests similar keys for an unknown
+            one.
     """
     require_regular_file(path, "the policy", CheckError)
     try:
@@ -143,7 +148,7 @@ def load_policy(path: Path) -> Policy:
 
 
 def first_duplicate(checks: Sequence[Check]) -> tuple[int, int] | None:
-    """Return the positions of the first two checks with the same id; None if all ids differ."""
+    """Return the positions, from 0, of the first two checks with the same id; None if all ids differ."""
     positions: dict[str, int] = {}
     for position, check in enumerate(checks):
         if check.id in positions:
@@ -153,7 +158,7 @@ def first_duplicate(checks: Sequence[Check]) -> tuple[int, int] | None:
 
 
 def _declare(name: str, arguments: dict[str, Any], place: str) -> Check:
-    """Declare the check that is registered under a name."""
+    """Declare the check that is registered under a name. Errors begin with `place`."""
     factory = checks.get(name)
     known = tuple(factory.argument_names())
     for key in arguments:
@@ -169,7 +174,7 @@ def _declare(name: str, arguments: dict[str, Any], place: str) -> Check:
 
 
 def _shared_arguments(table: Any, path: Path) -> dict[str, Any]:
-    """Return the arguments in the [policy] table, after validating its keys and these arguments."""
+    """Return the arguments that the [policy] table sets for all checks, after validating them and all of its keys."""
     if not isinstance(table, dict):
         raise CheckError(f"{path}: [policy]: expected one table, but got {type(table).__name__}.")
     known = (*SHARED_ARGUMENTS, *DESCRIPTION_KEYS)
@@ -185,7 +190,7 @@ def _shared_arguments(table: Any, path: Path) -> dict[str, Any]:
 
 
 def _policy_record(table: Mapping[str, Any], declared: Sequence[Check], path: Path, *, sha256: str) -> PolicyRecord:
-    """Return what the [policy] table states about the policy itself."""
+    """Return the description of the policy in its [policy] table."""
     questions = table.get("questions", {})
     if not isinstance(questions, dict):
         raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(questions).__name__}.")

@@ -1,4 +1,4 @@
-"""The differences between two effective policies: what became stricter or laxer, appeared, disappeared or changed."""
+"""The differences between two effective policies, and whether each makes the new policy stricter or laxer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attnaudit.statistics.threshold import Expression, parse
 from attnaudit.statistics.verdict import fail_confidence
 
 Kind = Literal["laxer", "disappeared", "compare by hand", "stricter", "appeared", "changed"]
-#: The kinds of changes after which the new policy may pass what the old one blocked. They come first.
+#: The kinds of changes after which the new policy may pass models that the old one blocks. They are listed first.
 SUSPECT: tuple[Kind, ...] = ("laxer", "disappeared", "compare by hand")
 KINDS: tuple[Kind, ...] = (*SUSPECT, "stricter", "appeared", "changed")
 DIRECTIONS = ("at_least", "at_most")
-#: The arguments that turn a value into a verdict. All others decide what is measured.
+#: The arguments that decide how a value is judged. All other arguments decide what is measured.
 JUDGING = (*DIRECTIONS, "severity", "confidence", "inconclusive")
 INCONCLUSIVE = ("pass", "warn", "fail")
 
@@ -28,13 +28,15 @@ Table = Mapping[str, Parameter]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference between two policies.
+    """One difference between an old and a new policy.
 
     Attributes:
-        kind: "laxer" or "stricter": its effect on the new policy. "appeared" or "disappeared": a check. "changed": no
-            effect on what the policy blocks. "compare by hand": the effect depends on the model.
-        subject: The id of a check, or another part of the policy.
-        text: What changed.
+        kind: The effect of the difference. "laxer": the new policy may pass models that the old one blocks. "stricter":
+            the new policy may block models that the old one passes. "disappeared": only the old policy has the check.
+            "appeared": only the new policy has it. "changed": the difference does not affect what is blocked. "compare
+            by hand": the policies alone do not show the effect.
+        subject: The id of the check, or "policy" for the policy as a whole.
+        text: What differs, as a clause without a full stop.
     """
 
     kind: Kind
@@ -43,7 +45,7 @@ class Change:
 
 
 def differences(old: EffectivePolicy, new: EffectivePolicy) -> list[Change]:
-    """Return the differences between two policies, those that may make the new one laxer first."""
+    """Return the differences between two policies. Those after which the new policy may pass more come first."""
     changes = [*_of_checks(old, new), *_of_exceptions(old.exceptions, new.exceptions)]
     if new.informational and not old.informational:
         changes.append(Change("laxer", "policy", "is now declared informational, so nothing blocks"))
@@ -91,7 +93,11 @@ def _described(table: Table) -> str:
 
 
 def _of_check(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[tuple[Kind, str]]:
-    """Yield the changes of one check. Only changes of a gate that remains one can make the policy laxer or stricter."""
+    """Yield the changes of one check.
+
+    A check that becomes a gate, or stops being one, makes the policy stricter or laxer. Its other arguments then count
+    as "changed". They count as "laxer", "stricter" or "compare by hand" only if the check is a gate in both policies.
+    """
     if _is_gate(old) and not _is_gate(new):
         yield "laxer", "is no longer a gate"
     elif _is_gate(new) and not _is_gate(old):
@@ -127,7 +133,10 @@ def _of_threshold(old: Table, new: Table) -> Iterator[tuple[Kind, str]]:
 
 
 def _change_of_limit(old: Parameter, new: Parameter) -> float | None:
-    """Return by how much a threshold rose; None if that depends on the references, or if one of them is missing."""
+    """Return by how much a threshold rose.
+
+    None means that the rise depends on the references, or that one of the two policies has no such threshold.
+    """
     before, after = _as_expression(old), _as_expression(new)
     if before is None or after is None or before.weights != after.weights:
         return None
@@ -138,7 +147,7 @@ def _as_expression(limit: Parameter) -> Expression | None:
     if isinstance(limit, str):
         try:
             return parse(limit, sorted(set(re.findall(r"[A-Za-z_]\w*", limit))) or ["reference"])
-        except CheckError:  # a record that another version wrote; the thresholds are then shown as text
+        except CheckError:  # another version wrote the record, so the thresholds are shown as text
             return None
     if limit is None or isinstance(limit, bool):
         return None
@@ -157,12 +166,15 @@ def _of_inconclusive(old: Table, new: Table) -> Iterator[tuple[Kind, str]]:
 
 
 def _of_confidence(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[tuple[Kind, str]]:
-    """Yield what another confidence, or another number of gates, means for a gate.
+    """Yield the effect on a gate of a change in its confidence or in the number of gates.
 
-    A gate that blocks while it is inconclusive (inconclusive="fail") blocks unless its interval is on the required
-    side, so a wider interval is stricter. Any other gate blocks only if its interval is on the wrong side, so a wider
-    interval is laxer; this interval also widens with the number of gates. If `inconclusive` makes a gate of one
-    kind one of the other, `_of_inconclusive` reports this, and the width of the interval matters less.
+    There are two kinds of gates. With inconclusive="fail", a gate blocks unless its whole interval is on the required
+    side. A higher confidence, which widens the interval, is therefore stricter. Any other gate blocks only if its whole
+    interval is on the wrong side. A higher confidence is then laxer, and so are more gates, because they widen this
+    interval as well.
+
+    If a gate changes from one kind to the other, `_of_inconclusive` reports that. A change of its confidence then
+    counts only as "changed".
     """
     before, after = old.get("confidence"), new.get("confidence")
     text = _from_to("confidence", before, after)
@@ -213,14 +225,14 @@ def _scope(exception: PolicyException) -> tuple[str, str, str]:
 
 
 def _covers(wide: PolicyException, narrow: PolicyException) -> bool:
-    """Return whether an exception applies wherever another one does."""
+    """Return whether the exception `wide` applies to every case to which `narrow` applies."""
     return (
         wide.check == narrow.check and wide.model in ("", narrow.model) and wide.data in ("", narrow.data)
     )  # fmt: skip
 
 
 def _where(exception: PolicyException) -> str:
-    """Return the models and data sets of an exception, with a space before."""
+    """Return the model and the data set of an exception as text, with a leading space; "" if it applies to all."""
     model = f" of model {exception.model}" if exception.model else ""
     return model + (f" on data {exception.data}" if exception.data else "")
 

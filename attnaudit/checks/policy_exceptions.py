@@ -1,4 +1,4 @@
-"""What a policy declares about its gates: that it has none, and which of them may be skipped or expected to fail."""
+"""Declarations about the gates of a policy: whether it has none, and which may be skipped or expected to fail."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ KEYS = ("check", "reason", "model", "data")
 
 
 def require_gates(checks: Sequence[Check], *, informational: bool, where: str, declaration: str) -> None:
-    """Require that some check is a gate; or, if the policy is declared informational, that none is.
+    """Require that at least one check is a gate. If the policy is declared informational, require that none is.
 
     Args:
         checks: The checks of the policy.
         informational: Whether the policy is declared informational.
-        where: The beginning of the error message, such as the path of the file.
-        declaration: How to declare the policy informational.
+        where: The text with which the error message begins, such as the path of the file.
+        declaration: The code or setting that declares the policy informational, for the error message.
 
     Raises:
-        CheckError: There is no gate although there should be one, or the other way round.
+        CheckError: No check is a gate, and the policy is not declared informational; or a check is a gate, and it is.
     """
     gates = [check for check in checks if check.severity == "gate"]
     if informational and gates:
@@ -51,11 +51,11 @@ def exceptions_from_tables(tables: object, *, checks: Sequence[Check], where: st
     Args:
         tables: The tables, with the keys "check", "reason", and optionally "model" and "data".
         checks: The checks of the policy.
-        where: The beginning of every error message, such as the path of the file.
+        where: The text with which every error message begins, such as the path of the file.
 
     Raises:
-        CheckError: A key or a value is invalid, no gate of the policy has the id, or two tables are about the same
-            gate, model and data set. The message names the table and the most similar key or gate.
+        CheckError: A key or a value is invalid, no gate of the policy has the id, or two tables have the same gate,
+            model and data set. The message names the table, and suggests similar names for an unknown key or gate.
     """
     if not isinstance(tables, list):
         raise CheckError(f"{where}: expected a list of [[exception]] tables, but got {type(tables).__name__}.")
@@ -74,10 +74,15 @@ def exceptions_from_tables(tables: object, *, checks: Sequence[Check], where: st
 def exceptions_from_reasons(
     reasons: Mapping[str, str], *, checks: Sequence[Check], where: str
 ) -> tuple[PolicyException, ...]:
-    """Return the exceptions for a mapping from the ids of gates to reasons, as in @audit(..., exceptions={...}).
+    """Return the exceptions that @audit(..., exceptions={...}) declares.
+
+    Args:
+        reasons: Id of a gate -> why its cases may be skipped or expected to fail.
+        checks: The checks of the decorator.
+        where: The text with which every error message begins.
 
     Raises:
-        CheckError: The argument is no mapping, a reason is empty, or no gate has the id.
+        CheckError: `reasons` is not a mapping, a reason is empty, or no gate has the id.
     """
     if not isinstance(reasons, Mapping):
         raise CheckError(
@@ -116,7 +121,7 @@ def _require_gate(id_: str, checks: Sequence[Check], place: str) -> None:
     """Require that a gate has this id.
 
     Raises:
-        CheckError: No check has it, or the check is informational. The message names the most similar gate.
+        CheckError: No check has this id, or the check that has it is informational. The message suggests similar gates.
     """
     gates = [check.id for check in checks if check.severity == "gate"]
     if id_ in gates:

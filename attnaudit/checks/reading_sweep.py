@@ -1,4 +1,4 @@
-"""One check under every layer and head of a model: the mean of its values, and a matrix of them."""
+"""One check under several readings, such as every layer and head: the mean of its values, and a matrix of them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class CheckOfReadings(Protocol):
 def evidence_over_readings(
     check: CheckOfReadings, measurements: Measurements, readings: Sequence[str]
 ) -> tuple[Evidence, Matrix]:
-    """Return the evidence of a check under several readings together.
+    """Combine the evidence of a check under several readings.
 
-    If the statistic is a mean of values per instance, each instance gets its mean over the readings, and the value is
-    the mean of these, with an interval. For other statistics, such as a ratio or a difference of F1, the value is the
-    mean of the values under the readings, without an interval.
+    If the statistic is the mean of values per instance, the values of each instance are first averaged over the
+    readings. The combined value is the mean of these averages, and has an interval. For any other statistic, such as a
+    ratio or a difference of F1, the combined value is the mean of the values under each reading. It has no interval.
 
     Args:
         check: The check.
@@ -48,8 +48,8 @@ def evidence_over_readings(
         readings: The names of the readings.
 
     Returns:
-        The evidence of the mean, and the matrix of the values under each reading: a row per layer and a column per
-        head.
+        The combined evidence, and a matrix with the value under each reading. The matrix has a row per layer and a
+        column per head.
     """
     by_reading = {reading: check.evidence(measurements.under(reading)) for reading in readings}
     places = {name: parse(name or measurements.own_reading) for name in readings}
@@ -69,7 +69,7 @@ def evidence_over_readings(
             interval=None,
             defined=np.any([evidence.defined for evidence in by_reading.values()], axis=0),
             details=details,
-            note=join_remarks(["the mean of the values under the single readings, which has no interval", *notes]),
+            note=join_remarks(["the value is the mean over the readings, which has no interval", *notes]),
             no_interval="this statistic has no interval over several readings",
         )
         return evidence, matrix
@@ -106,7 +106,7 @@ def evidence_over_readings(
 
 
 def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> Matrix:
-    """Arrange the values in a matrix with a row per layer and a column per head; None where undefined."""
+    """Arrange the values in a matrix with a row per layer and a column per head. Undefined values are None."""
     layers = sorted({str(place.layer) for place in places.values()}, key=_numeric_order)
     heads = sorted({str(place.heads) for place in places.values()}, key=_numeric_order)
     values: list[list[float | None]] = [[None] * len(heads) for _ in layers]
@@ -116,7 +116,7 @@ def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -
 
 
 def _mean(values: Sequence[Floats]) -> Floats:
-    """Return (n,) means over the readings under which an instance has a value; NaN if it has none."""
+    """Return the (n,) means over the readings under which an instance has a value; NaN if it has none."""
     table = np.stack(values)
     counts = np.logical_not(np.isnan(table)).sum(0)
     means: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
@@ -124,7 +124,7 @@ def _mean(values: Sequence[Floats]) -> Floats:
 
 
 def _upper_bounds(evidence: Evidence) -> Floats:
-    """Return (n,) upper bounds of the values: the values themselves if no others are known."""
+    """Return the (n,) upper bounds of the values. If none are known, the values are their own bounds."""
     values = np.full(len(evidence.defined), np.nan) if evidence.values is None else evidence.values
     bounds: Floats = values if evidence.upper_bounds is None else np.fmax(values, evidence.upper_bounds)
     return bounds
@@ -136,7 +136,7 @@ def _numeric_order(text: str) -> tuple[int, str]:
 
 
 def _highest(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> str | None:
-    """Name the layer and head with the highest value; None if there are no values."""
+    """Return the layer and the head with the highest value as text; None if there are no values."""
     known = {name: evidence.value for name, evidence in by_reading.items() if evidence.value is not None}
     if not known:
         return None

@@ -30,25 +30,26 @@ def relative_to_references(
 ) -> tuple[Evidence, Requirement | None]:
     """Compute a threshold from the references of a check, and prepare the evidence for the comparison with it.
 
-    Such a threshold is itself an estimate. The verdict therefore depends on the mean of the paired differences between
-    value and threshold, over the instances that have both. Value and interval are restricted to these instances, and
-    the interval is that of the mean difference, shifted by the mean threshold.
+    A threshold that depends on references is itself an estimate, with one number per instance. The verdict therefore
+    depends on the paired differences between the value and the threshold of each instance. Only instances that have
+    both are used. The interval of the value is the interval of the mean difference, shifted by the mean threshold.
 
     Args:
         evidence: What the check found.
         direction: "at_least" or "at_most".
         expression: The threshold.
         measurements: The measurements that the evidence was computed from.
-        bounds: The smallest and largest possible value of the check and of its references.
+        bounds: The smallest and the largest possible value, both of the check and of its references.
         confidence: The confidence of the interval.
-        generator: Called once per interval; returns a generator that draws its resamples.
+        generator: Returns a random generator that draws the resamples. It is called once per interval.
         name_in_errors: The name of the check in error messages.
 
     Returns:
-        The evidence on the instances that have both, and the mean threshold; None if no instance has both.
+        The evidence on the instances that have both a value and a threshold, and the mean threshold. If no instance has
+        both, the value of the evidence and the threshold are None.
 
     Raises:
-        CheckError: The check, or a reference that the threshold names, has no values per instance.
+        CheckError: The check has no values per instance, or a reference that the threshold names has none.
     """
     if evidence.values is None or not set(expression.weights) <= set(evidence.reference_values):
         raise CheckError(

@@ -1,4 +1,4 @@
-"""The base class of the checks that train other copies of the model (Wiegreffe & Pinter 2019)."""
+"""The base class of the checks that train copies of the audited model (Wiegreffe & Pinter 2019)."""
 
 from __future__ import annotations
 
@@ -21,27 +21,31 @@ from attnaudit.statistics.groups import Groups
 
 MOST_SEEDS = 100
 HOW_TO_READ_F1 = (
-    "The value is a difference between two mean F1 scores: of models that were trained for this check, or of the "
-    "audited model. Near 0, both do equally well. The interval is over instances, not over training runs, so compare "
-    "it with the scores of the individual seeds."
+    "The value is the difference between two mean F1 scores, each of models that were trained for this check or of "
+    "the audited model. Near 0, both do equally well. The interval covers the choice of instances, not of training "
+    "runs, so compare it with the scores of the individual seeds."
 )
 HOW_TO_READ_JSD = (
     "Jensen–Shannon divergence runs from 0, where the copy attends as the model does, to ln 2 ≈ 0.693 nats. The "
-    "copies were trained for this check. The interval is over instances, not over training runs, so compare it with "
-    "the values of the individual seeds."
+    "copies were trained for this check. The interval covers the choice of instances, not of training runs, so "
+    "compare it with the values of the individual seeds."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainingCheck(Check):
-    """The base class of the checks that train copies of the model. They are informational unless severity is "gate".
+    """The base class of the checks that train copies of the model.
 
-    A copy that several checks need is trained only once per process.
+    Unlike other checks, they are informational by default, and gates only with severity="gate". A copy that several
+    checks need is trained only once per process.
 
     Args:
-        seeds: The number of copies of each kind, each with its own seed. The value is the mean over them.
-        train: Data to train on, as the name of a data set or a file. The default is the data of the model itself.
-        dev: Data to choose the epoch on, in the same form.
+        seeds: The number of copies of each kind, from 1 to 100. Each copy has its own seed, and the value is the mean
+            over the copies.
+        train: The data to train on: the name of a registered data set, or the path of a file. By default, the data that
+            the audited model was trained on.
+        dev: The data on which the best epoch is chosen, in the same form as `train`. By default, the data that was used
+            for the audited model.
     """
 
     severity: Severity = "report"
@@ -62,17 +66,17 @@ class RetrainingCheck(Check):
 
     @abstractmethod
     def retrainings(self) -> Sequence[Retraining]:
-        """Return how each copy is trained."""
+        """Return the training of each copy."""
 
     def needs(self) -> tuple[str, ...]:
         return tuple(measure_of(retraining) for retraining in self.retrainings())
 
     def on_data(self, retraining: Retraining) -> Retraining:
-        """Return the retraining with the `train` and `dev` data of this check."""
+        """Return the retraining with the data in `train` and `dev`."""
         return dataclasses.replace(retraining, train=self.train or "", dev=self.dev or "")
 
     def cost(self) -> str:
-        """Return a sentence on the number of models to train and the cost of training them."""
+        """Return sentences about the number of models to train and the cost of training them."""
         adversaries = sum(
             retraining.attention == "adversary" and retraining.encoder == "own" for retraining in self.retrainings()
         )
@@ -97,12 +101,12 @@ class RetrainingCheck(Check):
 
 
 def measure_of(retraining: Retraining) -> str:
-    """Return the name of the measure of a copy, with which the names of its columns begin."""
+    """Return the name of the measure of a copy. The names of its columns begin with this name."""
     return f"retrained.{retraining.text}"
 
 
 def columns_of_copies(measurements: Measurements, copies: Sequence[Retraining], name: str) -> Floats:
-    """Return the column with this name of each of R copies: an (n, R) array."""
+    """Return one column of each of R copies as an (n, R) array. `name` is the name of the column within its measure."""
     return np.column_stack([measurements.scalar(f"{measure_of(copy)}.{name}") for copy in copies])
 
 
@@ -119,9 +123,10 @@ def f1_difference(
     Args:
         check: The check.
         measurements: The measurements.
-        minuend: The key of the predictions with the first F1.
-        subtrahend: The key of the predictions whose F1 is subtracted.
-        predictions: Name -> (n, R) class indices with one column per copy, for everything that the report shows.
+        minuend: The key of the predictions from whose mean F1 the other mean F1 is subtracted.
+        subtrahend: The key of the predictions whose mean F1 is subtracted.
+        predictions: Name -> (n, R) class indices, with one column per copy. Predictions under other keys are only
+            reported.
     """
     labels, labelled = measurements.labels, measurements.labels >= 0
     groups = measurements.groups(labelled)
@@ -171,7 +176,7 @@ def mean_f1(measurements: Measurements, predicted: Floats) -> float | None:
 
 
 def _f1_scores(measurements: Measurements, predicted: Floats, groups: Groups) -> Floats:
-    """Return the (R,) F1 scores of (n, R) predictions over the instances in the groups, NaN if there are none."""
+    """Return the (R,) F1 scores of (n, R) predictions over the instances in the groups; NaN where undefined."""
     f1 = F1Drop.of(measurements.labels, predicted[:, :0], predicted, classes=len(measurements.classes))
     scores: Floats = f1.scores(groups.sums(f1.columns).sum(0)[None])[0]
     return scores

@@ -23,10 +23,10 @@ from attnaudit.retraining import Retraining
 class SeedVariance(RetrainingCheck, PerInstanceCheck):
     """Mean over instances and copies of the JSD (nats) between the attention of a copy and that of the model.
 
-    The copies are trained like the model, from the seeds that follow its own. If another seed gives other attention,
-    the weights depend on the seed as well as on the text. Compare the JSD of `TrainedAdversary` with this value: if it
-    is no larger, another seed alone changes attention as much. An instance with a single token has no value. The
-    arguments are described in `RetrainingCheck`.
+    The copies are trained like the model, with the seeds that follow the seed of the model. If their attention differs,
+    the weights depend on the seed as well as on the text. The value is also a reference for `TrainedAdversary`: an
+    adversary shows something only if its JSD is larger than the JSD that another seed causes. An instance with a single
+    token has no value. The arguments are described in `RetrainingCheck`.
     """
 
     seeds: int = 8
@@ -97,17 +97,20 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
         )
 
     def _means_by_seed(self, measurements: Measurements) -> list[float | None]:
-        """Return the mean JSD to each copy; None for a copy without values."""
+        """Return the mean JSD to each copy; None if no instance has a value."""
         return [mean_of(jsd) for jsd in columns_of_copies(measurements, self.retrainings(), "jsd").T]
 
 
 def copies_from_other_seeds(count: int) -> tuple[Retraining, ...]:
-    """Return copies from the seeds that follow the model's own."""
+    """Return the trainings of copies with the seeds that follow the seed of the model."""
     return tuple(Retraining(seed=seed) for seed in range(1, count + 1))
 
 
 def divergence_to_uniform(measurements: Measurements) -> Floats:
-    """Return the (n,) JSD (nats) between attention and uniform weights, NaN for single tokens and without attention."""
+    """Return the (n,) JSD (nats) between attention and uniform weights.
+
+    It is NaN for instances with a single token, and for instances without attention on real tokens.
+    """
     divergences = np.full(len(measurements), np.nan)
     for i, weights in enumerate(measurements.vector("attention")):
         if len(weights) > 1 and not np.isnan(weights).any():

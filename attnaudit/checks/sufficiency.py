@@ -13,13 +13,13 @@ from attnaudit.checks.erasure import Erasure
 class Sufficiency(Erasure):
     """Change of the output when only the most attended tokens are kept, compared with other orders of erasure.
 
-    The change is p(x) - p(r), where p is the probability of the predicted class, x the text and r the tokens kept. A
-    small change is good: the gain is the change with random orders minus the change with attention. The arguments are
-    described in `Erasure`.
+    The change is p(x) - p(r), where p is the probability of the predicted class, x the text and r the kept tokens. A
+    small change is good. The gain of attention is the mean change with random orders minus the change with the order of
+    attention. The arguments are described in `Erasure`.
     """
 
     metric = "sufficiency"
     claim = "The most attended tokens are enough"
     question = "Do the most attended tokens alone keep the output better than random ones?"
-    why = "If the tokens shown as important do not lead to the prediction on their own, it depends on other tokens too."
+    why = "If the tokens shown as important do not give the prediction on their own, it also depends on other tokens."
     sign = -1.0

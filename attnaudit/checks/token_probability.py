@@ -19,11 +19,11 @@ from attnaudit.records import CheckRecord, Direction, Reference
 class TokenProbability(PerInstanceCheck):
     """Mean over instances and tokens of the probability of the predicted class, given the token's hidden state alone.
 
-    Between models of equal accuracy, a low value is better.
+    Of two models with the same accuracy, the one with the lower value is better.
 
     Args:
-        among: "correct" for the instances that are predicted correctly, as in the source; it needs labels, and n in the
-            record is their number. "all" for all instances.
+        among: Which instances are used. "correct": those that are predicted correctly, as in the paper. This needs
+            labels, and n in the record counts only these instances. "all": all instances.
     """
 
     among: Literal["correct", "all"] = "correct"
@@ -70,7 +70,11 @@ class TokenProbability(PerInstanceCheck):
         )
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Reach a verdict. With among="correct", a note gives the number of correct predictions, or asks for labels."""
+        """Judge the check as `Check.judge` does.
+
+        With among="correct", only the correctly predicted instances are judged. A note gives their number, or says that
+        labels are missing.
+        """
         if self.among == "all":
             return super().judge(measurements, gated=gated)
         correct = measurements.labels == measurements.predicted

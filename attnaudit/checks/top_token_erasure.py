@@ -20,12 +20,13 @@ from attnaudit.records import Direction, Reference
 @registered
 @dataclass(frozen=True, kw_only=True)
 class TopTokenErasure(PerInstanceCheck):
-    """How much more often removing the largest weight flips the decision than removing another weight.
+    """How much more often the decision flips when the largest weight is removed than when another weight is removed.
 
-    A weight is removed by setting it to 0 and renormalising the rest, while the hidden states stay fixed. The value is
-    the share of instances whose decision flips without the largest weight, minus the mean over instances of the share
-    of other tokens whose removal flips it. This share is the exact expectation for a random other token. The same
-    instances as in `DecisionFlip` have no value.
+    A removed weight is set to 0 and the other weights are renormalised, while the hidden states stay fixed. The value
+    is a difference of two shares. The first is the share of instances whose decision flips when the largest weight is
+    removed. The second is the probability that the decision flips when one of the other weights, chosen at random, is
+    removed. It is computed exactly, by removing each of the others in turn. Instances have no value in the same cases
+    as in `DecisionFlip`.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
@@ -38,8 +39,8 @@ class TopTokenErasure(PerInstanceCheck):
         "weight does not mark the token that mattered most."
     )
     how_to_read = (
-        "The value is how often removing the largest weight flips the decision, minus how often removing another "
-        "weight does. At 0, the largest weight matters no more than any other."
+        "The value is the share of decisions that flip when the largest weight is removed, minus the share that flip "
+        "when another weight is removed. At 0, the largest weight matters no more than any other."
     )
     unit = "share of decisions"
     value_name = "excess share of flips"
@@ -59,7 +60,7 @@ class TopTokenErasure(PerInstanceCheck):
         top, other = measurements.scalar("top_token.attention"), measurements.scalar("top_token.random")
         flippable = measurements.scalar("top_token.any")
         others = np.maximum(measurements.lengths - 1, 1)
-        # The best token flips the decision if any does. It is compared with the tokens other than itself.
+        # The best token flips the decision if any token does. It is compared with all other tokens.
         best = flippable - (top + other * others - flippable) / others
         return (
             Reference(name="floor", value=0.0, meaning="a token drawn at random instead of the top one", n=len(values)),

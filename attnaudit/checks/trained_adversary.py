@@ -36,21 +36,24 @@ SWEEP = (0.1, 0.3, 1.0, 3.0, 10.0)
 class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     """Mean over instances of the JSD (nats) between the model's attention and that of an adversary.
 
-    An adversary is a copy that is trained to minimise TVD(outputs) - λ · divergence(attentions) instead of a loss on
-    the labels. Read the value together with the TVD that the adversary reaches, which the note gives: a large JSD at a
-    small TVD means that other attention gives the same outputs. An instance with a single token has no value. `seeds`,
-    the number of adversaries, `train` and `dev` are described in `RetrainingCheck`.
+    An adversary is a copy of the model. It is not trained on labels, but to minimise TVD(outputs) - λ ·
+    divergence(attentions) between itself and the model. Read the value together with the TVD that the adversary
+    reaches, which the note gives. A large JSD at a small TVD means that other attention gives the same outputs. An
+    instance with a single token has no value. The arguments `seeds` (here, the number of adversaries), `train` and
+    `dev` are described in `RetrainingCheck`.
 
     Args:
-        weight: λ. The papers use 2e-4 to 8e-4. The TVD here is over all classes. For a single sigmoid output, the code
-            of Wiegreffe & Pinter 2019 uses half of it, so a weight of 2λ corresponds to their λ.
+        weight: λ, from 0 to 1e6. The papers use 2e-4 to 8e-4. For a single sigmoid output, the TVD in the code of
+            Wiegreffe & Pinter 2019 is half of the TVD here, which is over all classes. Their λ then corresponds to a
+            weight of 2λ.
         divergence: "kl" for KL(adversary ‖ model) (Wiegreffe & Pinter 2019; Wen et al. 2022), "jsd" for the
             Jensen-Shannon divergence (Tutek & Šnajder 2020).
-        frozen: Copy the model's parameters and train only the attention. By default, everything is trained from the
-            start (Meister et al. 2021).
-        sweep: Also train with 0.1, 0.3, 3 and 10 times λ, and draw the curve of JSD against TVD.
-        compare_seeds: The number of copies from other seeds (see `SeedVariance`) whose mean JSD becomes the reference
-            "seeds". The details give the value as a multiple of it.
+        frozen: Whether to copy the model's parameters and train only the attention. By default, all parameters are
+            trained from a random start (Meister et al. 2021).
+        sweep: Whether to train further adversaries with 0.1, 0.3, 3 and 10 times λ, and to chart their JSD against
+            their TVD.
+        compare_seeds: The number of copies with other seeds to train (see `SeedVariance`), 0 for none. Their mean JSD
+            becomes the reference "seeds", and the details give the value as a multiple of it.
     """
 
     seeds: int = 1
@@ -99,8 +102,8 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     @property
     def why(self) -> str:
         return (
-            "If it can, other weights lead to these outputs as well. If retraining with another seed changes "
-            f"attention as much, the adversary shows nothing more than that. {self.cost()}"
+            "If it can, other weights give the same outputs as well. But if retraining with another seed changes "
+            f"attention just as much, the adversary shows only the effect of the seed. {self.cost()}"
         )
 
     @property
@@ -113,7 +116,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return ("seeds",) if self.compare_seeds else ()
 
     def adversaries(self, factor: float = 1.0) -> tuple[Retraining, ...]:
-        """Return the adversaries with λ times a factor, one per seed."""
+        """Return the trainings of the adversaries with λ times a factor, one per seed."""
         adversary = Retraining(
             attention="adversary",
             divergence=self.divergence,
@@ -123,7 +126,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return tuple(self.on_data(dataclasses.replace(adversary, seed=seed)) for seed in range(self.seeds))
 
     def copies_to_compare(self) -> tuple[Retraining, ...]:
-        """Return the copies from other seeds that the value is compared with."""
+        """Return the trainings of the copies with other seeds, with which the value is compared."""
         return tuple(self.on_data(copy) for copy in copies_from_other_seeds(self.compare_seeds))
 
     def retrainings(self) -> Sequence[Retraining]:
@@ -149,7 +152,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         details: dict[str, Detail] = {
             "mean TVD of the output": mean_of(self._mean_over_seeds(measurements, "tvd")),
             "mean JSD / ln 2": None if mean is None else mean / LN2,
-            "share of decisions that are the model's": float(same_decision.mean()) if len(measurements) else None,
+            "share of decisions that are the same": float(same_decision.mean()) if len(measurements) else None,
             "F1, model": mean_f1(measurements, predictions_of_model(measurements)),
             "F1, adversary": mean_f1(measurements, predicted),
         }
@@ -187,6 +190,6 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         )
 
     def _mean_over_seeds(self, measurements: Measurements, name: str, factor: float = 1.0) -> Floats:
-        """Return the (n,) mean over seeds of a column of the adversaries with λ times `factor`."""
+        """Return the (n,) mean over seeds of one column of the adversaries with λ times `factor`."""
         mean: Floats = columns_of_copies(measurements, self.adversaries(factor), name).mean(1)
         return mean

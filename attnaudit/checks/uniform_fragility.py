@@ -13,7 +13,7 @@ from attnaudit.engine.measurements import Measurements
 @registered
 @dataclass(frozen=True, kw_only=True)
 class UniformFragility(Fragility):
-    """Change of the output when every real token gets the weight 1/n, in a model that was not trained for it.
+    """Change of the output when each of the n real tokens gets the weight 1/n. The model is not retrained.
 
     With measure="tvd", the value is the mean TVD of the output. With measure="f1_drop", it is the drop in F1, which is
     undefined without labels. The other arguments are described in `Fragility`.

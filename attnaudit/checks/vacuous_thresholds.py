@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from attnaudit.records import Direction
 from attnaudit.statistics.threshold import Expression
 
-#: No value of a measure is larger in magnitude (custom checks that return more are refused).
+#: The largest magnitude of a value. Custom checks that return larger values raise an error.
 LARGEST_VALUE = 1e100
-#: A threshold this near to the end of a range, as a share of the range, differs from the end by a rounding error only.
+#: A threshold counts as equal to an end of the range if they differ by at most this share of the range. Such a
+#: difference can be a rounding error.
 ROUNDING = 1e-6
 
 
@@ -22,17 +23,18 @@ def why_vacuous(
     reference_bounds: Mapping[str, tuple[float, float]] | None = None,
     never_exceeds: Sequence[str] = (),
 ) -> str:
-    """Return why no possible value fails a threshold.
+    """Return why a threshold is vacuous, that is, why no possible value fails it.
 
     Args:
         direction: "at_least" or "at_most".
         limit: The threshold.
-        bounds: The smallest and the largest possible value, also of references that have no bounds of their own.
-        reference_bounds: Reference name -> its smallest and largest possible value.
-        never_exceeds: References that no value exceeds.
+        bounds: The smallest and the largest possible value of the check. They also apply to each reference that is not
+            in `reference_bounds`.
+        reference_bounds: Reference name -> its smallest and largest possible value; None if `bounds` apply to all.
+        never_exceeds: The names of the references that the value cannot exceed.
 
     Returns:
-        The reason as a clause, such as "no value is below 0"; "" if some value fails.
+        The reason as a clause, such as "no value is below 0"; "" if some possible value fails the threshold.
     """
     low, high = bounds
     tolerance = ROUNDING * (high - low) if math.isfinite(high - low) else 0.0

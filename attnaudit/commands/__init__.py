@@ -1,1 +1,1 @@
-"""The commands of `attnaudit` that belong to no other folder. The table of all commands is in `attnaudit.cli`."""
+"""The commands of `attnaudit` that belong to no other package. `attnaudit.cli` lists all commands."""

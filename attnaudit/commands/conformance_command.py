@@ -1,4 +1,4 @@
-"""`attnaudit conformance`: check whether a model fulfils the adapter contract that an audit relies on."""
+"""`attnaudit conformance`: check whether the adapter of a model fulfils the contract that audits rely on."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from attnaudit.adapters.protocol import ModelAdapter
     from attnaudit.instances import Dataset, Instance
 
-#: How many instances to use, and the size of the random sample from which they are selected by length.
+#: The number of instances on which the checks run, and the size of the random sample from which they are selected.
 COUNT, SAMPLE = 36, 1000
-#: The files in which a project registers models for pytest. They are imported only if a name is unknown.
+#: The files in which a project registers models and data sets for pytest. They are imported if a name is unknown.
 CONFTESTS = ("conftest.py", "audits/conftest.py")
 MINIMUM_WIDTH = 80
 STYLES = {"pass": "green", "fail": "red", "skip": "dim"}
-#: The exit status if the device, the model or the data cannot be used.
+#: The exit status if the checks cannot run because of the device, the model or the data.
 CANNOT_RUN = 2
 
 
@@ -52,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check an adapter and print the results.
+    """Run the conformance checks of an adapter and print the results.
 
     Returns:
-        0 if no check fails, 1 if a check fails, 2 if the device, the model or the data cannot be used.
+        The exit status: 0 if no check fails, 1 if a check fails, 2 if the device, the model or the data cannot be used.
     """
     try:
         require_device("--device", options.device)
@@ -86,7 +86,7 @@ def _load(model: str) -> Any:
 
     require_reachable("--model", Path(model))
     if model not in models and not set(model) & set(":/\\"):
-        read_conftests()  # also if there is such a folder: the name is ambiguous if conftest.py registers it
+        read_conftests()  # even if a folder has this name: if conftest.py registers it too, the name is ambiguous
     return load_model(model)
 
 
@@ -134,7 +134,7 @@ def _check(
 
 
 def _progress() -> AbstractContextManager[Any]:
-    """Show a status line on standard error that disappears at the end; show nothing if that is not a terminal."""
+    """Return a context that shows a status line on standard error, or nothing if that is not a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -142,7 +142,13 @@ def _progress() -> AbstractContextManager[Any]:
 
 
 def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> str:
-    """Return a table with one row per check, with ANSI colours if `color` is true."""
+    """Format results as a table with one row per check.
+
+    Args:
+        results: The results.
+        width: The width of the terminal in characters. The table is never narrower than 80.
+        color: Whether to use ANSI colours.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -167,7 +173,7 @@ def table(results: Sequence[ConformanceResult], *, width: int, color: bool) -> s
 
 
 def summary(results: Sequence[ConformanceResult], name: str) -> str:
-    """Return one line with the verdict and the number of each outcome."""
+    """Return one line that says whether a model fulfils the contract, with the number of checks of each outcome."""
     name = terminal_safe(name)
     count = {outcome: sum(one.outcome == outcome for one in results) for outcome in STYLES}
     parts = f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped"

@@ -1,4 +1,4 @@
-"""`attnaudit init`: write an audits/ folder into a repository."""
+"""`attnaudit init`: create an audits/ folder in a repository."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from attnaudit.errors import AuditError
 from attnaudit.formatting import terminal_safe
 
-#: File in audits/ -> its template.
+#: Name of a file in audits/ -> name of its template.
 TEMPLATES = {
     "test_attention_faithfulness.py": "test_attention_faithfulness.template",
     "policy.toml": "policy.toml",
@@ -26,10 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files and print the next command.
+    """Write the files of the audits/ folder, and print the command to run next.
+
+    Returns:
+        The exit status, 0.
 
     Raises:
-        AuditError: One of the files exists already (none is then written), or a file cannot be written.
+        AuditError: One of the files already exists, and no file is written. Or a file cannot be written.
     """
     root = Path(options.folder)
     templates = files("attnaudit.run") / "templates"

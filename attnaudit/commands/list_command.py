@@ -1,4 +1,4 @@
-"""`attnaudit list`: list everything that has a name on the command line or in a policy."""
+"""`attnaudit list`: list all names that can be used on the command line or in a policy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,25 @@ from attnaudit import registry
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.formatting import terminal_safe
 
-#: Imported by name, as the commands are, because no module outside the folder research/ may import from it directly.
+#: Imported by name, because modules outside attnaudit.research must not import from it directly.
 PAPERS_MODULE = "attnaudit.research.reproduction.papers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments: `attnaudit list` has none."""
+    """Add no arguments, because `attnaudit list` has none."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the names, including those that conftest.py and audits/conftest.py register."""
+    """Print the names of models, data sets, checks, measures and papers.
+
+    They include the names that conftest.py and audits/conftest.py register.
+
+    Returns:
+        The exit status, 0.
+
+    Raises:
+        ModelError: A conftest.py cannot be imported.
+    """
     papers = importlib.import_module(PAPERS_MODULE).PAPERS
     read_conftests()
     for title, names in (

@@ -1,4 +1,4 @@
-"""`attnaudit policy`: compare two policies, or print the hash of one."""
+"""`attnaudit policy`: compare two policies, or print the hash of a policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnaudit.run.run_choice import newest_run
 #: The exit status if a policy cannot be read.
 CANNOT_RUN = 2
 SOURCES = "a policy file (.toml), an audit.json, the folder of a run, or reports/ for the newest run"
-DIFF = "show what became stricter or laxer between two policies, appeared, disappeared or changed"
+DIFF = "show the differences between two policies, and whether they make the new policy stricter or laxer"
 STATUS = (
     "Exit status: 0 if nothing became laxer; 1 if something became laxer, disappeared, or must be compared by hand; 2 "
     "if a policy cannot be read."
@@ -27,11 +27,11 @@ HASH = "print the SHA-256 hash of a policy's checks, which does not depend on th
 
 
 class Source(NamedTuple):
-    """A policy, and where it comes from.
+    """An effective policy, and the version of attnaudit that applied it.
 
     Attributes:
-        policy: The policy.
-        attnaudit: The version of attnaudit of the run; "" for a policy file.
+        policy: The effective policy.
+        attnaudit: The version of attnaudit in the record of the run; "" if the policy was read from a policy file.
     """
 
     policy: EffectivePolicy
@@ -49,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the differences or the hash.
+    """Print the differences between two policies, or the hash of a policy.
 
     Returns:
-        0; for `diff` 1 if the new policy may be laxer; 2 if a policy cannot be read.
+        The exit status: 2 if a policy cannot be read, 1 if `diff` finds that the new policy may be laxer, otherwise 0.
     """
     try:
         if options.action == "hash":
@@ -84,10 +84,11 @@ def read_source(path: Path) -> Source:
     """Read the effective policy of a policy file or of a run.
 
     Args:
-        path: A policy file, an audit.json, the folder of a run, or a folder of runs.
+        path: A policy file, an audit.json, the folder of a run, or the folder that contains the runs, whose newest run
+            is used.
 
     Raises:
-        AuditError: The file cannot be read, or the record contains no policy or one that was edited.
+        AuditError: The file cannot be read. Or the record of the run contains no policy, or a policy that was edited.
     """
     require_reachable("policy", path)
     if not path.is_dir() and path.suffix.lower() != ".json":
@@ -111,5 +112,5 @@ def read_source(path: Path) -> Source:
 
 
 def _one_line(text: str) -> str:
-    """Return a text without line breaks and invisible characters, which could hide a change."""
+    """Replace line breaks and invisible characters with visible symbols, because they could hide a change."""
     return visible(text).replace("\n", "␊").replace("\t", "␉")

@@ -17,18 +17,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="RUN_DIR",
-        help="the folder of a run, such as reports/<run>; for reports/ itself, the newest run is taken",
+        help="the folder of a run, such as reports/<run>; for reports/ itself, the newest run is used",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write report.html and summary.md, and print the path of the report.
+    """Write report.html and summary.md of a run, and print the path of the report.
 
-    If the folder is not that of a run but contains latest.txt, the run named there is used.
+    If the folder contains runs but is not the folder of a run itself, the newest run in it is used.
+
+    Returns:
+        The exit status, 0.
 
     Raises:
-        ReportError: The folder does not exist, contains no run that has ended, was edited after the run, or cannot be
-            written to.
+        ReportError: The folder does not exist, contains no run that has ended, or cannot be written to. Or its files
+            were edited after the run.
     """
     given = Path(options.folder)
     require_reachable("report", given)

@@ -1,4 +1,4 @@
-"""`attnaudit verify`: require that the newest run passed, was not edited, and audited what is to be released."""
+"""`attnaudit verify`: require that the newest run passed, was not edited, and audited the models to be released."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from attnaudit.run.targets import FACTORY
 
 VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-#: A name of a run and a hash, such as "release=3f...". A path may contain "=" too.
+#: The name of a model or data set in a run and a hash, such as "release=3f...". Note that a path may contain "=" too.
 NAME_AND_HASH = re.compile(r"(?P<name>.+)=(?P<sha256>[0-9a-fA-F]{64})", re.DOTALL)
 
 
 EDITED = "audit.json or measurements.parquet was edited or damaged after the run: run the audit again."
-#: Smaller numbers of seconds since 1970, before September 2001, are taken for dates such as 20260131.
+#: Smaller numbers are rejected. They may be dates, such as 20260131, and not seconds since 1970.
 FEWEST_SECONDS = 1e9
 
 
 class UsageError(AuditError):
-    """An option is invalid."""
+    """Raised when an option is invalid."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,15 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="MODEL",
-        help="a model that the run must have audited; required, and repeatable. Give it as to pytest --model: the "
-        "model is loaded and its weights are compared. Or give its NAME in the run, or NAME=SHA256",
+        help="a model that the run must have audited; required and repeatable. Give it in the same way as to pytest "
+        "--model: the model is then loaded, and its weights are compared. Or give its NAME in the run, or NAME=SHA256",
     )
     parser.add_argument(
         "--data",
         action="append",
         metavar="DATA",
-        help="a data set that the run must have audited; repeatable. Give it as to pytest --data: the data is read and "
-        "compared. Or give its NAME in the run, or NAME=SHA256 (default: any)",
+        help="a data set that the run must have audited; repeatable. Give it in the same way as to pytest --data: the "
+        "data are then read and compared. Or give its NAME in the run, or NAME=SHA256 (default: any)",
     )
     parser.add_argument(
         "--policy",
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     """Verify a run and print the result.
 
     Returns:
-        0 if the run is verified, 1 if not, 2 if an option is invalid.
+        The exit status: 0 if the run is verified, 1 if it is not, 2 if an option is invalid.
     """
     given = Path(options.folder)
     try:
@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(text: str) -> None:
-    """Print one line. Names and reasons come from files that anyone may have written."""
+    """Print a text as one line that is harmless in a terminal, because it may quote files that anyone wrote."""
     print(one_line(text))
 
 
@@ -193,12 +193,15 @@ def _expectations(options: argparse.Namespace, after: datetime | None) -> Expect
 
 
 def _must_be_looked_up(given: str) -> bool:
-    """Return whether a value may be a name that a conftest registers."""
+    """Return whether the value of an option may be a name that a conftest.py registers."""
     return not (given in models or given in datasets or NAME_AND_HASH.fullmatch(given) or FACTORY.fullmatch(given))
 
 
 def _expected_model(given: str) -> Expected:
-    """Load the model that a value names, or else take the value as the name of a model in the run."""
+    """Load the model that a value of --model names.
+
+    If it is neither a registered name nor a folder nor a factory, it is the name of a model in the run.
+    """
     require_reachable("--model", Path(given))
     if given in models or Path(given).is_dir() or FACTORY.fullmatch(given):
         from attnaudit.adapters.loading import load_model
@@ -208,7 +211,10 @@ def _expected_model(given: str) -> Expected:
 
 
 def _expected_data(given: str) -> Expected:
-    """Read the data set that a value names, or else take the value as the name of a data set in the run."""
+    """Read the data set that a value of --data names.
+
+    If it is neither a registered name nor a file, it is the name of a data set in the run.
+    """
     require_reachable("--data", Path(given))
     if given in datasets or Path(given).is_file():
         from attnaudit.data import load
@@ -225,17 +231,19 @@ def _named(given: str) -> Expected:
 
 
 def _policy_hash(given: str) -> str:
-    """Return the hash of an effective policy, given as such or as a policy file."""
+    """Return the hash of an effective policy. The value is the hash itself, or the path of a policy file."""
     if SHA256.fullmatch(given):
         return given.lower()
     return effective_policy_of_file(Path(given)).sha256
 
 
 def _time(text: str) -> datetime:
-    """Return the time in UTC that --after names, rounded down to the second, as the times in audit.json are.
+    """Parse the value of --after.
+
+    The time is rounded down to a second, because the times in audit.json are rounded in the same way.
 
     Raises:
-        UsageError: It is neither in ISO 8601 nor a number of seconds.
+        UsageError: The value is neither a time in ISO 8601 with a time zone nor a number of seconds since 1970.
     """
     expected = (
         f"--after {text}: expected a time in ISO 8601 with a time zone, such as 2026-01-31T14:05:00+00:00, or seconds "
@@ -264,7 +272,10 @@ def _iso_time(text: str, expected: str) -> datetime:
 
 
 def _not_compared(options: argparse.Namespace, expected: Expectations) -> list[str]:
-    """Return lines on what was not compared, or only by its name; none if everything was compared by its content."""
+    """Return lines about what was not compared, and about what was compared only by its name.
+
+    The list is empty if everything was compared by its content.
+    """
     absent = [f"--{name}" for name in ("data", "policy", "after", "attnaudit") if getattr(options, name) is None]
     only_named = [one.given for one in (*expected.models, *expected.data) if one.sha256 is None]
     lines = []

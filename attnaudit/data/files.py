@@ -1,4 +1,7 @@
-"""Reading JSON Lines, CSV and Parquet files into rows. Errors name the file and, if they concern a row, its number."""
+"""Read JSON Lines, CSV and Parquet files into rows.
+
+Errors name the file. Errors in a single row also give the number of the row.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,9 @@ class Table:
 
     Attributes:
         columns: Names of the columns.
-        rows: (number, cells) of each row. The number, from 1, is that of the row's first line; in Parquet, of the row.
-        all_text: Whether every cell is text, as in CSV.
+        rows: Pairs of a number and the cells, one pair per row. In text files, the number is that of the first line of
+            the row. In Parquet files, it is that of the row. Both are counted from 1.
+        all_text: Whether every cell is text or None, as in CSV.
     """
 
     columns: tuple[str, ...]
@@ -43,7 +47,8 @@ def read(path: Path) -> Table:
         path: A .jsonl, .csv or .parquet file.
 
     Raises:
-        DataError: The file cannot be read; the message names the file, the fix and, if it concerns one row, the row.
+        DataError: The file cannot be read, or its contents are invalid. The message names the file and the fix, and the
+            row if there is an error in a single row.
     """
     if not path.exists():
         raise DataError(f"{path}: there is no such file. {_near_files(path)}")
@@ -73,7 +78,10 @@ def read(path: Path) -> Table:
 
 
 def _near_files(path: Path) -> str:
-    """Return a hint for a path that does not exist: similar file names, or that the folder has no data file."""
+    """Return a hint for a path that does not exist.
+
+    The hint names similar data files, or says that the folder does not exist or contains no data file.
+    """
     if not path.parent.is_dir():
         return f"The folder {path.parent} does not exist either. Correct the path."
     names = [file.name for file in path.parent.iterdir() if file.suffix.lower() in SUFFIXES]
@@ -105,11 +113,14 @@ def _reject_duplicates(columns: Sequence[str], where: str) -> None:
 
 
 class _DuplicateKeyError(Exception):
-    """A JSON object contains a key twice."""
+    """Raised when a JSON object contains a key twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a dict. Raise _DuplicateKeyError for a duplicate key; `json` would silently keep the last value."""
+    """Build a dict from the pairs of a JSON object.
+
+    A duplicate key raises _DuplicateKeyError. Without this function, `json` would silently keep only the last value.
+    """
     content = dict(pairs)
     if len(content) < len(pairs):
         raise _DuplicateKeyError([key for key, _ in pairs])
@@ -203,7 +214,10 @@ def _check_header(columns: list[str], where: str) -> None:
 
 
 def _cell(column: str, value: str) -> str | None:
-    """Return the cell, or None if it is empty. In the column `text`, "" is kept and later reported as a blank text."""
+    """Return the cell, or None if it is empty.
+
+    In the column `text`, an empty cell stays "", so that it is later reported as a blank text.
+    """
     return value if value or column == Column.TEXT else None
 
 

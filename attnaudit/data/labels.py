@@ -1,4 +1,4 @@
-"""Comparing the labels of a data set with the classes of a model."""
+"""Compare the labels of a data set with the classes of a model."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
 def label_indices(dataset: Dataset, classes: Sequence[str]) -> list[int]:
-    """Return the class index of each instance, -1 for unlabelled ones.
+    """Return the class index of each instance; -1 for instances without a label.
 
-    Labels match class names exactly. If no class name is an integer, a label may also be a class index: "1" is the
-    second class.
+    A label must be equal to a class name. If no class name is an integer, a label may also be a class index, such as
+    "1" for the second class.
 
     Args:
         dataset: The instances.
         classes: Class names of the model, in the order of its logits.
 
     Raises:
-        DataError: A label is neither a class name nor an accepted index; the message names the row and the classes.
+        DataError: A label is neither a class name nor a valid index. The message names the row and the classes.
     """
     index = {name: position for position, name in enumerate(classes)}
     if not any(_INTEGER.fullmatch(name) for name in classes):
@@ -53,13 +53,17 @@ def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
 
 
 def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
-    """Raise DataError if the labels and the declared classes together name only one class.
+    """Require that a data set does not have only a single class.
 
-    A data set without labels and declared classes is accepted; checks that need labels are then undefined.
+    The labels of the instances and the declared classes are counted together. A data set with neither is accepted, and
+    checks that need labels are then undefined.
 
     Args:
-        dataset: The instances.
-        labelled: Also raise DataError if a row has no label, since training needs one in every row.
+        dataset: The data set.
+        labelled: Whether to require a label in every row as well, as training does.
+
+    Raises:
+        DataError: There is only one class, or a label is missing although `labelled` is True.
     """
     if labelled:
         for instance in dataset.instances:
@@ -68,7 +72,8 @@ def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
                     f"{_place(instance, dataset)}: column 'label' is empty. Training needs a label in every row. Add "
                     "the label."
                 )
-    # The declared classes count too, because a sample keeps those of the full data set.
+    # The declared classes count too. A sample may lack labels of a class, but declares the classes of the full data
+    # set.
     classes = {*dataset.classes, *(instance.label for instance in dataset.instances)} - {None}
     if len(classes) == 1:
         fix = "Add rows of another class" + ("." if labelled else ", or remove the labels.")

@@ -1,10 +1,10 @@
 """Synthetic sentences whose label is decided by known words.
 
-A sentence contains one to three *cue* words, most of them of one class. That class is the label, except in a share
-`NOISE` of the sentences, where the label is flipped. A sentence also contains up to two *hint* words. Each belongs to
-the majority class of the cue words with a probability of only 0.7: hints look like evidence, but a good model does not
-need them. The other words are *filler*, drawn from the same Zipf-like distribution for both classes. Each part (train,
-dev, test) has its own seed.
+A sentence contains one to three *cue* words, most of which belong to one class. This class is the label. In a share
+`NOISE` of the sentences, the label is then flipped. A sentence also contains up to two *hint* words. A hint word
+belongs to the majority class of the cue words with a probability of only 0.7. Hint words look like evidence, but a good
+model does not need them. All other words are *filler* words, which are drawn from the same Zipf-like distribution for
+both classes. Each part (train, dev, test) has its own seed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CLASSES = ("negative", "positive")
 NOISE = 0.02
 #: Probability that a hint word belongs to the majority class of the cue words.
 _HINTED = 0.7
-#: part -> (number of sentences, seed)
+#: Name of a part -> its number of sentences and its seed.
 _SIZES = {"train": (4000, 11), "dev": (800, 12), "test": (1200, 13)}
-#: part -> name of the registered data set
+#: Name of a part -> name of the registered data set.
 NAMES = {"train": "planted-cue-train", "dev": "planted-cue-dev", "test": "planted-cue"}
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
@@ -31,7 +31,8 @@ _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 def words() -> dict[str, tuple[str, ...]]:
     """Return the synthetic words by role.
 
-    The roles are "filler" (300 words), "cue.negative", "cue.positive", "hint.negative" and "hint.positive" (15 each).
+    The roles are "filler" (300 words), "cue.negative", "cue.positive", "hint.negative" and "hint.positive" (15 words
+    each).
     """
     draw = random.Random(7)
     distinct: dict[str, None] = {}
@@ -58,7 +59,7 @@ def hints() -> frozenset[str]:
 
 
 def _sentence(draw: random.Random, label: str) -> str:
-    """Generate a sentence in which most cue words belong to this class."""
+    """Generate a sentence in which most cue words belong to the class `label`."""
     other = CLASSES[1 - CLASSES.index(label)]
     count = draw.choice((1, 2, 3))
     chosen = [draw.choice(words()[f"cue.{label}"]) for _ in range(max(1, count - count // 3))]
@@ -74,13 +75,13 @@ def _sentence(draw: random.Random, label: str) -> str:
 
 @cache
 def split(name: str) -> Dataset:
-    """Generate one part.
+    """Generate one part of the data set.
 
     Args:
         name: "train" (4,000 sentences), "dev" (800) or "test" (1,200).
 
     Raises:
-        DataError: There is no part of this name.
+        DataError: There is no part with this name.
     """
     if name not in NAMES:
         raise DataError(f"planted-cue has no part '{name}'. {nearest(name, NAMES)}")

@@ -1,4 +1,4 @@
-"""Turning rows into instances: what the columns mean, and which values are refused."""
+"""Convert rows to instances: the columns, their meaning, and the values that are rejected."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from attnaudit.errors import DataError
 from attnaudit.instances import Instance
 
 Row = tuple[int, Mapping[str, object]]
-"""The row's number in the file, for messages, and its cells."""
+"""The number of a row, for messages, and its cells by column."""
 
 
 class Column(StrEnum):
-    """The columns that are read; any other is ignored."""
+    """The columns that are read. All other columns are ignored."""
 
     TEXT = "text"
     LABEL = "label"
@@ -36,16 +36,19 @@ _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Raise DataError if `text` is missing, or if `label` or `query` is missing and a column has a similar name.
+    """Require a column `text`, and no column whose name is nearly `label` or `query`.
 
     Args:
         columns: Names of the columns.
         where: The file and row, for the message.
         hint: Appended to the message about a missing column.
+
+    Raises:
+        DataError: `text` is missing. Or `label` or `query` is missing, but the name of a column is similar to it.
     """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
-    for column in (Column.LABEL, Column.QUERY):  # ignoring these would silently change what is audited
+    for column in (Column.LABEL, Column.QUERY):  # to ignore a misspelt column would silently change what is audited
         near = next((folded[name] for name in difflib.get_close_matches(column, list(folded), n=1, cutoff=0.8)), None)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
@@ -62,22 +65,23 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
 
 
 def shorten(text: str, limit: int = 40) -> str:
-    """Truncate a text to `limit` characters, for a message."""
+    """Truncate a text to at most `limit` characters, for a message."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> tuple[Instance, ...]:
-    """Turn rows into instances.
+    """Convert rows to instances.
 
-    If no row has an `id`, ids are derived from the content of the rows, so that they do not depend on their order.
+    If no row has an `id`, the ids are derived from the content of the rows. They then do not depend on the order of the
+    rows.
 
     Args:
-        rows: The rows; their columns have been checked.
+        rows: The rows. Check their columns with `check_columns` first.
         name: Name of the file or data set, for messages.
-        all_text: Whether every cell is text, as in CSV. A label such as "0.5" is then refused, as the number 0.5 is.
+        all_text: Whether every cell is text or None, as in CSV. The label "0.5" is then rejected, like the number 0.5.
 
     Raises:
-        DataError: There is no row, a row is invalid, only some rows have an id, or two rows have the same id. The
+        DataError: There are no rows, a row is invalid, only some rows have an id, or two rows have the same id. The
             message names the first such row.
     """
     instances: list[Instance] = []
@@ -107,14 +111,17 @@ def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> t
 
 
 def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
-    """Return the instances with `where` filled in, blank labels, queries and sources as None, and integers as text.
+    """Validate instances and bring their fields into a common form.
+
+    In the result, `where` is always filled in. Blank labels, queries and sources are None. Integer ids, labels and
+    sources are text.
 
     Args:
         instances: The instances.
         name: Name of the data set, for messages.
 
     Raises:
-        DataError: There are none, a field of one has an invalid value, or two have the same id.
+        DataError: There are no instances, a field of an instance is invalid, or two instances have the same id.
     """
     if not instances:
         raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
@@ -142,7 +149,7 @@ def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instanc
 
 
 def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
-    """Return the labels that occur, sorted (numerically if all of them are integers)."""
+    """Return the labels that occur, in sorted order. Labels are sorted as numbers if all of them are integers."""
     labels = {instance.label for instance in instances if instance.label is not None}
     if all(_INTEGER.fullmatch(label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (Decimal(label), label)))
@@ -150,7 +157,10 @@ def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
 
 
 def derived_id(text: str, query: str | None, label: str | None, source: str | None = None) -> str:
-    """Return an id made from the content only: up to three words of the text, and 12 hexadecimal digits of a hash."""
+    """Return an id that depends only on the content of an instance.
+
+    It consists of up to three words of the text and 12 hexadecimal digits of a hash of all arguments.
+    """
     parts = ("" if part is None else f"={part}" for part in (text, query, label, source))
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:12]
     words = "-".join(re.findall(r"\w+", text.lower())[:3])[:24].strip("-")
@@ -158,7 +168,7 @@ def derived_id(text: str, query: str | None, label: str | None, source: str | No
 
 
 def _with_derived_ids(instances: Sequence[Instance]) -> list[Instance]:
-    """Return the instances with derived ids. If a row is repeated, its id gets the suffix "#2", then "#3" and so on."""
+    """Return the instances with derived ids. The ids of repeated rows end in "#2", "#3" and so on."""
     occurrences: Counter[str] = Counter()
     identified: list[Instance] = []
     for instance in instances:
@@ -174,12 +184,12 @@ def _invalid(where: str, column: str, found: str, expected: str, fix: str) -> Da
 
 
 def _is_fraction(text: str) -> bool:
-    """Return whether a cell is a number that cannot be a class: a decimal such as 1.0 or 1e3, NaN or infinity."""
+    """Return whether a cell is a number that cannot be a class, such as 1.0, 1e3, NaN or infinity."""
     return _FRACTION.fullmatch(text) is not None or text.casefold() in ("nan", "inf", "-inf")
 
 
 def _describe_value(value: object) -> str:
-    """Describe a cell of an unexpected type, for a message."""
+    """Describe a value of an unexpected type, for a message."""
     names = {"NoneType": "null", "str": "text", "list": "a list", "dict": "an object", "bool": "a Boolean"}
     name = names.get(type(value).__name__, type(value).__name__)
     return name if value is None or isinstance(value, str) else f"{name} ({shorten(repr(value))})"

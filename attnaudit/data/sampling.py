@@ -1,4 +1,4 @@
-"""Seeded samples of data sets."""
+"""Draw seeded samples from data sets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from attnaudit.instances import Dataset, Instance
 
 
 def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
-    """Return a sample of a data set: the instances with the smallest hashes of seed and id, sorted by hash.
+    """Return a random sample of a data set.
 
-    The sample does not depend on the order of the rows, and a smaller sample is part of a larger one with the same
-    seed. `rows` and `classes` of the result are those of the full data set, and `sample_seed` is the seed.
+    Each instance gets a hash of the seed and its id. The sample contains the instances with the smallest hashes, sorted
+    by hash. It therefore does not depend on the order of the rows. With the same seed, a smaller sample is part of a
+    larger one. In the result, `rows` and `classes` are those of the full data set, and `sample_seed` is the seed.
 
     Args:
-        dataset: The data set to sample from. If it has at most `max_instances` instances, it is returned unchanged,
-            and `sample_seed` is not set.
+        dataset: The data set to sample from. If it has no more than `max_instances` instances, it is returned
+            unchanged, without `sample_seed`.
         max_instances: Number of instances in the sample.
-        seed: Seed, an input of the hashes.
+        seed: The seed of the sample.
 
     Raises:
         DataError: `max_instances` is below 1.

@@ -1,4 +1,4 @@
-"""Loading a data set by its registered name or by the path of its file."""
+"""Load a data set by its registered name or by the path of its file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def load(name_or_path: str | Path) -> Dataset:
     """Load a data set.
 
     Args:
-        name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file. What is
-            registered is a Dataset, or a function without arguments that returns a Dataset or an iterable of Instance
-            or of dict rows. Files and dict rows have a column `text` and optional columns `label`, `query`, `id` and
-            `source`.
+        name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file. The registered
+            object is a Dataset, or a function without arguments that returns one. The function may also return an
+            iterable of Instance objects or of dicts, one dict per row. Files and dicts have a column `text` and,
+            optionally, the columns `label`, `query`, `id` and `source`.
 
     Raises:
-        DataError: The data cannot be used; the message names the file, row and column, what was expected and the fix.
+        DataError: The data set is unknown, cannot be loaded or contains invalid rows. The message names the file, the
+            row and the column, what was expected, and the fix.
     """
     name = str(name_or_path)
     path = Path(name)
@@ -46,7 +47,7 @@ def load(name_or_path: str | Path) -> Dataset:
 
 
 def load_file(path: Path) -> Dataset:
-    """Load one file. The name of the data set is the file's name without its suffix.
+    """Load a file as a data set. The name of the data set is the name of the file without its suffix.
 
     Raises:
         DataError: The file cannot be read, or a row is invalid.
@@ -107,7 +108,13 @@ def _load_registered(name: str) -> Dataset:
 
 
 def _require_types(dataset: Dataset, name: str) -> None:
-    """Raise DataError if a field has the wrong type. Otherwise the error would appear only when results are written."""
+    """Require that the fields of a registered Dataset have the right types.
+
+    Without this check, an error would appear only when the results are written.
+
+    Raises:
+        DataError: A field has the wrong type.
+    """
     for field, value, expected_types, expected in (
         ("source", dataset.source, (str, Path), "text or a path"),
         ("description", dataset.description, (str,), "text"),
@@ -133,7 +140,7 @@ def _origin(registered: object) -> str:
 
 
 def _from_items(produced: object, name: str, registered: object) -> tuple[Instance, ...]:
-    """Convert a list of Instance, or of dict rows, to checked instances."""
+    """Convert what a registered function returned, Instance objects or dicts, to validated instances."""
     expected = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text'."
     if not isinstance(produced, list | tuple):
         raise DataError(f"data set '{name}': {_origin(registered)} returned {type(produced).__name__}. {expected}")

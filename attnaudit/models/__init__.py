@@ -1,1 +1,1 @@
-"""Reference models and their trainer. The package imports no torch; most of its modules do."""
+"""Reference models and their training. Importing the package imports no torch, but most of its modules do."""

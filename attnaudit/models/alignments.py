@@ -1,8 +1,8 @@
 """Alignments: functions that give each token an attention score.
 
-An alignment maps hidden states (B, T, m) to scores (B, T). In models that read a query it also takes the query's
-state (B, q). To add one, write a class with `__init__(width, size, query)`, where `query` is q or None, and give it
-an entry in `ALIGNMENTS`.
+An alignment maps hidden states (B, T, m) to scores (B, T). In models that read a query, it also receives the state of
+the query (B, q). To add an alignment, write a subclass of `nn.Module` with `__init__(width, size, query)` and add it to
+`ALIGNMENTS`. The argument `query` is q, or None in models that read no query.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 class Additive(nn.Module):
     """Additive alignment: the score vᵀ tanh(W₁ h + b), or vᵀ tanh(W₁ h + W₂ q + b) with a query.
 
-    Here h is a hidden state and q the query's state (Bahdanau et al. 2015).
+    Here h is a hidden state and q is the state of the query (Bahdanau et al. 2015).
 
     Args:
-        width: Features of one hidden state (m).
-        size: Rows of W₁ and W₂.
-        query: Features of the query's state (q); None for models that read no query.
+        width: Number of features of a hidden state (m).
+        size: Number of rows of W₁ and W₂.
+        query: Number of features of the query's state (q); None for models that read no query.
     """
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
@@ -38,14 +38,15 @@ class Additive(nn.Module):
 class ScaledDot(nn.Module):
     """Scaled dot-product alignment: the score hᵀq / √m.
 
-    In a model that reads no query, q is a learned parameter that is initialised from N(0, 1). With smaller initial
-    values, training collapses to uniform attention (Tutek & Šnajder 2020, appendix C). In a model that reads a query,
-    q is the query's state; if it does not have m features, a linear layer without bias maps it to m features.
+    In a model that reads no query, q is a learned parameter with initial values from N(0, 1). With smaller initial
+    values, training collapses to uniform attention (Tutek & Šnajder 2020, appendix C). In a model that reads a query, q
+    is the state of the query. If this state does not have m features, a linear layer without bias maps it to m
+    features.
 
     Args:
-        width: Features of one hidden state (m).
+        width: Number of features of a hidden state (m).
         size: Not used.
-        query: Features of the query's state; None for models that read no query.
+        query: Number of features of the query's state; None for models that read no query.
     """
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
@@ -65,12 +66,13 @@ class ScaledDot(nn.Module):
 class Deep(nn.Module):
     """Deep alignment: the score D(W_h h), or D(W_h h + W_q q) with a query, where D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)).
 
-    These are eq. 3 and 4 of Wen et al. 2022. The paper does not give the number of layers in D; here there are two.
+    These are eq. 3 and 4 of Wen et al. 2022, for a hidden state h and the state q of the query. The paper does not give
+    the number of layers in D. Here, D has two.
 
     Args:
-        width: Features of one hidden state (m).
-        size: Rows of W_h, W_q and W⁽¹⁾.
-        query: Features of the query's state (q); None for models that read no query.
+        width: Number of features of a hidden state (m).
+        size: Number of rows of W_h, W_q and W⁽¹⁾.
+        query: Number of features of the query's state (q); None for models that read no query.
     """
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
@@ -85,7 +87,10 @@ class Deep(nn.Module):
 
 
 class Uniform(nn.Module):
-    """Uniform alignment: the score 0 for every token, so that all weights are equal. It has no parameters."""
+    """Uniform alignment: the score 0 for every token, so that all weights are equal.
+
+    It has no parameters, and does not use its arguments.
+    """
 
     def __init__(self, width: int, size: int, query: int | None = None) -> None:
         super().__init__()
@@ -95,11 +100,11 @@ class Uniform(nn.Module):
 
 
 def _add_query(hidden: Tensor, layer: nn.Module | None, query: Tensor | None) -> Tensor:
-    """Add the layer's output for the query (B, s) to every token of `hidden` (B, T, s), if there is a layer."""
+    """Add the layer's output (B, s) for the query to every token of `hidden` (B, T, s). None as layer adds nothing."""
     return hidden if layer is None else hidden + layer(query).unsqueeze(1)
 
 
-#: name -> alignment class
+#: Name -> alignment class.
 ALIGNMENTS: dict[str, type[nn.Module]] = {
     "additive": Additive,
     "dot": ScaledDot,

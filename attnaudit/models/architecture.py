@@ -1,4 +1,4 @@
-"""The architecture of a reference model, as checkpoints store it."""
+"""The architecture of a reference model, in the form that checkpoints store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnaudit.models.projections import PROJECTIONS, projection
 EVIDENCE_KINDS = ("free", "unit", "scored")
 #: Values of `Planted.label`.
 LABEL_POSITIONS = ("nowhere", "everywhere", "first", "last")
-#: Values of `Architecture.form`: what a model reads.
+#: Values of `Architecture.form`.
 FORMS = ("text", "pair", "question")
 #: Largest number of features in one layer.
 LARGEST_SIZE = 65_536
@@ -24,42 +24,46 @@ LARGEST_SIZE = 65_536
 class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the hidden states of a planted model are computed (see `attnaudit.models.planted_states`).
 
-    Evidence is a number in a hidden state that the decoder adds to the logit, weighted by attention.
+    Evidence is a number in a hidden state. The decoder multiplies it by the attention weight of the state, and adds it
+    to the logit.
 
     Attributes:
-        evidence: How a token's own evidence is computed: "free" (any number), "unit" (magnitude close to 1) or
-            "scored" (unit evidence times the sigmoid of the attention score).
-        label: Which hidden states contain the evidence of the whole text: none ("nowhere"), all ("everywhere"), or
-            that of the "first" or "last" real token, whose attention score is then raised.
+        evidence: How a token's own evidence is computed. "free": any number. "unit": a number with a magnitude close to
+            1. "scored": unit evidence times the sigmoid of the attention score.
+        label: Which hidden states contain the evidence of the whole text. "nowhere": none. "everywhere": all. "first"
+            or "last": only the state of the first or last real token, whose attention score is then raised.
     """
 
     evidence: str = "free"
     label: str = "nowhere"
 
     def check(self) -> None:
-        """Raise ModelError for an unknown value."""
+        """Raise ModelError if a value is unknown."""
         _require_known("evidence", self.evidence, EVIDENCE_KINDS)
         _require_known("label", self.label, LABEL_POSITIONS)
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything needed to build a model, except its number of words and its number of classes.
+    """Everything that is needed to build a model, except the size of its vocabulary and its number of classes.
 
     Attributes:
         encoder: A name in `ENCODERS`.
         alignment: A name in `ALIGNMENTS`: the function that scores each token.
         projection: A name in `PROJECTIONS`: the function that turns scores into weights.
-        embedding_size: Features of one embedding.
-        hidden_size: Features of one hidden state; for "bilstm", of each direction.
-        attention_size: Features of the alignment's inner layer; not used by "dot" and "uniform".
-        states: "plain" for hidden states as the encoder returns them; "concat" or "residual" to concatenate or add
-            each token's embedding to its hidden state.
+        embedding_size: Number of features of an embedding.
+        hidden_size: Number of features of a hidden state; for "bilstm", of each direction.
+        attention_size: Number of features of the inner layer of the alignment. "dot" and "uniform" do not use it.
+        states: Whether hidden states also contain embeddings. "plain": hidden states are as the encoder returns them.
+            "concat": the embedding of each token is concatenated to its hidden state. "residual": the embedding is
+            added to the hidden state.
         planted: How planted hidden states are computed; None for an ordinary model.
-        layers: Number of stacked layers, for an encoder that stacks them; None for its default (1 for "bilstm", 2 for
-            "transformer").
-        projection_parameter: λ of "sparsegen", α of "entmax", temperature of "gumbel"; None for the default.
-        form: "text" classifies one text. "pair" classifies a text with a query, such as premise and hypothesis.
-            "question" answers a query with one of the classes that the text mentions. Attention is over the text.
+        layers: Number of layers of a "bilstm" or "transformer". None stands for the default: 1 for "bilstm", 2 for
+            "transformer". It must be None for other encoders.
+        projection_parameter: λ of "sparsegen", α of "entmax" or temperature of "gumbel"; None for the default. It must
+            be None for other projections.
+        form: What the model reads. "text": one text, which it classifies. "pair": a text and a query, such as a premise
+            and a hypothesis, which it classifies together. "question": a text and a query, which it answers with one of
+            the classes that the text mentions. In all three forms, attention is over the text.
     """
 
     encoder: str = "bilstm"
@@ -75,9 +79,11 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     form: str = "text"
 
     def check(self) -> None:
-        """Raise ModelError for an unknown name, a size out of range, or a projection that cannot be built.
+        """Validate all fields except `layers`, which is validated when the encoder is built.
 
-        Planted states with a form other than "text" are also refused. `layers` is checked when the encoder is built.
+        Raises:
+            ModelError: A name is unknown, a size is out of range, or the projection cannot be built. Or the states are
+                planted, and the form is not "text".
         """
         _require_known("encoder", self.encoder, ENCODERS)
         _require_known("alignment", self.alignment, ALIGNMENTS)
@@ -96,6 +102,6 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def _require_known(kind: str, name: str, known: Collection[str]) -> None:
-    """Raise ModelError, with the nearest known name, if `name` is not one of them."""
+    """Raise ModelError if `name` is not one of the known names. The message suggests similar ones."""
     if name not in known:
         raise ModelError(f"Unknown {kind} '{name}'. {nearest(name, known)}")

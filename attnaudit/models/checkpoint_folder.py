@@ -35,14 +35,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         format: Always `FORMAT`.
-        format_version: Version of the format; this code reads `VERSION`.
-        description: What the model is, for reports.
-        architecture: What to build.
+        format_version: Version of the format. This code reads only version `VERSION`.
+        description: A description of the model for reports.
+        architecture: The architecture of the model.
         classes: Class names, in the order of the logits.
-        weights_sha256: Hash of `model.safetensors`.
-        training: How the model was trained: settings, seed, data and their hashes, scores, command. Retraining reads
-            the settings and data; the rest is for information. May be empty.
-        vocabulary: The entries of the vocabulary.
+        weights_sha256: SHA-256 hash of `model.safetensors`.
+        training: How the model was trained: the settings with the seed, the data with their hashes, the scores and the
+            command. Retraining uses the settings and the data. The rest is for information. It may be empty.
+        vocabulary: The entries of the vocabulary, in the order of their ids.
     """
 
     format: str
@@ -71,16 +71,16 @@ def save(
 ) -> None:
     """Write a checkpoint folder.
 
-    The embedding is stored as float16 if that changes none of its values. Both files are first written completely,
-    under temporary names, so that an error while writing leaves an existing checkpoint intact.
+    The embedding is stored as float16 if float16 represents all of its values exactly. Both files are first written
+    completely under temporary names. If an error occurs while they are written, an existing checkpoint stays intact.
 
     Args:
-        folder: Where to write; created if needed.
+        folder: The folder to write. It is created if it does not exist.
         model: The model.
-        vocabulary: Its vocabulary.
+        vocabulary: The vocabulary of the model.
         classes: Class names, in the order of the logits.
-        description: What the model is, for reports.
-        training: How it was trained (see `Card`).
+        description: A description of the model for reports.
+        training: How the model was trained (see `Card`); None if this is not recorded.
 
     Raises:
         ModelError: The folder cannot be written.
@@ -123,14 +123,21 @@ def load(folder: Path) -> ReferenceModel:
     """Load the model in a checkpoint folder as an adapter, in evaluation mode on the CPU.
 
     Raises:
-        ModelError: A file cannot be read or is invalid; the message names the file, the problem and the fix.
+        ModelError: A file cannot be read or is invalid. The message names the file, the problem and the fix.
     """
     model, vocabulary, card = load_model(folder)
     return ReferenceModel(model, vocabulary, tuple(card.classes), description=card.description, training=card.training)
 
 
 def load_model(folder: Path) -> tuple[PooledClassifier, Vocabulary, Card]:
-    """Load the model as a module in evaluation mode, its vocabulary and its card. Raise the same errors as `load`."""
+    """Load the model in a checkpoint folder as a module, in evaluation mode on the CPU.
+
+    Returns:
+        The module, its vocabulary and its card.
+
+    Raises:
+        ModelError: A file cannot be read or is invalid. The message names the file, the problem and the fix.
+    """
     folder = Path(folder)
     card = _read_card(folder / CARD)
     try:
@@ -176,7 +183,7 @@ def _read_card(path: Path) -> Card:
 
 
 def _load_weights(model: PooledClassifier, path: Path, card: Card) -> None:
-    """Check the stored tensors and load them into the model."""
+    """Validate the stored tensors and load them into the model."""
     require_regular_file(path, "the weights of the model", ModelError)
     try:
         raw = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The model registered as `demo`: a BiLSTM with additive attention and softmax, trained on `movie-reviews-train`.
+"""The model that is registered as `demo`: a BiLSTM with additive attention, trained on `movie-reviews-train`.
 
 `tools/make_demo.sh` trains it.
 """

@@ -1,4 +1,4 @@
-"""Data sets as token ids and class indices, in batches, for training and evaluation."""
+"""Data sets as batches of token ids and class indices, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from attnaudit.models.vocabulary import PAD, Vocabulary, mentioned_classes
 
 
 def training_classes(training: Dataset) -> tuple[str, ...]:
-    """Return the labels of the training data, sorted (as numbers if all are integers).
+    """Return the labels of the training data in sorted order. They are sorted as numbers if all are integers.
 
     Raises:
-        DataError: There are fewer than two.
+        DataError: There are fewer than two different labels.
     """
     classes = ordered_classes(training.instances)
     if len(classes) < 2:
@@ -36,7 +36,10 @@ def training_classes(training: Dataset) -> tuple[str, ...]:
 
 
 class EncodedText(NamedTuple):
-    """Ids and special-token flags of one text. The words are dropped to save memory while training runs."""
+    """The ids of the tokens of one text, and whether each token is special.
+
+    Unlike `Encoding`, it does not contain the tokens themselves, which saves memory during training.
+    """
 
     ids: NDArray[np.int32]
     special: NDArray[np.bool_]
@@ -48,16 +51,16 @@ class EncodedText(NamedTuple):
 
 
 class EncodedRows:
-    """A data set as ids and class indices.
+    """A data set as token ids and class indices.
 
     Args:
-        data: The rows, all labelled.
-        vocabulary: Gives the words their ids.
-        classes: Class names; a label's index in them is its class index.
+        data: The rows. Every row needs a label.
+        vocabulary: The vocabulary, which gives each word its id.
+        classes: Class names. The class index of a label is its position in them.
         form: The form of the model that reads the rows: "text", "pair" or "question".
 
     Raises:
-        DataError: There is no row, or a row cannot be used; the message then names the row.
+        DataError: There are no rows, or a row cannot be used. In the latter case, the message names the row.
     """
 
     def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
@@ -81,7 +84,8 @@ class EncodedRows:
         """Return the inputs of `PooledClassifier` for these rows.
 
         Returns:
-            ids, mask and special (B, T), padded on the right, and the queries (None for form "text").
+            The ids, the mask and the special tokens, each (B, T) and padded on the right, and the queries. The queries
+            are None for the form "text".
         """
         ids, mask, special = _pad_texts([self.encodings[row] for row in rows])
         if not self.queries:
@@ -97,7 +101,7 @@ class EncodedRows:
 
 
 def _pad_texts(texts: Sequence[EncodedText]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ids, mask and special (B, T), padded on the right."""
+    """Return the ids, the mask and the special tokens of texts, each (B, T) and padded on the right."""
     device = torch.device("cpu")
     ids, mask = pad([text.ids for text in texts], value=PAD, device=device)
     special, _ = pad([text.special for text in texts], value=False, device=device)
@@ -123,7 +127,11 @@ def _encode_query(instance: Instance, vocabulary: Vocabulary, form: str) -> Enco
 
 
 def _open_classes(instance: Instance, classes: tuple[str, ...]) -> list[bool]:
-    """Return, for each class, whether it is a possible answer for this row. Raise DataError if the label is not."""
+    """Return, for each class, whether it is a possible answer for this row.
+
+    Raises:
+        DataError: The label of the row is not a possible answer.
+    """
     flags = mentioned_classes(classes, instance)
     if not flags[_class_index(instance, classes)]:
         raise DataError(

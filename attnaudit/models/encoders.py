@@ -1,10 +1,12 @@
 """Encoders: functions that turn embeddings into hidden states.
 
-An encoder maps embeddings (B, T, d) and a mask (B, T), True on tokens, to hidden states (B, T, m) that are zero on
-padding. To add one, write a class with `__init__(embedding_size, hidden_size)` and an attribute `width` (its m), and
-give it an entry in `ENCODERS`. An encoder that stacks layers sets `depth` to the default number of layers, and takes
-the number of layers as its third argument. The states of a row must not depend on its padding, left or right, or on the
-other rows of the batch.
+An encoder maps embeddings (B, T, d) and a mask (B, T), True on tokens, to hidden states (B, T, m). Hidden states are
+zero on padding. The hidden states of a row must depend neither on its padding, left or right, nor on the other rows of
+the batch.
+
+To add an encoder, write a subclass of `Encoder` with `__init__(embedding_size, hidden_size)` and an attribute `width`,
+which is m, and add it to `ENCODERS`. An encoder that stacks layers also sets `depth` to the default number of layers,
+and takes the number of layers as a third argument.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from attnaudit.errors import ModelError
 
 
 class Encoder(nn.Module):
-    """Base of the encoders.
+    """The base class of all encoders.
 
     Attributes:
-        width: Features of one hidden state (m).
-        depth: Default number of layers, for an encoder that stacks them; None for others.
-        reach: Largest distance, in tokens, at which a token can change a hidden state; None for no limit.
+        width: Number of features of a hidden state (m).
+        depth: Default number of layers of an encoder that stacks layers; None for other encoders.
+        reach: Largest distance, in tokens, at which a token can affect a hidden state; None if there is no limit.
     """
 
     width: int
@@ -37,10 +39,10 @@ class Encoder(nn.Module):
         super().__init__()
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return one state per text, which is used for queries; by default the mean of the states of its tokens.
+        """Return one state per text, which represents a query. By default, it is the mean over the tokens' states.
 
         Args:
-            hidden: (B, T, m) hidden states.
+            hidden: (B, T, m) hidden states, zero on padding.
             mask: (B, T) mask, True on tokens.
 
         Returns:
@@ -50,11 +52,12 @@ class Encoder(nn.Module):
 
 
 class BiLSTM(Encoder):
-    """A bidirectional LSTM; `width` is 2 * hidden_size.
+    """A bidirectional LSTM. Its `width` is 2 * hidden_size.
 
-    Jain & Wallace 2019 use one layer with 128 units per direction; Tutek & Šnajder 2020, appendix, use up to three
-    layers. One LSTM reads the tokens in order, another in reverse. For both, the tokens are moved to the left, so that
-    padding always follows them and affects no hidden state. Packed sequences are not used: their gradients are slow.
+    Jain & Wallace 2019 use one layer with 128 units per direction. Tutek & Šnajder 2020, appendix, use up to three
+    layers. One LSTM reads the tokens in order, and another reads them in reverse. For both, the tokens are moved to the
+    left, so that padding follows them and affects no hidden state. Packed sequences are not used because their
+    gradients are slow.
     """
 
     depth = 1
@@ -68,7 +71,10 @@ class BiLSTM(Encoder):
 
     @property
     def layer(self) -> tuple[nn.LSTM, nn.LSTM] | None:
-        """The forward and backward LSTM, as `PooledAttentionAdapter` takes them; None if there are several layers."""
+        """The forward and the backward LSTM, for the argument `lstm` of `PooledAttentionAdapter`.
+
+        None if there are several layers.
+        """
         return (self.forwards, self.backwards) if self.above is None else None
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
@@ -81,7 +87,7 @@ class BiLSTM(Encoder):
         return hidden if self.above is None else torch.as_tensor(self.above(hidden, mask))
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the final state of each direction, concatenated: (B, m)."""
+        """Return the (B, m) concatenation of the final states of both directions."""
         rows = torch.arange(len(mask), device=mask.device)
         first = mask.int().argmax(dim=1)
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
@@ -96,7 +102,10 @@ class BiLSTM(Encoder):
 
 
 def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Return a context that disables cuDNN in evaluation mode with gradients enabled: it has no backward pass there."""
+    """Return a context in which gradients through an LSTM can be computed in evaluation mode.
+
+    cuDNN has no backward pass in evaluation mode, so the context disables it on CUDA if gradients are enabled.
+    """
     if embeddings.is_cuda and not lstm.training and torch.is_grad_enabled():
         flags: contextlib.AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=False)
         return flags
@@ -104,13 +113,14 @@ def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextl
 
 
 class CNN(Encoder):
-    """Convolutions of several widths over the text; their features are concatenated and pass through ReLU.
+    """Convolutions with filters of several widths, whose features are concatenated and pass through ReLU.
 
-    Jain & Wallace 2019; the filter widths are those of Wen et al. 2022, appendix. `width` is hidden_size, divided among
-    the filters; the narrowest filters get the remainder. The text is padded with zeros on both sides.
+    The encoder is that of Jain & Wallace 2019, with the filter widths of Wen et al. 2022, appendix. Its `width` is
+    hidden_size. The features are divided equally among the filter widths, and the narrowest filters get the remainder.
+    The text is padded with zeros on both sides.
 
     Raises:
-        ModelError: hidden_size is smaller than the number of filters.
+        ModelError: hidden_size is smaller than the number of filter widths.
     """
 
     FILTERS: ClassVar = (1, 3, 5, 7, 15)
@@ -136,17 +146,18 @@ class CNN(Encoder):
         return torch.relu(hidden) * mask.unsqueeze(-1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the maximum of each feature (B, m). Features are never negative, so padding never exceeds them."""
+        """Return the (B, m) maximum of each feature. Zeros on padding do not matter, as features are never negative."""
         return hidden.amax(dim=1)
 
 
 class SelfAttention(nn.Module):
     """A Transformer layer with one head (Vaswani et al. 2017).
 
-    Self-attention and a ReLU layer, each followed by a residual connection and layer normalisation.
+    It consists of self-attention and a feed-forward layer with ReLU. Each is followed by a residual connection and
+    layer normalisation.
 
     Args:
-        size: Features of the states and of every inner layer.
+        size: Number of features of the states and of every inner layer.
     """
 
     def __init__(self, size: int) -> None:
@@ -157,7 +168,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         scores = self.query(states) @ self.key(states).transpose(1, 2) / math.sqrt(states.shape[-1])
-        lowest = torch.finfo(scores.dtype).min  # finite, so that a row without any token stays free of NaN
+        lowest = torch.finfo(scores.dtype).min  # with -inf, a row without any token would become NaN
         weights = scores.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)
         states = self.after_attention(states + self.out(weights @ self.value(states)))
         output: Tensor = self.after_feed(states + self.feed(states))
@@ -165,10 +176,10 @@ class SelfAttention(nn.Module):
 
 
 class Transformer(Encoder):
-    """Self-attention layers over embeddings with sinusoidal positions; `width` is hidden_size.
+    """Self-attention layers over embeddings with sinusoidal positions. Its `width` is hidden_size.
 
     Meister et al. 2021 use two layers with one head and 128 features throughout. Embeddings of another size are first
-    mapped to hidden_size. Positions count tokens only, so padding on the left shifts none of them.
+    mapped to hidden_size features. Positions count tokens only, so padding on the left does not shift them.
     """
 
     depth = 2
@@ -192,11 +203,12 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
     """Return sinusoidal position encodings (Vaswani et al. 2017, §3.5).
 
     Args:
-        places: (..., T) positions, from 0.
+        places: (..., T) positions, counted from 0.
         width: Number of features.
 
     Returns:
-        (..., T, width): feature i is the sine (even i) or cosine (odd i) of place / 10000^(2⌊i/2⌋/width).
+        (..., T, width) encodings. Feature i of a position p is the sine (even i) or cosine (odd i) of p /
+        10000^(2⌊i/2⌋/width).
     """
     feature = torch.arange(width, device=places.device)
     angles = places.unsqueeze(-1) / 10000 ** (feature // 2 * 2 / width)
@@ -204,7 +216,7 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
 
 
 class MLP(Encoder):
-    """Two ReLU layers applied to each token separately, without context; `width` is hidden_size."""
+    """Two linear layers with ReLU, applied to each token separately, without context. Its `width` is hidden_size."""
 
     reach = 0
 
@@ -221,7 +233,7 @@ class MLP(Encoder):
 
 
 class Average(Encoder):
-    """A linear layer and tanh applied to each token separately; `width` is hidden_size.
+    """A linear layer with tanh, applied to each token separately, without context. Its `width` is hidden_size.
 
     Jain & Wallace 2019 call this encoder "average".
     """
@@ -242,11 +254,12 @@ class Joined(Encoder):
 
     Args:
         encoder: The encoder to wrap.
-        embedding_size: Features of one embedding.
-        states: "concat" for h = [encoder(e); e], or "residual" for h = encoder(e) + e.
+        embedding_size: Number of features of an embedding.
+        states: "concat" for the hidden state h = [encoder(e); e], or "residual" for h = encoder(e) + e, where e is the
+            embedding.
 
     Raises:
-        ModelError: `states` is "residual" and the encoder's states are not as wide as the embedding.
+        ModelError: `states` is "residual", and the encoder's states do not have the size of an embedding.
     """
 
     def __init__(self, encoder: Encoder, embedding_size: int, states: str) -> None:
@@ -268,10 +281,10 @@ class Joined(Encoder):
         return torch.cat([hidden, own_embedding], dim=-1) if self.states == "concat" else hidden + own_embedding
 
 
-#: Values of `Architecture.states`: whether a hidden state also contains its token's embedding, and how.
+#: Values of `Architecture.states`.
 STATES = ("plain", "concat", "residual")
 
-#: name -> encoder class
+#: Name -> encoder class.
 ENCODERS: dict[str, type[Encoder]] = {
     "bilstm": BiLSTM,
     "cnn": CNN,
@@ -286,12 +299,13 @@ def encoder(name: str, embedding_size: int, hidden_size: int, layers: int | None
 
     Args:
         name: A name in `ENCODERS`.
-        embedding_size: Features of one embedding.
-        hidden_size: Features of one hidden state; for "bilstm", of each direction.
+        embedding_size: Number of features of an embedding.
+        hidden_size: Number of features of a hidden state; for "bilstm", of each direction.
         layers: Number of stacked layers; None for the default.
 
     Raises:
-        ModelError: `layers` is below 1, or is given for an encoder that does not stack layers.
+        ModelError: `layers` is below 1 or given for an encoder that does not stack layers, or the sizes are invalid for
+            the encoder.
     """
     encoder_class = ENCODERS[name]
     if layers is None:

@@ -1,4 +1,7 @@
-"""Fine-tuning of a pretrained encoder. The best epoch is chosen on dev; test is evaluated once, at the end."""
+"""Fine-tuning of a pretrained encoder.
+
+The best epoch is chosen on the development data. The test data are evaluated only once, at the end.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,14 @@ class FineTuningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     The optimizer is AdamW, without weight decay on biases and normalisation layers.
 
     Attributes:
-        seed: Seed of everything random.
-        epochs: Passes over the training data.
-        batch_size: Instances per step.
+        seed: Seed of all random choices.
+        epochs: Number of passes over the training data.
+        batch_size: Number of instances per step.
         learning_rate: The highest learning rate of the schedule.
-        weight_decay: Weight decay.
-        warm_up: Share of the steps in which the learning rate rises to its highest value; it then falls to 0.
-        max_tokens: Longer texts are truncated to this number of tokens, special tokens included.
+        weight_decay: Weight decay of AdamW.
+        warm_up: Share of the steps during which the learning rate rises to its highest value. After that, it falls to
+            0.
+        max_tokens: Largest number of tokens of a text, including special tokens. Longer texts are truncated.
     """
 
     seed: int = 0
@@ -49,7 +53,7 @@ class FineTuningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_tokens: int = 256
 
     def check(self) -> None:
-        """Raise AuditError, naming the setting, if one has an invalid value."""
+        """Raise AuditError if a setting has an invalid value. The message names the setting."""
         require_seed("seed", self.seed)
         for name, count in (("epochs", self.epochs), ("batch size", self.batch_size)):
             if count < 1:
@@ -70,11 +74,12 @@ class FineTuned(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pretrained: The model of the best epoch, in evaluation mode, and its tokenizer.
         history: All epochs, in order.
-        chosen_epoch: Number of the best epoch.
-        dev: Score of the model on dev.
-        test: Score of the model on test; None without test data.
-        max_tokens: Length that longer texts were truncated to: the smaller of the setting and the model's maximum.
-        truncated: Number of truncated rows of each part ("train", "dev", "test").
+        chosen_epoch: Number of the best epoch, from 1.
+        dev: Scores of the model on the development data.
+        test: Scores of the model on the test data; None without test data.
+        max_tokens: Number of tokens to which longer texts were truncated. It is the smaller one of the setting and the
+            maximum of the model.
+        truncated: Name of the part ("train", "dev" or "test") -> number of rows that were truncated.
     """
 
     pretrained: Pretrained
@@ -100,19 +105,19 @@ def fine_tune(
 ) -> FineTuned:
     """Train an encoder with a new classification head and return the model of the best epoch.
 
-    The best epoch has the highest F1 on dev; ties are broken by accuracy, then in favour of the earlier epoch. The same
-    arguments give the same model on the same machine with the same number of threads. The caller's random state does
-    not change.
+    The best epoch has the highest F1 on the development data. If several have it, the one with the highest accuracy is
+    chosen, and of these the earliest. The same arguments give the same model on the same machine with the same number
+    of threads. The random state of the caller does not change.
 
     Args:
-        base: The encoder to start from.
-        data: The data to train, choose the epoch and evaluate on.
-        settings: How to train; None for the defaults.
-        progress: Called after each batch and each epoch.
+        base: The encoder from which training starts.
+        data: The data on which the model is trained, the best epoch is chosen, and the model is evaluated.
+        settings: The settings of the training; None for the defaults.
+        progress: Called after each batch and each epoch; None for no calls.
 
     Raises:
-        DataError: The data cannot be trained on.
-        ModelError: The encoder cannot be loaded, or the loss is not finite.
+        DataError: The data are not suitable for training.
+        ModelError: The encoder cannot be loaded, or the loss becomes infinite or NaN.
         AuditError: A setting is invalid.
     """
     settings = settings or FineTuningSettings()
@@ -143,15 +148,15 @@ def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, li
     """Return the class index of every row of each part.
 
     Raises:
-        DataError: A part has no rows, a row without a label or a label that train lacks, or train or dev has only one
-            class.
+        DataError: A part has no rows, a row has no label, a label does not occur in the training data, or the training
+            or development data have only one class.
     """
     indices: dict[str, list[int]] = {}
     for part, part_data in data.parts.items():
         if not part_data.instances:
             raise DataError(f"{part_data.source}: no row to train or evaluate on. Give a file with at least one row.")
         if part != "test":
-            # The declared classes are left out, so that only labels that occur count.
+            # Without declared classes, only the labels that occur are counted.
             require_two_classes(dataclasses.replace(part_data, classes=()), labelled=True)
         indices[part] = label_indices(part_data, classes)
         if -1 in indices[part]:
@@ -164,14 +169,14 @@ def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, li
 
 
 def learning_rate_share(step: int, total: int, warm_up: float) -> float:
-    """Return the share of the learning rate that is used at a step.
+    """Return the learning rate of a step as a share of the highest learning rate.
 
-    The share rises linearly to 1 and then falls linearly; one step after the last it would be 0.
+    The share rises linearly to 1 and then falls linearly. It would reach 0 one step after the last.
 
     Args:
         step: Number of the step, from 0.
-        total: Number of steps.
-        warm_up: Share of the steps over which the learning rate rises.
+        total: Number of all steps.
+        warm_up: Share of the steps during which the learning rate rises.
     """
     rising = math.ceil(warm_up * total)
     if step < rising:
@@ -198,7 +203,7 @@ def _fit(
     settings: FineTuningSettings,
     progress: ProgressCallback | None,
 ) -> tuple[tuple[Epoch, ...], int]:
-    """Train the model in place and leave it with the parameters of the best epoch.
+    """Train the model in place. In the end, it has the parameters of the best epoch.
 
     Returns:
         All epochs, and the number of the best one.
@@ -246,7 +251,7 @@ def _fit(
 
 @torch.no_grad()
 def evaluate(pretrained: Pretrained, rows: TokenizedRows, *, batch_size: int = 64) -> Score:
-    """Put the model in evaluation mode and return its scores on the rows."""
+    """Switch the model to evaluation mode and return its scores on the rows."""
     pretrained.model.eval()
     order = by_length(rows.lengths, range(len(rows.labels)))
     predicted = [0] * len(order)

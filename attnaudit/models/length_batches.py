@@ -1,4 +1,4 @@
-"""Batches of rows of similar length, so that little of a batch is padding."""
+"""Batches of rows with similar lengths, which need little padding."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-#: `shuffled_batches` sorts by length within pools of this number of batches.
+#: Number of batches in a pool, within which `shuffled_batches` sorts rows by length.
 _BATCHES_PER_POOL = 50
 
 
 def by_length(lengths: Sequence[int], rows: Sequence[int]) -> list[int]:
-    """Return the rows sorted by length, shortest first; rows of equal length keep their order.
+    """Return the rows sorted by length, shortest first. Rows of the same length keep their order.
 
     Args:
         lengths: Length of every row in the data set.
@@ -21,11 +21,11 @@ def by_length(lengths: Sequence[int], rows: Sequence[int]) -> list[int]:
 
 
 def within_tokens(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Yield every row once, shortest first, in batches of a limited number of tokens.
+    """Yield every row once, shortest first, in batches with a limited number of tokens.
 
     Args:
         lengths: Length of every row.
-        tokens: Most tokens in a batch, padding included. A longer row is a batch of its own.
+        tokens: Largest number of tokens in a batch, including padding. A row with more tokens forms a batch alone.
     """
     batch: list[int] = []
     for row in by_length(lengths, range(len(lengths))):
@@ -38,14 +38,14 @@ def within_tokens(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 
 
 def shuffled_batches(lengths: Sequence[int], size: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Yield every row once, in batches of rows of similar length; the order of the batches is random.
+    """Yield every row once, in batches of rows with similar lengths. The order of the batches is random.
 
-    The rows are shuffled, divided into pools of fifty batches, and sorted by length within each pool.
+    The rows are shuffled and divided into pools of 50 batches. Within each pool, they are sorted by length.
 
     Args:
         lengths: Length of every row.
-        size: Rows per batch.
-        generator: Source of randomness.
+        size: Number of rows per batch. Some batches are smaller.
+        generator: Random generator for the order of the rows and batches.
     """
     order = torch.randperm(len(lengths), generator=generator).tolist()
     pool_size = _BATCHES_PER_POOL * size

@@ -1,4 +1,4 @@
-"""The folder that `attnaudit train` writes to: checked before training, and left as it was if training fails."""
+"""The folder to which `attnaudit train` writes. It is checked before training and stays unchanged if training fails."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from attnaudit.errors import ModelError
 
 @contextlib.contextmanager
 def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[None]:
-    """Create the folder; if the body of the `with` statement fails, remove the created folders that are still empty.
+    """Return a context that creates the folder, and removes it again if the training inside the context fails.
+
+    Only folders that the context created, and that are still empty, are removed.
 
     Args:
-        folder: Where the checkpoint will be written.
-        overwrite: Accept a folder that is not empty.
-        pretrained: Whether a fine-tuned encoder will be written, rather than a reference model. A checkpoint of the
-            other kind is never replaced.
+        folder: The folder to which the checkpoint will be written.
+        overwrite: Whether to accept a folder that is not empty.
+        pretrained: Whether the checkpoint will be a fine-tuned encoder (True) or a reference model (False). A
+            checkpoint of the other kind is never replaced.
 
     Raises:
-        ModelError: The folder is a file, cannot be written, is not empty (and `overwrite` is False), or contains a
-            checkpoint of the other kind.
+        ModelError: The path is a file, or the folder cannot be written. Or the folder is not empty although `overwrite`
+            is False, or it contains a checkpoint of the other kind.
     """
     _refuse_contents(folder, overwrite=overwrite, pretrained=pretrained)
     created = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -45,9 +47,9 @@ def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[Non
 
 
 def _refuse_contents(folder: Path, *, overwrite: bool, pretrained: bool) -> None:
-    """Raise ModelError if the folder is a file, or has contents that must not be replaced.
+    """Raise ModelError if the path is a file, or if the folder has contents that must not be replaced.
 
-    Files of a stopped training do not count as contents.
+    Files of a training that was stopped do not count as contents.
     """
     from attnaudit.models.checkpoint_folder import CARD as REFERENCE_CARD
     from attnaudit.models.pretrained import CARD, CONFIG, TEMPORARY_FOLDER

@@ -1,14 +1,18 @@
 """Hidden states whose content is known: a score, a token's own evidence, the evidence of the whole text, and features.
 
-The embedding has three separate parts: attention reads half of it, a token's own evidence reads a quarter, and the
-text's evidence reads the last quarter. It is therefore known by construction what changes the output:
+The embedding has three separate parts. Attention is computed from one half, a token's own evidence from one quarter,
+and the text's evidence from the last quarter. It is therefore known by construction what changes the output:
 
     h_i = [a_i; v_i; s_i; u_i]      logit = Σ_i α_i (w_v v_i + w_s s_i)      α = projection(a)
 
-Here u_i are features of the first part (of the token alone, or of a BiLSTM), a_i = alignment(u_i) is the score, and v_i
-is the token's own evidence. s_i is the text's evidence s = Σ_j z_j in the states that carry it, and 0 in the others.
-w_v and w_s are weights of the decoder. There is no bias, and an embedding of zeros has no evidence. With attention held
-fixed, token j therefore contributes exactly α_j w_v v_j + w_s z_j Σ_{i carries s} α_i.
+* u_i are features of the first part of the embedding, either of the token alone or from a BiLSTM.
+* a_i = alignment(u_i) is the score.
+* v_i is the token's own evidence.
+* s_i is the text's evidence s = Σ_j z_j in the states that carry it, and 0 in all other states.
+* w_v and w_s are weights of the decoder.
+
+There is no bias, and an embedding of zeros has no evidence. With fixed attention, token j therefore contributes exactly
+α_j w_v v_j + w_s z_j Σ_i α_i to the logit, where the sum is over the states i that carry s.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from attnaudit.models.projections import project
 #: Columns of a hidden state: the score, the token's own evidence, the text's evidence, and then the features.
 SCORE, OWN, TEXT_EVIDENCE = 0, 1, 2
 FIRST_FEATURE = 3
-#: Smoothing constant of "unit" evidence, v = z / sqrt(z² + SMOOTH²), whose magnitude is slightly below 1.
+#: Smoothing constant of "unit" evidence, v = z / sqrt(z² + SMOOTH²). Its magnitude is slightly below 1.
 SMOOTH = 0.01
 #: Added to the attention score of the first or last real token if only its state carries the text's evidence.
 BONUS = 5.0
@@ -35,15 +39,15 @@ _CONTEXT_FREE = ("average", "mlp")
 class PlantedEncoder(Encoder):
     """The encoder of planted states.
 
-    With encoder "average" or "mlp" the features are those of each token alone. With "bilstm" they depend on the
-    context, while evidence still depends on the token alone.
+    With the encoder "average" or "mlp", the features of a token depend on this token alone. With "bilstm", they depend
+    on the context, but the evidence of a token still depends on this token alone.
 
     Args:
-        architecture: An architecture with `planted` set.
+        architecture: An architecture whose `planted` is not None.
 
     Raises:
-        ModelError: The encoder is none of these or has several layers, the embedding has fewer than 4 features, or
-            evidence is "scored" and the encoder is "bilstm".
+        ModelError: The encoder is not "average", "mlp" or "bilstm", or it has several layers. Or the embedding has
+            fewer than 4 features, or evidence is "scored" with the encoder "bilstm".
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -79,16 +83,16 @@ class PlantedEncoder(Encoder):
         self.width = FIRST_FEATURE + feature_count
 
     def parts(self, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split embeddings (..., d) into the parts that attention, own evidence and the text's evidence read."""
+        """Split embeddings (..., d) into the parts for attention, for own evidence and for the text's evidence."""
         attention, own, text = torch.split(embeddings, self.sizes, dim=-1)
         return attention, own, text
 
     def evidence(self, embeddings: Tensor, score: Tensor | None = None) -> Tensor:
-        """Return each token's own evidence v.
+        """Return the own evidence v of each token.
 
         Args:
             embeddings: (B, T, d) embeddings.
-            score: (B, T) attention scores; needed for "scored" evidence.
+            score: (B, T) attention scores. They are needed only for "scored" evidence.
 
         Returns:
             (B, T) evidence.
@@ -97,7 +101,7 @@ class PlantedEncoder(Encoder):
         if self.planted.evidence == "free":
             return torch.as_tensor(z)
         unit = z / torch.sqrt(z * z + SMOOTH * SMOOTH)
-        if self.training:  # the gradient vanishes where this curve is flat, so training uses that of a wider curve
+        if self.training:  # this curve is almost flat, so training uses the gradient of a wider curve
             wide = torch.tanh(z)
             unit = unit.detach() + wide - wide.detach()
         if self.planted.evidence == "scored":
@@ -106,14 +110,20 @@ class PlantedEncoder(Encoder):
         return torch.as_tensor(unit)
 
     def text_evidence(self, embeddings: Tensor) -> Tensor:
-        """Return z (B, T): each token's part in the text's evidence, which is the sum of z over the text."""
+        """Return the (B, T) terms z of the text's evidence, one per token. Their sum is the text's evidence."""
         z: Tensor = self.text(self.parts(embeddings)[2])
         return z.squeeze(-1)
 
     def carriers(self, mask: Tensor) -> Tensor:
-        """Return a mask (B, T), True on the states that carry the text's evidence.
+        """Return the states that carry the text's evidence.
 
-        The first and last real tokens are those next to START and END, which surround every text.
+        The first real token follows START, and the last real token precedes END. START and END surround every text.
+
+        Args:
+            mask: (B, T) mask, True on tokens.
+
+        Returns:
+            (B, T) mask, True on the states that carry the text's evidence.
         """
         if self.planted.label == "nowhere":
             return torch.zeros_like(mask)
@@ -137,9 +147,12 @@ class PlantedEncoder(Encoder):
 
 
 class ScoreColumn(nn.Module):
-    """Attention over planted states: a projection (softmax, sparsemax, …) of the scores in one of their columns.
+    """Attention over planted states: a projection, such as softmax, of the scores that the states contain.
 
-    It maps hidden states (B, T, m) and a mask of allowed tokens (B, T) to weights (B, T).
+    It maps hidden states (B, T, m) and a mask (B, T), True on tokens that may receive attention, to weights (B, T).
+
+    Args:
+        projection: A module that maps scores (B, T) to weights (B, T).
     """
 
     def __init__(self, projection: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""A classifier that pools hidden states with attention: embedding, encoder, attention, linear decoder."""
+"""A classifier that pools hidden states with attention. It has an embedding, an encoder, attention and a decoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from attnaudit.models.vocabulary import PAD, UNKNOWN
 
 
 class Attention(nn.Module):
-    """Alignment, followed by projection over the allowed tokens."""
+    """Attention: an alignment scores the tokens, and a projection turns the scores of allowed tokens into weights.
+
+    Args:
+        alignment: A module that maps hidden states (B, T, m), and the query's state if there is one, to scores (B, T).
+        projection: A module that maps scores (B, T) to weights (B, T).
+    """
 
     def __init__(self, alignment: nn.Module, projection: nn.Module) -> None:
         super().__init__()
@@ -40,9 +45,13 @@ class Attention(nn.Module):
 
 
 class ContextQueryLayer(nn.Module):
-    """tanh(W_c c + W_q q + b) of a context c (..., m) and a query's state q (..., q).
+    """A layer that combines a context c (..., m) and the state q (..., q) of a query: tanh(W_c c + W_q q + b).
 
-    The output is half as wide as the context, as in the published code of Jain & Wallace 2019.
+    The output has half as many features as the context, as in the published code of Jain & Wallace 2019.
+
+    Args:
+        width: Number of features of the context (m).
+        query: Number of features of the query's state (q).
     """
 
     def __init__(self, width: int, query: int) -> None:
@@ -62,7 +71,7 @@ class Query:
     Attributes:
         ids: (B, Q) token ids.
         mask: (B, Q) mask, True on tokens.
-        open_classes: (B, C) flags, True for the classes that a row may be answered with; None if all may.
+        open_classes: (B, C) mask, True on the classes that are possible answers for a row; None if all classes are.
     """
 
     ids: Tensor
@@ -72,7 +81,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardPass:
-    """Everything that one forward pass computes.
+    """The inputs, intermediate results and outputs of one forward pass.
 
     Attributes:
         ids: (B, T) token ids, after word dropout.
@@ -82,7 +91,7 @@ class ForwardPass:
         hidden: (B, T, m) hidden states.
         weights: (B, T) attention weights.
         logits: (B, C) logits.
-        query: The queries that were passed in; None in models that read no query.
+        query: The queries; None in models that read no query.
     """
 
     ids: Tensor
@@ -96,34 +105,34 @@ class ForwardPass:
 
     @property
     def real(self) -> Tensor:
-        """(B, T) mask, True on real tokens: neither padding nor special."""
+        """(B, T) mask, True on real tokens, which are neither padding nor special."""
         return self.mask & ~self.special
 
 
-#: Weights of a batch, computed by another model: (ids, mask, special, query) -> (B, T)
+#: Computes the attention weights of another model on a batch: (ids, mask, special, query) -> (B, T).
 AttentionSource = Callable[[Tensor, Tensor, Tensor, Query | None], Tensor]
 
 
 class PooledClassifier(nn.Module):
-    """A reference model: embedding (B, T) -> (B, T, d), encoder, attention, decoder.
+    """A reference model: an embedding, an encoder, attention and a decoder.
 
-    The decoder gives one sigmoid logit for two classes, otherwise (and always for form "question") one logit per
-    class. Forms with a query have a second encoder of the same kind for it, which shares the embedding, and a layer
-    that combines context and query before the decoder.
+    With two classes and a form other than "question", the decoder returns one sigmoid logit. Otherwise it returns one
+    logit per class. Models that read a query have a second encoder of the same kind for the query, which uses the same
+    embedding. In these models, a layer combines the context and the query's state before the decoder.
 
     Args:
-        architecture: What to build.
-        vocabulary_size: Number of words, special tokens included.
+        architecture: The architecture of the model.
+        vocabulary_size: Number of entries of the vocabulary, including special tokens.
         classes: Number of classes.
-        dropout: Dropout rate on embeddings and context, in training mode only.
-        word_dropout: Probability that a token is read as the unknown word, in training mode only.
+        dropout: Dropout rate on the embeddings and the context, in training mode only.
+        word_dropout: Probability that a token is replaced by the unknown word, in training mode only.
 
     Attributes:
-        imposed_attention: Computes the attention weights of another model, which are used instead of this model's own;
-            None to use its own.
+        imposed_attention: A function that computes the attention weights of another model, which replace those of this
+            model. None for no replacement.
 
     Raises:
-        ModelError: The architecture is invalid, or needs a package that is not installed.
+        ModelError: The architecture is invalid, or it needs a package that is not installed.
     """
 
     def __init__(
@@ -159,15 +168,17 @@ class PooledClassifier(nn.Module):
             ids: (B, T) token ids.
             mask: (B, T) mask, True on tokens.
             special: (B, T) mask, True on tokens that never receive attention.
-            query: The queries, for forms that read one.
+            query: The queries; None for models that read no query.
 
         Returns:
-            (B, C) logits.
+            (B, C) logits, or (B, 1) if the decoder returns a single sigmoid logit.
         """
         return self.trace(ids, mask, special, query).logits
 
     def encode_query(self, embedded: Tensor, mask: Tensor) -> Tensor:
-        """Return the query's state: the last state of a BiLSTM, the largest features of a CNN, otherwise the mean.
+        """Return the state of each query.
+
+        It is the final state of a BiLSTM, the maximum of each feature of a CNN, and the mean state of other encoders.
 
         Args:
             embedded: (B, Q, d) embeddings of the query.
@@ -180,12 +191,12 @@ class PooledClassifier(nn.Module):
         return self.query_encoder.summary(self.query_encoder(embedded, mask), mask)
 
     def decode(self, context: Tensor, *query_state: Tensor) -> Tensor:
-        """Map a context (..., m) and, for forms with a query, its state (..., q) to logits (..., C)."""
+        """Map a context (..., m) to logits (..., C). Models that read a query also need its state (..., q)."""
         logits: Tensor = self.decoder(context if self.joint is None else self.joint(context, *query_state))
         return logits
 
     def trace(self, ids: Tensor, mask: Tensor, special: Tensor, query: Query | None = None) -> ForwardPass:
-        """Run the model as `forward` does, and return everything that it computes."""
+        """Run the model with the arguments of `forward`, and return everything that it computes."""
         imposed = None if self.imposed_attention is None else self.imposed_attention(ids, mask, special, query)
         if self.training and self.word_dropout > 0:
             dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
@@ -218,8 +229,8 @@ def _encoder_and_attention(architecture: Architecture, query_width: int | None) 
     """Build the encoder and the attention.
 
     Args:
-        architecture: What to build.
-        query_width: Features of the query's state; None for models that read no query.
+        architecture: The architecture of the model.
+        query_width: Number of features of the query's state; None for models that read no query.
     """
     chosen_projection = projection(architecture.projection, architecture.projection_parameter)
     if architecture.planted is not None:

@@ -1,4 +1,4 @@
-"""Pretrained Transformers encoders: loading one offline with a new classification head, and saving it again."""
+"""Load a pretrained Transformers encoder offline with a new classification head, and save it again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from attnaudit.models.base_encoders import Base
 
 CARD: Final = "training.json"
 CONFIG: Final = "config.json"
-#: The folder inside --out in which all files are written before they are moved to their place.
+#: The folder inside --out in which all files are written first. They are moved into --out when all are complete.
 TEMPORARY_FOLDER: Final = ".attnaudit-unfinished"
-#: Settings of single calls, or of how the tokenizer was loaded, that Transformers stores with the tokenizer.
+#: Settings that Transformers stores with a tokenizer, although they concern only one call or how it was loaded.
 _CALL_SETTINGS: Final = (
     "local_files_only",
     "is_local",
@@ -38,10 +38,10 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: The Transformers model, in float32 on the CPU.
-        tokenizer: Its tokenizer.
+        tokenizer: The tokenizer of the model.
         classes: Class names, in the order of the logits.
-        max_tokens: Most tokens that the model can read.
-        new_parameters: Names of the parameters that start from random values, such as those of the head.
+        max_tokens: Largest number of tokens that the model can read, including special tokens.
+        new_parameters: Names of the parameters with random initial values, such as those of the head.
     """
 
     model: Any
@@ -52,7 +52,7 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(base: Base, classes: Sequence[str]) -> Pretrained:
-    """Load an encoder with a new, random classification head, whatever head it had before.
+    """Load an encoder with a new, randomly initialised classification head. A head that it already has is not used.
 
     Code from the folder is never run.
 
@@ -61,7 +61,7 @@ def load(base: Base, classes: Sequence[str]) -> Pretrained:
         classes: Class names, in the order of the logits.
 
     Raises:
-        ModelError: The encoder cannot be loaded; the message names the folder and the reason that Transformers gives.
+        ModelError: The encoder cannot be loaded. The message names the encoder and the reason that Transformers gives.
     """
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -110,7 +110,7 @@ def load(base: Base, classes: Sequence[str]) -> Pretrained:
 
 @contextlib.contextmanager
 def _explain_errors(base: Base, what: str) -> Iterator[None]:
-    """Turn any error of Transformers into a ModelError that names the base and what cannot be loaded."""
+    """Convert any error inside the context to a ModelError that names the encoder and what cannot be loaded."""
     try:
         yield
     except Exception as error:
@@ -126,17 +126,17 @@ def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tu
     """Copy the encoder's weights into the model.
 
     Args:
-        base: The encoder's origin, for messages.
+        base: The origin of the encoder, for messages.
         model: The model with a classification head.
         encoder: The loaded encoder.
         missing: Names of the encoder's tensors that the weight file does not contain.
 
     Returns:
-        Names of the parameters that were not copied and stay random.
+        Names of the model's parameters that are not copied, and keep their random values.
 
     Raises:
-        ModelError: The weight file lacks tensors other than those of the pooler, or the parameters of the encoder and
-            of the model with a head do not match.
+        ModelError: The weight file lacks tensors of the encoder other than those of the pooler. Or the parameters of
+            the encoder do not match those of the model.
     """
     lacking = sorted(name for name in missing if "pooler" not in name)
     if lacking:
@@ -160,7 +160,7 @@ def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tu
 def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
     """Return the largest number of tokens that the model can read.
 
-    RoBERTa uses no position up to and including the padding index.
+    Models such as RoBERTa do not use the positions up to and including the padding index.
     """
     limits = [int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 0) or 10**9)]
     for name, module in model.named_modules():
@@ -177,13 +177,13 @@ class TokenizedRows:
         data: The rows.
         labels: Class index of each row.
         pretrained: The model whose tokenizer is used.
-        max_tokens: Longer rows are truncated to this number of tokens.
+        max_tokens: Largest number of tokens of a row. Longer rows are truncated.
 
     Attributes:
-        truncated: Number of truncated rows.
+        truncated: Number of rows that were truncated.
 
     Raises:
-        DataError: The tokenizer knows no token of a row; the message names the first such row.
+        DataError: The tokenizer knows no token of a row. The message names the first such row.
     """
 
     def __init__(self, data: Dataset, labels: Sequence[int], pretrained: Pretrained, *, max_tokens: int) -> None:
@@ -201,7 +201,7 @@ class TokenizedRows:
         self.lengths = [len(encoding["input_ids"]) for encoding in self.encodings]
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """Return the model's inputs for these rows, padded on the tokenizer's side."""
+        """Return the model's inputs for these rows, each (B, T). The tokenizer determines the side of the padding."""
         return dict(self._tokenizer.pad([self.encodings[row] for row in rows], return_tensors="pt"))
 
     def _refuse_empty(self, instance: Instance, ids: Sequence[int]) -> None:
@@ -215,13 +215,13 @@ class TokenizedRows:
 def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
     """Write the model, its tokenizer and the card as a checkpoint folder.
 
-    The card and config.json are moved to their place last, so that a folder that is only partly written is not taken
-    for a checkpoint.
+    config.json and the card are written last. A folder that is only partly written is therefore not mistaken for a
+    checkpoint.
 
     Args:
-        folder: Where to write; the checkpoint in it, if any, is replaced.
+        folder: The folder to write. A checkpoint in it is replaced.
         pretrained: The model and its tokenizer.
-        card: What `training.json` records.
+        card: The contents of `training.json`, to which the names of the files are added.
 
     Returns:
         Size of the checkpoint in bytes.
@@ -257,7 +257,7 @@ def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
 
 
 def _without_call_settings(tokenizer: Any) -> Any:
-    """Remove settings of earlier calls, which would be stored with the tokenizer, from it and return it."""
+    """Remove the settings of earlier calls from a tokenizer, so that they are not saved. Return the tokenizer."""
     if tokenizer.is_fast:
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
@@ -267,7 +267,10 @@ def _without_call_settings(tokenizer: Any) -> Any:
 
 
 def _remove_former(folder: Path) -> None:
-    """Delete the files of the former checkpoint, if its card can be read, so that its tokenizer is not read later."""
+    """Delete the files of a former checkpoint, which its card lists, so that none of them is loaded with the new one.
+
+    Without a readable card, no file is deleted.
+    """
     try:
         former = msgspec.json.decode((folder / CARD).read_bytes())
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):

@@ -1,13 +1,15 @@
 """Projections: functions that turn attention scores into weights.
 
-A projection maps scores (B, T) to weights (B, T) that sum to one. `project` applies one to the allowed tokens only;
-all other tokens get exactly zero. To add one, write a module whose `forward(scores)` maps the last dimension onto the
-simplex and gives zero to scores of -inf, and give it an entry in `PROJECTIONS`. A projection with a parameter derives
-from `Parametric`. "sparsemax", "sparsegen" and "entmax" need the package entmax, which the extra of the same name
-installs.
+A projection maps scores (B, T) to weights (B, T) that sum to one. `project` applies a projection to the allowed tokens
+only. All other tokens get the weight zero. "sparsemax", "sparsegen" and "entmax" need the package entmax, which `pip
+install "attnaudit[entmax]"` installs.
 
-Every projection is differentiable once, which training and all measures need. Second derivatives of "entmax" are
-wrong, because its gradient is written by hand without a graph: never differentiate through its gradient.
+To add a projection, write a subclass of `nn.Module` and add it to `PROJECTIONS`. Its `forward(scores)` must map the
+last dimension onto the simplex, and scores of -inf to zero. A projection with a parameter derives from `Parametric`.
+
+Every projection must be differentiable once, which is enough for training and for all measures. Second derivatives of
+"entmax" are wrong, because the package computes its gradient without a graph. Never differentiate through this
+gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ from attnaudit.errors import ModelError
 
 
 def _require_entmax(projection_name: str) -> Any:
-    """Import the optional package entmax. Raise ModelError, naming the extra, if it is not installed."""
+    """Import the optional package entmax.
+
+    Raises:
+        ModelError: The package is not installed. The message says how to install it.
+    """
     try:
         import entmax
     except ImportError as error:
@@ -35,14 +41,14 @@ def _require_entmax(projection_name: str) -> Any:
 
 
 class Softmax(nn.Module):
-    """The weights exp(a) / Σ exp(a) of the scores a."""
+    """Softmax: the weights exp(a_i) / Σ_j exp(a_j) for scores a."""
 
     def forward(self, scores: Tensor) -> Tensor:
         return scores.softmax(dim=-1)
 
 
 class Sparsemax(nn.Module):
-    """The Euclidean projection onto the simplex (Martins & Astudillo 2016).
+    """Sparsemax: the Euclidean projection of the scores onto the simplex (Martins & Astudillo 2016).
 
     Raises:
         ModelError: The package entmax is not installed.
@@ -57,17 +63,17 @@ class Sparsemax(nn.Module):
 
 
 class Parametric(nn.Module):
-    """Base of the projections that have a parameter.
+    """The base class of projections with a parameter.
 
     Attributes:
         usual: Default value of the parameter.
-        expected: Accepted values of the parameter, in words, for error messages.
+        expected: The valid values of the parameter in words, for error messages.
 
     Args:
-        parameter: Value of the parameter; None for `usual`.
+        parameter: Value of the parameter; None for the default.
 
     Raises:
-        ModelError: The projection does not accept this value.
+        ModelError: The value is not valid for the projection.
     """
 
     usual: ClassVar[float]
@@ -82,14 +88,15 @@ class Parametric(nn.Module):
             )
 
     def takes(self, parameter: float) -> bool:
-        """Return whether the parameter may have this finite value."""
+        """Return whether a finite value is valid for the parameter."""
         raise NotImplementedError
 
 
 class Sparsegen(Parametric):
-    """Sparsegen: argmin_p ‖p - a‖² - λ‖p‖² over the simplex, which equals sparsemax(a / (1 - λ)) of the scores a.
+    """Sparsegen: the weights p on the simplex that minimise ‖p - a‖² - λ‖p‖² for scores a.
 
-    Laha et al. 2018; Meister et al. 2021, eq. 3. The larger λ is, the sparser are the weights; λ = 0 is sparsemax.
+    They are equal to sparsemax(a / (1 - λ)). The larger λ is, the sparser the weights are; λ = 0 is sparsemax. Sources:
+    Laha et al. 2018; Meister et al. 2021, eq. 3.
 
     Raises:
         ModelError: λ is 1 or more, or the package entmax is not installed.
@@ -112,10 +119,10 @@ class Sparsegen(Parametric):
 class Entmax(Parametric):
     """α-entmax (Peters et al. 2019), which lies between softmax (α = 1) and sparsemax (α = 2).
 
-    It is exact for α = 1.5 and α = 2; other values use bisection.
+    It is computed exactly for α = 1.5 and α = 2, and by bisection for other values.
 
     Raises:
-        ModelError: α is out of range, or the package entmax is not installed.
+        ModelError: α is not above 1 and at most 2, or the package entmax is not installed.
     """
 
     usual = 1.5
@@ -135,11 +142,12 @@ class Entmax(Parametric):
 
 
 class Gumbel(Parametric):
-    """Gumbel softmax: softmax(a / τ) of the scores a, to which Gumbel noise is added in training mode.
+    """Gumbel softmax: the weights softmax(a / τ) for scores a and a temperature τ (Jang et al. 2017).
 
-    τ is the temperature.
+    In training mode, Gumbel noise is added to the scores. The default τ = 0.8 is that of Wen et al. 2022.
 
-    Jang et al. 2017; Wen et al. 2022 use τ = 0.8.
+    Raises:
+        ModelError: τ is not above 0.
     """
 
     usual = 0.8
@@ -163,8 +171,8 @@ def project(projection: nn.Module, scores: Tensor, allowed: Tensor) -> Tensor:
         allowed: (B, T) mask, True on tokens that may receive attention.
 
     Returns:
-        (B, T) weights, exactly zero on tokens that are not allowed. A row without any allowed token gets only zeros,
-        and its gradients contain no NaN.
+        (B, T) weights, exactly zero on tokens that are not allowed. In a row without any allowed token, all weights are
+        zero, and gradients contain no NaN.
     """
     nothing = ~allowed.any(dim=-1, keepdim=True)
     masked_scores = scores.masked_fill(~allowed & ~nothing, float("-inf"))
@@ -172,7 +180,7 @@ def project(projection: nn.Module, scores: Tensor, allowed: Tensor) -> Tensor:
     return weights * allowed
 
 
-#: name -> projection class
+#: Name -> projection class.
 PROJECTIONS: dict[str, type[nn.Module]] = {
     "softmax": Softmax,
     "sparsemax": Sparsemax,
@@ -187,11 +195,11 @@ def projection(name: str, parameter: float | None = None) -> nn.Module:
 
     Args:
         name: A name in `PROJECTIONS`.
-        parameter: Its parameter; None for the default.
+        parameter: Value of its parameter; None for the default.
 
     Raises:
-        ModelError: The projection does not accept this value or has no parameter, or it needs the package entmax,
-            which is not installed.
+        ModelError: The value is not valid, or the projection has no parameter. Or the projection needs the package
+            entmax, which is not installed.
     """
     projection_class = PROJECTIONS[name]
     if parameter is None:

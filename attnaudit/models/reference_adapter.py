@@ -1,4 +1,4 @@
-"""A reference model as an adapter that can retrain it."""
+"""The adapter of a reference model, which can also train copies of the model."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ from attnaudit.retraining import Retraining
 
 
 class ReferenceModel(PooledAttentionAdapter):
-    """A reference model that can be audited, and retrained for the checks that compare it with copies.
+    """The adapter of a reference model.
 
-    Copies are trained on the CPU and stay in memory.
+    It can also train copies of the model, for the checks that compare the model with copies. Copies are trained on the
+    CPU and stay in memory.
 
     Args:
         model: The model.
-        vocabulary: Its vocabulary.
+        vocabulary: The vocabulary of the model.
         classes: Class names, in the order of the logits.
-        description: What the model is, for reports.
-        training: How the model was trained, from the card of its checkpoint: the settings, and the names and hashes of
-            the data. Retraining needs it.
-        guide: The model whose attention weights replace this model's own; None to use its own.
+        description: A description of the model for reports.
+        training: How the model was trained, as the card of its checkpoint describes it: the settings, and the names and
+            hashes of the data. It is needed to train copies; None if it is unknown.
+        guide: Another model whose attention weights replace the weights of this model; None for no replacement.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class ReferenceModel(PooledAttentionAdapter):
         self._copies: dict[Retraining, ReferenceModel] = {}
 
     def guided_by(self, guide: ReferenceModel) -> ReferenceModel:
-        """Return an adapter of this model that uses the attention weights of `guide`. Both need the same vocabulary."""
+        """Return an adapter of this model with the attention weights of `guide`. Both must have the same vocabulary."""
         return ReferenceModel(
             self.model, self.vocabulary, self.capabilities.classes, description=self.description, guide=guide
         )
@@ -104,20 +105,20 @@ class ReferenceModel(PooledAttentionAdapter):
         return super().run(inputs, embeddings=embeddings, intervene=impose, hidden=hidden)
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ReferenceModel:
-        """Train a copy with the model's own settings.
+        """Train a copy of the model with the settings that the model was trained with.
 
         Args:
-            retraining: What differs from the model's own training. If it names no data, the copy is trained on the
-                data that the model's card names.
-            progress: Called while the copy trains.
+            retraining: How the training of the copy differs from that of the model. If it names no data, the copy is
+                trained on the data that the model's card names.
+            progress: Called while the copy is trained; None for no calls.
 
         Returns:
-            The copy. Equal retrainings return the same object.
+            The copy. A second call with an equal `retraining` returns the same object.
 
         Raises:
-            DataError: No data are named, they cannot be loaded, their rows have changed since the model was trained,
-                or the labels of the training data are not the model's classes.
-            ModelError: The card does not contain the settings of training, or the model cannot be retrained in this
+            DataError: The data are not named anywhere, cannot be loaded, or have changed since the model was trained.
+                Or the labels of the training data are not the model's classes.
+            ModelError: The card does not contain the settings of the training. Or the model cannot be retrained in this
                 way, for example because its states are planted.
         """
         if retraining not in self._copies:
@@ -146,7 +147,7 @@ class ReferenceModel(PooledAttentionAdapter):
         return self._as_adapter(train(job), guide)
 
     def _training_job(self, retraining: Retraining, progress: ProgressCallback | None) -> TrainingJob:
-        """Return the job that trains the model again, with the seed, the encoder and the data of the retraining."""
+        """Return a job that trains the model again, with the seed, the encoder and the data of the retraining."""
         train_data, dev_data = (self._load_data(part, getattr(retraining, part)) for part in ("train", "dev"))
         architecture = self.model.architecture
         return TrainingJob(
@@ -172,12 +173,12 @@ class ReferenceModel(PooledAttentionAdapter):
                 "The model's attnaudit.json does not contain the settings that it was trained with, so no copy of the "
                 "model can be trained. Train the model with `attnaudit train`."
             ) from error
-        # Both regularise hidden states that depend on context, which this copy does not have.
+        # Both terms regularise hidden states that depend on the context, and the states of an MLP do not.
         changes = {"tying": 0.0, "mlm": 0.0} if retraining.encoder == "mlp" else {}
         return msgspec.structs.replace(settings, seed=settings.seed + retraining.seed, **changes)
 
     def _load_data(self, part: str, name: str) -> Dataset:
-        """Load the "train" or "dev" data: those called `name` or, if it is "", those that the card names."""
+        """Load the "train" or "dev" data with the given name or path; if it is "", the data that the card names."""
         remedy = f'Pass {part}="..." to the check: a registered name, or a file with text and label.'
         data = load(name) if name else self._load_from_card(part, remedy)
         labels = {instance.label for instance in data.instances}
@@ -190,7 +191,12 @@ class ReferenceModel(PooledAttentionAdapter):
         return data
 
     def _load_from_card(self, part: str, remedy: str) -> Dataset:
-        """Load the data that the card names. If that fails or they have changed, raise DataError with the remedy."""
+        """Load the data that the card names.
+
+        Raises:
+            DataError: The card names no data, or the data cannot be loaded or have changed. The message ends with
+                `remedy`.
+        """
         record = self._training.get("data", {}).get(part)
         if not record:
             raise DataError(f"The model's attnaudit.json does not name its {part} data. {remedy}")

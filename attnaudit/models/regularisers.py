@@ -1,4 +1,4 @@
-"""Terms of the training loss that tie hidden states to their words (Tutek & Šnajder 2020, §3.1)."""
+"""Terms of the training loss that keep each hidden state close to its word (Tutek & Šnajder 2020, §3.1)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attnaudit.errors import ModelError
 from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, UNKNOWN
 
-#: Share of the words to predict, and the shares of these that are masked and replaced (Devlin et al. 2019).
+#: The share of the words to predict. Of these, the shares that are masked and replaced (Devlin et al. 2019).
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1
-#: Most logits of masked words in memory at once. Their total number is the vocabulary size times the chosen words.
+#: Largest number of logits in memory at once. In total, there is one logit per chosen word and word of the vocabulary.
 LOGITS = 2**21
 
 
@@ -22,7 +22,7 @@ def require_equal_widths(model: PooledClassifier, setting: str) -> None:
 
     Args:
         model: The model to check.
-        setting: The setting that needs equal widths, for the message.
+        setting: Name of the setting that needs equal widths, for the message.
     """
     hidden, embedding = model.encoder.width, model.architecture.embedding_size
     if hidden != embedding:
@@ -35,7 +35,7 @@ def require_equal_widths(model: PooledClassifier, setting: str) -> None:
 def tying(traced: ForwardPass) -> Tensor:
     """Return the mean over instances of (1/n) Σ_t ‖h_t - e_t‖² (Tutek & Šnajder 2020, eq. 4).
 
-    Here h_t and e_t are hidden state and embedding of token t, and n is the number of tokens, special ones included.
+    Here h_t is the hidden state and e_t the embedding of token t. n is the number of tokens, including special ones.
     """
     gaps = (traced.hidden - traced.embedded).square().sum(dim=-1) * traced.mask
     return (gaps.sum(dim=1) / traced.mask.sum(dim=1)).mean()
@@ -44,11 +44,13 @@ def tying(traced: ForwardPass) -> Tensor:
 def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Tensor) -> Tensor:
     """Return the loss of masked language modelling (Tutek & Šnajder 2020, eq. 5).
 
-    Each chosen word is predicted from its hidden state in the corrupted text. The loss is summed over the words of an
-    instance, which is why the paper lowers its weight for long texts.
+    Some words are chosen for prediction, and the text is corrupted (see `corrupt`). Each chosen word is predicted from
+    its hidden state in the corrupted text. The loss is summed over the words of an instance. The paper therefore gives
+    it a lower weight for long texts.
 
-    Logits are products of states with the embedding matrix. In these products the matrix gets no gradient; it learns
-    only as the input. The unknown word serves as the mask. Unknown words are never chosen for prediction.
+    The logits are products of hidden states with the embedding matrix. Through these products, the matrix gets no
+    gradient. It is trained only as the input of the encoder. The id of the unknown word serves as the mask, so unknown
+    words are never chosen for prediction.
 
     Args:
         model: The model to train.
@@ -57,7 +59,7 @@ def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Te
         special: (B, T) mask, True on special tokens.
 
     Returns:
-        The mean over instances, a scalar.
+        The mean loss over instances, a scalar.
     """
     chosen, corrupted = corrupt(ids, mask & ~special, len(model.embedding.weight))
     hidden = model.encoder(model.dropout(model.embedding(corrupted)), mask)
@@ -66,10 +68,10 @@ def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Te
 
 
 class _WordPrediction(torch.autograd.Function):
-    """Summed cross-entropy of states @ words.T, computed in parts that hold at most LOGITS logits.
+    """The summed cross-entropy of the logits states @ words.T, computed in parts of at most LOGITS logits.
 
-    It maps states (N, m), words (V, m) and targets (N,) to a scalar. Only the states get a gradient, which the forward
-    pass already computes, so that N × V logits never have to be stored.
+    It maps states (N, m), words (V, m) and targets (N,) to a scalar. Only the states get a gradient. The forward pass
+    already computes this gradient, so the N × V logits never have to be stored.
     """
 
     @staticmethod
@@ -95,14 +97,15 @@ class _WordPrediction(torch.autograd.Function):
 
 
 def corrupt(ids: Tensor, real: Tensor, vocabulary_size: int) -> tuple[Tensor, Tensor]:
-    """Choose 15% of the words for prediction, and mask (80% of these), replace (10%) or keep (10%) them in the text.
+    """Choose words for prediction and corrupt them in the text.
 
-    Random numbers come from torch's global generator.
+    Each word is chosen with a probability of 15%. Of the chosen words, 80% are masked, 10% are replaced by random
+    words, and 10% are kept. Random numbers come from the global generator of torch.
 
     Args:
         ids: (B, T) token ids.
         real: (B, T) mask, True on real tokens.
-        vocabulary_size: Size of the vocabulary, from which replacements are drawn (special tokens excluded).
+        vocabulary_size: Size of the vocabulary. Random words are drawn from it, without special tokens.
 
     Returns:
         (B, T) mask, True on the chosen words, and the (B, T) corrupted ids.

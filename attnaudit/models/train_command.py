@@ -1,7 +1,7 @@
-"""The command `attnaudit train`: from data to a checkpoint folder that `--model` accepts.
+"""The command `attnaudit train`, which trains a model and writes a checkpoint folder that `--model` accepts.
 
 It trains a reference model from random parameters or, with `--base`, fine-tunes a pretrained encoder. Importing this
-module imports no torch; running the command does.
+module does not import torch, but running the command does.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ __all__ = ["add_arguments", "run"]
 def run(options: argparse.Namespace) -> int:
     """Train a model and write its checkpoint folder.
 
+    Args:
+        options: The parsed options of `attnaudit train`.
+
     Returns:
-        0.
+        The exit status, 0.
 
     Raises:
-        AuditError: The options, the data or the folder cannot be used, or training fails. No checkpoint is then
-            written.
+        AuditError: The options, the data or the folder are invalid, or training fails. No checkpoint is then written.
     """
     _refuse_options_of_the_other_kind(options)
     base = find(options.base) if options.base is not None else None
@@ -62,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
-    """Raise AuditError for options of reference models together with --base, and of fine-tuning without it."""
+    """Raise AuditError if an option of reference models is given with --base, or one of fine-tuning without it."""
     given = set(options.given) | ({"states"} if options.states != "plain" else set())
     reference_options = {*ARCHITECTURE_OPTIONS, "vectors", *SETTING_NAMES}
     refused = sorted(given - set(FINE_TUNING_DEFAULTS) if options.base is not None else given - reference_options)
@@ -78,10 +80,13 @@ def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
 
 
 def _load_data(options: argparse.Namespace) -> TrainingData:
-    """Load train, dev and test. Without --dev, --data names a registered data set whose parts are used.
+    """Load the training, development and test data.
+
+    Without --dev, --data is the name of a registered data set, and all of its parts are used.
 
     Raises:
-        DataError: Train or dev is missing, a part cannot be loaded, or two parts have the same rows.
+        DataError: The training or development data are missing, a part cannot be loaded, or two parts contain the same
+            rows.
     """
     from attnaudit.data import load
     from attnaudit.models.training_job import TrainingData
@@ -91,7 +96,7 @@ def _load_data(options: argparse.Namespace) -> TrainingData:
         parts = {part: f"{name}-{part}" for part in ("train", "dev")}
         if name not in datasets:
             if not Path(name).exists():
-                load(name)  # raises an error with the nearest names
+                load(name)  # raises an error that suggests similar names
             raise DataError(
                 f"--data {name}: --dev is missing, and the epoch is never chosen on training data. Give --dev FILE "
                 "with labelled rows that are not in the training data."
@@ -113,7 +118,7 @@ def _load_data(options: argparse.Namespace) -> TrainingData:
 
 
 def _train_reference_model(options: argparse.Namespace, data: TrainingData) -> int:
-    """Train a reference model and write it. Return its size in bytes."""
+    """Train a reference model and write its checkpoint. Return the size of the checkpoint in bytes."""
     from attnaudit.models import checkpoint_folder
     from attnaudit.models.training import train
     from attnaudit.models.vocabulary import RESERVED
@@ -158,7 +163,7 @@ def _training_job(options: argparse.Namespace, data: TrainingData) -> TrainingJo
     settings = Settings(**setting_values(options), vectors=vectors)
     content = msgspec.to_builtins({"architecture": architecture, "settings": settings})
     if vectors is not None:
-        del content["settings"]["vectors"]["path"]  # the same file may be elsewhere when training resumes
+        del content["settings"]["vectors"]["path"]  # the file may have another path when training resumes
     hashed = [_version("attnaudit"), content, data.train.sha256(), data.dev.sha256()]
     key = hashlib.sha256(msgspec.json.encode(hashed, order="sorted")).hexdigest()
     return TrainingJob(
@@ -170,7 +175,7 @@ def _training_job(options: argparse.Namespace, data: TrainingData) -> TrainingJo
 
 
 def _fine_tune(options: argparse.Namespace, base: Base, data: TrainingData) -> int:
-    """Fine-tune an encoder and write it. Return its size in bytes."""
+    """Fine-tune an encoder and write its checkpoint. Return the size of the checkpoint in bytes."""
     import torch
 
     from attnaudit.models.fine_tuning import FineTuningSettings, fine_tune

@@ -1,4 +1,7 @@
-"""Training of the reference models. The best epoch is chosen on dev; test is evaluated once, at the end."""
+"""Training of the reference models.
+
+The best epoch is chosen on the development data. The test data are evaluated only once, at the end.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from attnaudit.models.training_job import InstanceLoss, Settings, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.models.word_vectors import start_from
 
-#: Most tokens, padding included, in a batch of evaluation.
+#: Largest number of tokens in a batch for evaluation, including padding.
 EVALUATION_TOKENS = 16384
 
 
@@ -33,8 +36,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         accuracy: Share of correct predictions.
-        f1: F1 of class 1 for two classes, macro F1 for more; None if class 1 of two occurs in neither labels nor
-            predictions.
+        f1: F1 of class 1 if there are two classes, macro F1 if there are more. None if there are two classes, and class
+        1 occurs in neither the labels nor the predictions.
         n: Number of instances.
     """
 
@@ -49,7 +52,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         number: Number of the epoch, from 1.
         loss: Mean loss over the training instances.
-        dev: Score on dev after the epoch.
+        dev: Scores on the development data after the epoch.
     """
 
     number: int
@@ -62,13 +65,13 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: The model of the best epoch, in evaluation mode on the CPU.
-        vocabulary: Its known words.
+        vocabulary: The vocabulary of the model.
         classes: Class names, in the order of the logits.
         history: All epochs, in order.
-        chosen_epoch: Number of the best epoch.
-        dev: Score of the model on dev.
-        test: Score of the model on test; None without test data.
-        words_with_vectors: Number of known words that started from a word vector; None without word vectors.
+        chosen_epoch: Number of the best epoch, from 1.
+        dev: Scores of the model on the development data.
+        test: Scores of the model on the test data; None without test data.
+        words_with_vectors: Number of words whose embedding started from a word vector; None without word vectors.
     """
 
     model: PooledClassifier
@@ -84,14 +87,19 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 def train(job: TrainingJob) -> Trained:
     """Train a reference model and return the model of the best epoch.
 
-    The best epoch has the highest F1 on dev; ties are broken by accuracy, then in favour of the earlier epoch. With
-    `selection_loss`, it is the epoch with the smallest such loss. The same job gives the same model on the same
-    machine, even if training was stopped and resumed from its state file. The caller deletes that file afterwards. The
-    caller's random state does not change.
+    The best epoch has the highest F1 on the development data. If several have it, the one with the highest accuracy is
+    chosen, and of these the earliest. If the job has a `selection_loss`, the best epoch is the one with the smallest
+    mean of this loss on the development data.
+
+    The same job gives the same model on the same machine, even if training was stopped and resumed from its state file.
+    The caller must delete this file afterwards. The random state of the caller does not change.
+
+    Args:
+        job: The data, the architecture and the settings of the training.
 
     Raises:
-        DataError: The data cannot be trained on.
-        ModelError: The architecture is invalid or does not fit the settings, or the loss is not finite.
+        DataError: The data are not suitable for training.
+        ModelError: The architecture is invalid or does not fit the settings, or the loss becomes infinite or NaN.
         AuditError: A setting is invalid.
     """
     job.architecture.check()
@@ -136,7 +144,7 @@ def train(job: TrainingJob) -> Trained:
 
 
 def _training_vocabulary(training: Dataset, settings: Settings) -> Vocabulary:
-    """Build the vocabulary of the training texts and queries."""
+    """Build a vocabulary from the texts and queries of the training data."""
     parts = (part for instance in training.instances for part in (instance.text, instance.query))
     texts = (part for part in parts if part is not None)
     return Vocabulary.build(texts, min_count=settings.min_count, limit=settings.max_words)
@@ -144,7 +152,7 @@ def _training_vocabulary(training: Dataset, settings: Settings) -> Vocabulary:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run torch on one thread, so that sums do not depend on the number of cores."""
+    """Return a context in which torch uses one thread, so that sums do not depend on the number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -154,9 +162,9 @@ def _one_thread() -> Iterator[None]:
 
 
 def _weighted_sigmoid_loss(labels: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the binary cross-entropy of one logit, in which positive instances have the weight N / N_pos - 1.
+    """Return a binary cross-entropy of one logit, in which positive instances have the weight N / N_pos - 1.
 
-    N is the number of labels, and N_pos the number of those that are 1.
+    N is the number of labels, and N_pos is the number of labels that are 1.
     """
     weight = len(labels) / sum(labels) - 1
     weighted_loss = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(float(weight)))
@@ -209,9 +217,11 @@ class _Epochs:
 
     Attributes:
         history: All epochs, in order.
-        best_parameters: State dict of the best epoch; of the untrained model before the first epoch.
-        best_number: Number of the best epoch; 0 before the first.
-        best_rank: (F1, accuracy) of the best epoch on dev, or (minus its selection loss, 0); larger is better.
+        best_parameters: State dict of the model after the best epoch. Before the first epoch, that of the untrained
+            model.
+        best_number: Number of the best epoch; 0 before the first epoch.
+        best_rank: F1 and accuracy of the best epoch on the development data. With a selection loss, minus this loss,
+            and 0. Larger is better.
     """
 
     history: list[Epoch]
@@ -221,7 +231,7 @@ class _Epochs:
 
     @property
     def note(self) -> str:
-        """The last epoch in words, for progress callbacks; "" before the first."""
+        """The scores of the last epoch in words, for progress callbacks; "" before the first epoch."""
         if not self.history:
             return ""
         last = self.history[-1]
@@ -232,7 +242,7 @@ class _Epochs:
 def _fit(
     job: TrainingJob, model: PooledClassifier, rows: EncodedRows, dev_rows: EncodedRows
 ) -> tuple[tuple[Epoch, ...], int]:
-    """Train the model in place and leave it with the parameters of the best epoch.
+    """Train the model in place. In the end, it has the parameters of the best epoch.
 
     Returns:
         All epochs, and the number of the best one.
@@ -292,7 +302,7 @@ def _fit(
 def _state(
     epochs: _Epochs, model: PooledClassifier, optimizer: torch.optim.Optimizer, generator: torch.Generator
 ) -> dict[str, Any]:
-    """Collect everything that the next epoch depends on, as tensors and plain values."""
+    """Return everything that the next epoch depends on, as tensors and plain values."""
     return {
         "history": msgspec.to_builtins(epochs.history),
         "best_parameters": epochs.best_parameters,
@@ -308,7 +318,7 @@ def _state(
 def _resume(
     state: dict[str, Any], model: PooledClassifier, optimizer: torch.optim.Optimizer, generator: torch.Generator
 ) -> _Epochs:
-    """Restore everything that `_state` collected, in place, and return the epochs so far."""
+    """Restore the model, the optimizer and the random generators from a result of `_state`, and return its epochs."""
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     generator.set_state(state["batch_order"])
@@ -325,10 +335,11 @@ def _resume(
 def _show_first_epoch(
     model: PooledClassifier, loss_of: Callable[[list[int]], Tensor], batches: Iterator[list[int]]
 ) -> None:
-    """Evaluate the loss on the batches of the first epoch.
+    """Compute the loss on the batches of the first epoch, and discard it.
 
-    An objective may cache its results for each text in the first epoch. Their last digits depend on the other texts of
-    the batch, so a resumed training must first call the objective on the same batches.
+    An objective may compute and cache a result for each text in the first epoch. The last digits of the result depend
+    on the other texts of the batch. Before training resumes, the objective must therefore be called on the same batches
+    as in the first epoch.
     """
     model.eval()
     for batch_rows in batches:
@@ -336,10 +347,10 @@ def _show_first_epoch(
 
 
 def _round_embedding(model: PooledClassifier) -> Tensor:
-    """Round the embedding to float16, as checkpoints store it, so that scores are those of the stored model.
+    """Round the embedding to float16, the format in checkpoints, so that the scores are those of the stored model.
 
     Returns:
-        The exact embedding, which training continues from.
+        The embedding before rounding, with which training continues.
     """
     exact = model.embedding.weight.detach().clone()
     model.embedding.weight.data.copy_(exact.half().float())
@@ -348,7 +359,7 @@ def _round_embedding(model: PooledClassifier) -> Tensor:
 
 @torch.no_grad()
 def evaluate(model: PooledClassifier, rows: EncodedRows) -> Score:
-    """Put the model in evaluation mode and return its scores on the rows."""
+    """Switch the model to evaluation mode and return its scores on the rows."""
     model.eval()
     predicted = [0] * len(rows.labels)
     for batch_rows in within_tokens(rows.lengths, EVALUATION_TOKENS):
@@ -361,17 +372,17 @@ def evaluate(model: PooledClassifier, rows: EncodedRows) -> Score:
 
 @torch.no_grad()
 def _mean_loss(loss: InstanceLoss, model: PooledClassifier, rows: EncodedRows) -> float:
-    """Put the model in evaluation mode and return the mean loss over the rows."""
+    """Switch the model to evaluation mode and return the mean loss over the rows."""
     model.eval()
     batches = within_tokens(rows.lengths, EVALUATION_TOKENS)
     return sum(loss(model, model.trace(*rows.batch(part))).sum().item() for part in batches) / len(rows.labels)
 
 
 def score(labels: Sequence[int], predicted: Sequence[int], classes: int) -> Score:
-    """Compare predicted class indices with those of the labels.
+    """Compute accuracy and F1 of predictions.
 
     Args:
-        labels: Class index of each instance.
+        labels: True class index of each instance; at least one.
         predicted: Predicted class index of each instance.
         classes: Number of classes.
     """

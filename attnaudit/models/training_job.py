@@ -1,4 +1,4 @@
-"""What one training needs: data, architecture and settings, and what its variants change."""
+"""The description of one training: its data, architecture and settings, and functions that change how it proceeds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
 
-#: Replaces the loss of a batch: (model, forward pass, targets (B,), loss of the labels) -> the loss to minimise.
+#: Computes the loss to minimise on a batch: (model, forward pass, targets (B,), loss on the labels) -> scalar.
 Objective = Callable[[PooledClassifier, ForwardPass, Tensor, Tensor], Tensor]
 
-#: Changes the new model once, before training: to freeze, copy or fix parameters.
+#: Changes the new model once, before training. For example, it copies or freezes parameters.
 Prepare = Callable[[PooledClassifier, Vocabulary], None]
 
-#: Loss of each instance: (model, forward pass) -> (B,)
+#: Computes the loss of each instance of a batch: (model, forward pass) -> (B,).
 InstanceLoss = Callable[[PooledClassifier, ForwardPass], Tensor]
 
 
@@ -35,19 +35,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     instances have the weight N / N_pos - 1, where N_pos of N training instances are positive (Jain & Wallace 2019).
 
     Attributes:
-        seed: Seed of everything random.
-        epochs: Passes over the training data.
-        batch_size: Instances per step.
-        learning_rate: Step size of Adam.
-        weight_decay: Weight decay of all parameters except the attention's.
-        dropout: Dropout rate on embeddings and context.
-        word_dropout: Probability that a training token is read as the unknown word.
-        min_count: Words that occur less often than this in the training data are unknown words.
-        max_words: Only this many words, the most frequent ones, are known; None for no limit.
-        tying: δ of Tutek & Šnajder 2020: adds (δ / n) Σ_t ‖h_t - e_t‖² to the loss of an instance with n tokens, whose
-            hidden states are h_t and whose embeddings are e_t.
-        mlm: η of Tutek & Šnajder 2020: adds η times the loss of predicting masked words to an instance's loss.
-        vectors: Word vectors to initialise the embedding with; None for random values.
+        seed: Seed of all random choices.
+        epochs: Number of passes over the training data.
+        batch_size: Number of instances per step.
+        learning_rate: Learning rate of Adam.
+        weight_decay: Weight decay of all parameters except those of the attention.
+        dropout: Dropout rate on the embeddings and the context vector.
+        word_dropout: Probability that a token is replaced by the unknown word in training.
+        min_count: Words that occur less often than this in the training data become the unknown word.
+        max_words: Number of words in the vocabulary. Only the most frequent words are kept. None for no limit.
+        tying: δ of Tutek & Šnajder 2020. It adds (δ / n) Σ_t ‖h_t - e_t‖² to the loss of an instance with n tokens,
+            hidden states h_t and embeddings e_t.
+        mlm: η of Tutek & Šnajder 2020. It adds η times the loss of predicting masked words to the loss of an instance.
+        vectors: Word vectors with which the embedding is initialised; None for random values.
     """
 
     seed: int = 0
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     vectors: Vectors | None = None
 
     def check(self) -> None:
-        """Raise AuditError, naming the setting, if one has an invalid value."""
+        """Raise AuditError if a setting has an invalid value. The message names the setting."""
         require_seed("seed", self.seed)
         counts = {"epochs": self.epochs, "batch size": self.batch_size, "min count": self.min_count}
         if self.max_words is not None:
@@ -87,9 +87,9 @@ class TrainingData:
     """The data sets of one training.
 
     Attributes:
-        train: What the model learns from.
-        dev: What the best epoch is chosen on.
-        test: What the trained model is evaluated on, once; None to skip this.
+        train: The data on which the model is trained.
+        dev: The development data, on which the best epoch is chosen.
+        test: The data on which the trained model is evaluated, once; None for no evaluation.
     """
 
     train: Dataset
@@ -98,29 +98,30 @@ class TrainingData:
 
     @property
     def parts(self) -> dict[str, Dataset]:
-        """The data sets by name ("train", "dev" and, if there is one, "test")."""
+        """Name of the part ("train", "dev" and, if there are test data, "test") -> its data set."""
         parts = {"train": self.train, "dev": self.dev}
         return parts if self.test is None else parts | {"test": self.test}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """One training of a reference model: the argument of `attnaudit.models.training.train`.
+    """The description of one training of a reference model.
 
-    `attnaudit.models.training_variants` turns a job into one with, for example, uniform attention.
+    Pass it to `attnaudit.models.training.train`. The functions in `attnaudit.models.training_variants` turn a job into
+    a variant, such as a training with uniform attention.
 
     Attributes:
-        data: The data to train, choose the epoch and evaluate on.
-        architecture: The model to build.
-        settings: How to train it.
-        vocabulary: Known words; None takes them from the training data.
-        prepare: Changes the new model before training; None for no change.
-        objective: Computes the loss to minimise, given the loss of the labels; None for the latter.
-        selection_loss: Chooses the epoch with the smallest mean of this loss on dev; None chooses the epoch with the
-            best F1 on dev, then the best accuracy.
-        patience: Stop after this number of epochs without a better one; None trains all epochs.
-        state_file: Where the training state is saved, and from which training resumes; None saves nothing.
-        progress: Called after each batch and each epoch.
+        data: The data on which the model is trained, the best epoch is chosen, and the model is evaluated.
+        architecture: The architecture of the model.
+        settings: The settings of the training.
+        vocabulary: The vocabulary of the model; None to build it from the training data.
+        prepare: A function that changes the new model before training; None for no change.
+        objective: A function that computes the loss to minimise; None to minimise the loss on the labels.
+        selection_loss: A loss whose mean on the development data is smallest for the best epoch. None to choose the
+            epoch with the best F1 and, if several have it, the best accuracy.
+        patience: Number of epochs without a new best epoch after which training stops; None to train all epochs.
+        state_file: The file in which the state is saved, and from which training resumes; None to save no state.
+        progress: Called after each batch and each epoch; None for no calls.
     """
 
     data: TrainingData

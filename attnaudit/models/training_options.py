@@ -1,4 +1,4 @@
-"""The options of `attnaudit train`, and the full command for given options. Imports no torch."""
+"""The options of `attnaudit train`. Importing this module imports no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from attnaudit.models.base_encoders import PACKAGES
 
-#: Options that are fields of `Architecture`. --residual and --concat set "states".
+#: Names of the options that are fields of `Architecture`. The options --residual and --concat set "states".
 ARCHITECTURE_OPTIONS: Final = (
     "form",
     "encoder",
@@ -23,7 +23,7 @@ ARCHITECTURE_OPTIONS: Final = (
     "attention_size",
     "states",
 )
-#: (name, type, default, help) of the options that are fields of `Settings`.
+#: Name, type, default and help of the options that are fields of `Settings`.
 _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
     ("seed", int, 0, "seed of all random choices"),
     ("epochs", int, 8, "passes over the training data; the model after the best epoch on dev is kept"),
@@ -45,7 +45,7 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
 )
 #: Names of the options that are fields of `Settings`, without --vectors.
 SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)
-#: Defaults with --base: the fields of `FineTuningSettings`.
+#: Names and defaults of the settings with --base, which are the fields of `FineTuningSettings`.
 FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
     "seed": 0,
     "epochs": 2,
@@ -58,7 +58,10 @@ FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
 
 
 class _StoreAndRecord(argparse.Action):
-    """Store the value, and add the option to `given`, since the defaults of options not given depend on --base."""
+    """Store the value of an option, and add the name of the option to `given`.
+
+    `given` distinguishes an option that was given from its default, which depends on --base.
+    """
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
@@ -211,7 +214,7 @@ def option_name(name: str) -> str:
 
 
 def setting_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the training settings by name: the values given, or else the defaults, which depend on --base."""
+    """Return the training settings by name. Settings that were not given have defaults, which depend on --base."""
     if options.base is None:
         return {name: getattr(options, name) for name in SETTING_NAMES}
     return {
@@ -221,9 +224,9 @@ def setting_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def command(options: argparse.Namespace) -> str:
-    """Return the full command, including options that have their default value.
+    """Return the full command line for given options, including options that have their default value.
 
-    Options without a value, and --form text, --tying 0 and --mlm 0, are left out.
+    Options whose value is None are left out, and so are --form text, --tying 0 and --mlm 0.
     """
     model = {name: getattr(options, name) for name in (("base",) if options.base is not None else ARCHITECTURE_OPTIONS)}
     data = {name: getattr(options, name) for name in ("vectors", "data", "dev", "test")}

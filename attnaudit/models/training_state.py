@@ -1,4 +1,7 @@
-"""The file that training writes after an epoch, so that a stopped training resumes and ends with the same model."""
+"""The file in which a training saves its state after an epoch.
+
+A training that was stopped resumes from this file, and ends with the same model as without the stop.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,18 @@ import torch
 from attnaudit.errors import ModelError
 from attnaudit.processes import replace_file
 
-#: Name of the file, in the folder that the checkpoint will be written to.
+#: Name of the file. It is in the folder to which the checkpoint will be written.
 STATE_FILE = "training_state.pt"
 
 
 @dataclass(slots=True, kw_only=True)
 class TrainingStateFile:
-    """The state of a training in progress, in a file. The clock of `seconds` starts when this object is created.
+    """A file with the state of a training in progress.
 
     Attributes:
-        path: Where the file is.
-        key: A hash of everything that decides the trained model. A state that was saved with another key is ignored.
-        save_interval: Least number of seconds between two writes, so that short epochs are not slowed down.
+        path: Path of the file.
+        key: A hash of everything that determines the trained model. A state that was saved with another key is ignored.
+        save_interval: Smallest number of seconds between two writes. It keeps short epochs fast.
     """
 
     path: Path
@@ -37,7 +40,10 @@ class TrainingStateFile:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Seconds of wall clock and of CPU time, including those of earlier, stopped runs up to their last write."""
+        """The wall-clock time and the CPU time of the training, in seconds, counted from the creation of this object.
+
+        After `load`, they include the times of stopped runs, up to the last write of each.
+        """
         now = time.perf_counter(), time.process_time()
         clocks = zip(self._seconds_before, now, self._started, strict=True)
         wall, cpu = (before + end - start for before, end, start in clocks)
@@ -47,7 +53,7 @@ class TrainingStateFile:
         """Write the state, unless the last write was less than `save_interval` seconds ago.
 
         Args:
-            state: Tensors and plain values.
+            state: A dict of tensors and plain values.
 
         Raises:
             ModelError: The file cannot be written.
@@ -66,9 +72,10 @@ class TrainingStateFile:
         self._last_saved = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:
-        """Return the last state that was written under this key; None if there is none, or it cannot be read.
+        """Return the last state that was written with the same key.
 
-        Only tensors and plain values are unpickled.
+        It is None if there is no such state, or if the file cannot be read. Only tensors and plain values are
+        unpickled.
         """
         try:
             content = torch.load(self.path, weights_only=True)

@@ -1,12 +1,13 @@
-"""Variants of a training job: attention that is uniform, imposed, or adversarial, and parts that are copied and frozen.
+"""Variants of a training job, which train the copies with which a model is compared.
 
-They train the copies that a model is compared with (Wiegreffe & Pinter 2019, "Attention is not not Explanation";
-Wen, Subbalakshmi & Yang 2022, §5). Each function returns a changed job for `attnaudit.models.training.train`:
+In a variant, attention is uniform, imposed or adversarial, or parts of the model are copied and frozen (Wiegreffe &
+Pinter 2019, "Attention is not not Explanation"; Wen, Subbalakshmi & Yang 2022, §5). Most functions return a changed job
+for `attnaudit.models.training.train`:
 
     train(with_uniform_attention(job))
     train(as_adversary(job, base, weight=0.01))
 
-A base model must be on the CPU and have the vocabulary of the job. It is not trained.
+The model `base` or `guide` must be on the CPU and have the vocabulary of the job. It is not trained.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from attnaudit.models.twin_adversary import twin_loss, twin_objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.retraining import LONGER, PATIENCE
 
-#: Added to a seed by `with_new_seed`. It is large, so that the new seed is none of those that users give to copies.
+#: The number that `with_new_seed` adds to a seed. It is so large that no other copy has the new seed.
 SEED_OFFSET = 1_000_000
-#: Largest seed, exclusive.
+#: The number of possible seeds. The smallest seed is 0, and the largest is one less than this number.
 _SEEDS = 2**63
 
 
 def uniform_attention(architecture: Architecture) -> Architecture:
-    """Return the architecture with the weight 1/n on every real token.
+    """Return the architecture with uniform attention, that is, the weight 1/n on each of the n real tokens.
 
     Raises:
         ModelError: The architecture has planted states.
@@ -44,7 +45,7 @@ def uniform_attention(architecture: Architecture) -> Architecture:
 def context_free(architecture: Architecture) -> Architecture:
     """Return the multilayer perceptron of Wiegreffe & Pinter 2019, §3.4, with the sizes of this architecture.
 
-    It applies a linear layer and tanh to each token separately, which Jain & Wallace 2019 call the encoder "average".
+    Its encoder applies a linear layer and tanh to each token separately. Jain & Wallace 2019 call it "average".
 
     Raises:
         ModelError: The architecture has planted states.
@@ -62,7 +63,7 @@ def _refuse_planted(architecture: Architecture) -> None:
 
 
 def with_uniform_attention(job: TrainingJob) -> TrainingJob:
-    """Return a job that trains with uniform attention from the first step on (Wiegreffe & Pinter 2019, §3.1).
+    """Return a job that trains a model with uniform attention (Wiegreffe & Pinter 2019, §3.1).
 
     Raises:
         ModelError: The architecture has planted states.
@@ -71,11 +72,11 @@ def with_uniform_attention(job: TrainingJob) -> TrainingJob:
 
 
 def with_imposed_attention(job: TrainingJob, guide: PooledClassifier) -> TrainingJob:
-    """Return a job that trains a model with the attention weights of `guide`, which it also uses after training.
+    """Return a job that trains a model with the attention weights of another model, the guide.
 
-    With `context_free(architecture)` this is the MLP of Wiegreffe & Pinter 2019, §4.1. With the guide's own
-    architecture it is "Fix Attn" of Wen et al. 2022, §5.1, with the learned weights. The model's own attention is
-    neither trained nor used.
+    The model also uses these weights after training. Its own attention is neither trained nor used. If the architecture
+    of the job is `context_free(architecture)`, the model is the MLP of Wiegreffe & Pinter 2019, §4.1. If it is the
+    architecture of the guide, the model is "Fix Attn" of Wen et al. 2022, §5.1, with learned weights.
     """
 
     def impose(model: PooledClassifier, _vocabulary: Vocabulary) -> None:
@@ -107,21 +108,21 @@ def as_adversary(
 ) -> TrainingJob:
     """Return a job that trains a copy of `base` to give the same outputs with attention as different as possible.
 
-    The best epoch is the one with the smallest loss on dev (see `twin_loss`). Training stops after PATIENCE epochs
-    without a better one.
+    The best epoch is the one with the smallest loss on the development data (see `twin_loss`). Training stops after
+    PATIENCE epochs without a better one.
 
     Args:
-        job: Its architecture is replaced by that of `base`.
-        base: The model to differ from.
+        job: The job to change. The architecture of `base` replaces its architecture.
+        base: The model from which the copy should differ in its attention.
         weight: λ, the weight of the divergence.
-        divergence: "kl" or "jsd".
-        frozen: Copy and freeze all parameters of `base` except those of its attention. Attention is trained from
-            random values of a new seed, because the gradient of the loss is zero at the base's own attention (Meister
-            et al. 2021, appendix C). If False, all parameters are trained, from the job's seed.
-        longer: The job's number of epochs is multiplied by this.
+        divergence: "kl" or "jsd" (see `twin_loss`).
+        frozen: Whether to copy and freeze all parameters of `base` except those of its attention. Attention is then
+            trained from random values with a new seed, because at the attention of `base` the gradient of the loss is
+            zero (Meister et al. 2021, appendix C). If False, all parameters are trained, with the seed of the job.
+        longer: The factor by which the number of epochs of the job is multiplied.
 
     Raises:
-        ModelError: `frozen` is True, but the attention of `base` has no parameters.
+        ModelError: `frozen` is True, and the attention of `base` has no parameters.
         AuditError: The divergence is unknown.
     """
     if frozen and not any(True for _ in base.attention.parameters()):
@@ -144,26 +145,29 @@ def as_adversary(
 
 
 def with_frozen_parts(job: TrainingJob, base: PooledClassifier, *parts: str) -> TrainingJob:
-    """Return a job that copies and freezes parts of `base` and trains the other parts, from a new seed.
+    """Return a job that copies and freezes parts of `base`, and trains the other parts with a new seed.
 
-    "Fix Rep" of Wen et al. 2022, §5.1, keeps what attention reads, "embedding" and "encoder". The paper says that
-    attention is trained from scratch, but not whether the decoder is: add "decoder" to keep it too. "Fix Attn" keeps
-    attention, while encoder and decoder are trained from scratch: use "attention" here to keep its parameters,
-    `with_imposed_attention` to keep its weights, and `with_uniform_attention` for uniform weights.
+    Two variants of Wen et al. 2022, §5.1, can be built in this way:
+
+    * "Fix Rep" freezes the parts "embedding" and "encoder", and trains attention from scratch. The paper does not say
+      whether the decoder is also trained from scratch. Add "decoder" to freeze it.
+    * "Fix Attn" freezes attention, and trains the encoder and the decoder from scratch. The part "attention" freezes
+      its parameters. To freeze its weights instead, use `with_imposed_attention`. For uniform weights, use
+      `with_uniform_attention`.
 
     Args:
-        job: Its architecture is replaced by that of `base`.
-        base: The model to copy from.
-        parts: Names of parts, as `copy_and_freeze` takes them.
+        job: The job to change. The architecture of `base` replaces its architecture.
+        base: The model whose parts are copied.
+        *parts: Names of parts (see `copy_and_freeze`).
     """
     return replace(with_new_seed(job), architecture=base.architecture, prepare=copy_and_freeze(base, *parts))
 
 
 def with_new_seed(job: TrainingJob) -> TrainingJob:
-    """Return the job with a seed that no other copy has.
+    """Return the job with another seed, which no other copy has.
 
-    With the seed of the base model, the parts that are not copied from it would start from the same random values as
-    its own parts, and could become the same again.
+    With the seed of the base model, the parts that are not copied would start from the same random values as in the
+    base model. After training, they could be the same again.
     """
     return replace(job, settings=_new_seed(job.settings))
 
@@ -173,15 +177,15 @@ def _new_seed(settings: Settings) -> Settings:
 
 
 def copy_and_freeze(base: PooledClassifier, *parts: str) -> Prepare:
-    """Return a `prepare` function that copies parts of `base` into the new model and keeps them fixed in training.
+    """Return a function for `TrainingJob.prepare` that copies parts of `base` into the new model and freezes them.
 
     Args:
-        base: The model to copy from.
-        parts: "embedding", "encoder", "attention", "decoder"; "query_encoder" and "joint" for models that read a
-            query, which are ignored for others.
+        base: The model whose parts are copied.
+        *parts: "embedding", "encoder", "attention" or "decoder". For models that read a query, also "query_encoder" or
+            "joint", which are ignored for other models.
 
     Returns:
-        A function for `TrainingJob.prepare`. It raises ModelError if the sizes of the models differ.
+        The function. It raises ModelError if a part does not have the same sizes in both models.
     """
 
     def prepare(model: PooledClassifier, _vocabulary: Vocabulary) -> None:

@@ -1,7 +1,8 @@
-"""The trained adversary of Wiegreffe & Pinter 2019, §5: a twin with the outputs of a base model and other attention.
+"""The trained adversary of Wiegreffe & Pinter 2019, §5.
 
-Its loss is L = TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base), where TVD is the total variation distance of the class
-probabilities ŷ, and α are attention weights.
+The adversary is a twin of a base model. It is trained to give the same outputs with other attention. Its loss is L =
+TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base), where TVD is the total variation distance between the class probabilities
+ŷ, and α are the attention weights.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.training_job import InstanceLoss, Objective
 from attnaudit.retraining import DIVERGENCES
 
-#: Weights are raised to at least this before their logarithm is taken.
+#: Smaller weights are replaced by this weight before their logarithm is computed.
 _SMALLEST_WEIGHT = 1e-9
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Turn logits (B, C) into class probabilities (B, C); a single logit is a sigmoid and gives two classes."""
+    """Convert logits (B, C) to class probabilities (B, C). A single logit (B, 1) gives two classes (B, 2)."""
     if logits.shape[1] == 1:
         positive = torch.sigmoid(logits)
         return torch.cat([1 - positive, positive], dim=1)
@@ -28,17 +29,17 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> InstanceLoss:
-    """Return a function that computes the loss (B,) of a twin: TVD minus λ times the divergence.
+    """Return a function that computes the (B,) losses of a twin: TVD minus λ times the divergence.
 
-    The TVD is over all classes. The published code of Wiegreffe & Pinter 2019 halves it for a single sigmoid output,
-    so its λ is half of this one.
+    The TVD is over all classes. For a single sigmoid output, the published code of Wiegreffe & Pinter 2019 uses half of
+    this TVD. Their λ therefore corresponds to 2λ here.
 
     Args:
         base: The base model, which is not trained.
         weight: λ.
-        divergence: "kl" for KL(α_twin ‖ α_base), where α_base is at least 1e-9 (Wiegreffe & Pinter 2019; Wen et al.
-            2022), or "jsd" for the Jensen-Shannon divergence (Tutek & Šnajder 2020). Both are in nats, over the tokens
-            that may receive attention.
+        divergence: "kl" for KL(α_twin ‖ α_base), where smaller weights are replaced by 1e-9 (Wiegreffe & Pinter 2019;
+            Wen et al. 2022). "jsd" for the Jensen-Shannon divergence (Tutek & Šnajder 2020). Both are in nats, and over
+            the tokens that may receive attention.
 
     Raises:
         AuditError: The divergence is unknown.
@@ -57,10 +58,10 @@ def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") 
 
 
 class _BaseOutputs:
-    """A base model's logits (B, C) and attention weights (B, T), in evaluation mode and without gradients.
+    """The logits (B, C) and attention weights (B, T) of a base model, in evaluation mode and without gradients.
 
-    The base model does not change between epochs, so `cached` stores its outputs for each text (one number per token
-    and one per logit), and runs it only for batches with a text that is not stored yet.
+    The base model does not change during training. `cached` therefore stores its outputs for each text, and runs it
+    only for batches that contain a new text.
     """
 
     def __init__(self, base: PooledClassifier) -> None:
@@ -86,7 +87,7 @@ class _BaseOutputs:
 
 
 def _row_key(traced: ForwardPass, row: int) -> tuple[bytes, ...]:
-    """Return everything that a base model reads of one row, without padding, as a key of the cache."""
+    """Return the key of a row in the cache: everything that the base model reads of the row, without padding."""
     mask, query = traced.mask[row], traced.query
     tensors = [traced.ids[row][mask], traced.special[row][mask]]
     if query is not None:
@@ -97,9 +98,9 @@ def _row_key(traced: ForwardPass, row: int) -> tuple[bytes, ...]:
 
 
 def twin_objective(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> Objective:
-    """Return an objective for training: the mean of `twin_loss` over the batch. It ignores the labels.
+    """Return an objective for `TrainingJob`: the mean of `twin_loss` over the batch. It ignores the labels.
 
-    The arguments and errors are those of `twin_loss`.
+    The arguments and errors are the same as those of `twin_loss`.
     """
     loss = twin_loss(base, weight=weight, divergence=divergence)
 
@@ -110,7 +111,7 @@ def twin_objective(base: PooledClassifier, *, weight: float, divergence: str = "
 
 
 def _attention_divergence(name: str, twin_weights: Tensor, base_weights: Tensor) -> Tensor:
-    """Return the divergence of the twin's weights (B, T) from the base's (B, T), in nats (B,)."""
+    """Return the (B,) divergences, in nats, between the weights (B, T) of the twin and of the base model."""
     if name == "jsd":
         return divergence_of_distributions(twin_weights, base_weights)
     log_ratio = torch.log(twin_weights.clamp(min=_SMALLEST_WEIGHT)) - torch.log(

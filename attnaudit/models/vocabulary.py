@@ -11,21 +11,22 @@ from attnaudit.adapters.pooled.pooled_adapter import Encoding
 from attnaudit.instances import Instance
 
 PAD, UNKNOWN, START, END = range(4)
-#: The first entries of every vocabulary. They never occur as words of a text, since "<" and ">" are separate tokens.
+#: The first entries of every vocabulary. They never occur as words, because "<" and ">" are always separate tokens.
 RESERVED = ("<pad>", "<unk>", "<sos>", "<eos>")
 
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_")
 
 
 def words(text: str) -> list[str]:
-    """Split a text into lower-cased words, with inner apostrophes as in "doesn't", and single punctuation marks."""
+    """Split a text into lower-case words and single punctuation marks. A word such as "doesn't" is not split."""
     return _TOKEN.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
 
 
 def mentioned_classes(classes: Sequence[str], instance: Instance) -> list[bool]:
-    """Return, for each class, whether the text mentions it, that is, contains the words of its name in sequence.
+    """Return, for each class, whether a question about the text may be answered with this class.
 
-    If the text mentions no class, all flags are True: the question may then be answered with any class.
+    This is True for the classes that the text mentions, that is, whose words occur in the text one after the other. If
+    the text mentions no class, it is True for all of them.
     """
     text_words = words(instance.text)
 
@@ -45,7 +46,7 @@ class Vocabulary:
         entries: `RESERVED`, followed by the words. The index of an entry is its id.
 
     Raises:
-        ValueError: The entries do not start with `RESERVED`, or contain a word twice.
+        ValueError: The entries do not begin with `RESERVED`, or they contain a word twice.
     """
 
     def __init__(self, entries: Sequence[str]) -> None:
@@ -59,12 +60,14 @@ class Vocabulary:
 
     @classmethod
     def build(cls, texts: Iterable[str], *, min_count: int = 1, limit: int | None = None) -> Vocabulary:
-        """Build the vocabulary of some texts, most frequent words first and then in alphabetical order.
+        """Build the vocabulary of some texts.
+
+        Words are sorted by frequency, most frequent first. Words with the same frequency are in alphabetical order.
 
         Args:
-            texts: The texts to count words in.
-            min_count: Keep only words that occur at least this often.
-            limit: Keep at most this many words; None keeps all.
+            texts: The texts whose words are counted.
+            min_count: Smallest number of occurrences of a word that is kept.
+            limit: Largest number of words that are kept; None for no limit.
         """
         counts = Counter(word for text in texts for word in words(text))
         frequent = sorted((w for w, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
@@ -74,9 +77,9 @@ class Vocabulary:
         return len(self.entries)
 
     def encode(self, text: str) -> Encoding:
-        """Tokenize a text and add START and END, which are special tokens.
+        """Tokenize a text and surround it with the special tokens START and END.
 
-        Unknown words get the id UNKNOWN, but keep their spelling in `tokens`.
+        Unknown words have the id UNKNOWN, but their own spelling in `tokens`.
         """
         text_words = words(text)
         ids = [START, *(self._ids.get(word, UNKNOWN) for word in text_words), END]

@@ -1,4 +1,4 @@
-"""Word vectors that an embedding starts from, in the text format of GloVe, fastText and word2vec."""
+"""Word vectors with which an embedding is initialised, in the text format of GloVe, fastText and word2vec."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SUFFIXES = (".gz", ".txt", ".vec")
 
 
 class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of word vectors: on each line a word and its numbers.
+    """A file of word vectors. Each line contains a word and the numbers of its vector.
 
-    A first line with the number of words and the number of features, as in word2vec, is skipped. A file whose name ends
-    in .gz is decompressed while it is read.
+    In the format of word2vec, the first line contains the number of words and the number of features. It is skipped. If
+    the name of the file ends in .gz, the file is decompressed while it is read.
 
     Attributes:
         path: Path of the file.
-        width: Numbers per word.
-        sha256: Hash of the file's bytes.
+        width: Number of features of a vector.
+        sha256: SHA-256 hash of the file.
     """
 
     path: str
@@ -44,10 +44,10 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @classmethod
     def from_file(cls, path: Path) -> Vectors:
-        """Inspect a file of word vectors.
+        """Read the width and the hash of a file of word vectors.
 
         Raises:
-            DataError: The file cannot be read, or does not contain word vectors.
+            DataError: The file cannot be read, or it does not contain word vectors.
         """
         sha256 = _sha256(path)
         for number, line in _lines(path):
@@ -62,7 +62,7 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def name(self) -> str:
-        """The file's name without its suffixes."""
+        """The name of the file without the suffixes .gz, .txt and .vec."""
         name = Path(self.path).name
         for suffix in _SUFFIXES:
             name = name.removesuffix(suffix)
@@ -75,10 +75,12 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             words: The words to look up.
 
         Returns:
-            word -> (width,) vector, for the words that the file contains; the first vector if it has several.
+            Word -> (width,) vector, for the words that the file contains. If the file contains a word several times,
+            the first vector counts.
 
         Raises:
-            DataError: A line of one of the words cannot be read, or the file has changed since it was inspected.
+            DataError: The line of one of the words is invalid, or the file cannot be read or has changed since
+                `from_file`.
         """
         path = Path(self.path)
         if _sha256(path) != self.sha256:
@@ -95,7 +97,7 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 continue
             fields = b"".join(rest).split()
             if len(fields) > self.width or (line_number == 1 and _is_count([first, *fields])):
-                continue  # the entry of a phrase, or the count
+                continue  # the line of a phrase, or the header of word2vec
             if len(fields) < self.width:
                 raise DataError(
                     f"{path}:{line_number}: {len(fields)} numbers for {word!r}; expected {self.width}. "
@@ -106,22 +108,22 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary) -> int:
-    """Initialise the model's embedding with word vectors.
+    """Initialise the embedding of a model with word vectors.
 
-    Words that the file does not contain, and special tokens, keep their random embeddings, which are scaled so that
-    the mean square of all random values is that of the word vectors.
+    Special tokens, and words that the file does not contain, keep their random embeddings. The random embeddings are
+    scaled to the mean square of the word vectors.
 
     Args:
         vectors: The word vectors.
-        model: The model, changed in place.
-        vocabulary: Its vocabulary.
+        model: The model, which is changed in place.
+        vocabulary: The vocabulary of the model.
 
     Returns:
-        Number of words of the vocabulary that the file contains.
+        The number of words of the vocabulary that the file contains.
 
     Raises:
-        ModelError: The vectors are not as wide as the embedding.
-        DataError: The file cannot be read, or contains none of the words.
+        ModelError: The vectors do not have as many features as the embedding.
+        DataError: The file cannot be read, or it contains none of the words.
     """
     weight = model.embedding.weight.data
     if weight.shape[1] != vectors.width:
@@ -155,7 +157,7 @@ def _sha256(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, line without byte order mark and line end)."""
+    """Yield the number of each line, from 1, and the line without byte order mark and trailing white space."""
     try:
         with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -167,7 +169,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_count(fields: list[bytes]) -> bool:
-    """Return whether a line only counts the words and numbers that follow."""
+    """Return whether a line is the header of word2vec, which consists of two counts."""
     return len(fields) == 2 and all(field.isdigit() for field in fields)
 
 

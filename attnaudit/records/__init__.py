@@ -1,8 +1,8 @@
 """The records of a run, which define the schema of audit.json.
 
-A file holds one `RunRecord` and the records within it. `attnaudit schema` prints the same schema as JSON Schema.
-A value that does not exist is None (null in JSON), never NaN. pytest-xdist workers send their records as
-`msgspec.to_builtins(record)`, and `msgspec.convert` restores them. This module does not import torch.
+audit.json contains one `RunRecord`, which contains all other records. `attnaudit schema` prints the schema as JSON
+Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist workers send records as
+`msgspec.to_builtins(record)`, and `msgspec.convert` restores them. Importing this package imports no torch.
 """
 
 from attnaudit.records.check_records import (

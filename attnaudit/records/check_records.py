@@ -1,4 +1,4 @@
-"""The record of a case, and the records that it consists of."""
+"""The record of a case, and the records that it contains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WorstOrder = Literal["lowest", "highest"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of all records: immutable, with keyword arguments only, and without unknown fields."""
+    """The base class of all records. Records are immutable, and reject unknown fields and positional arguments."""
 
 
 class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,7 +23,7 @@ class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         low: The lower bound, in the unit of the value.
-        high: The upper bound.
+        high: The upper bound, in the same unit.
         confidence: The nominal confidence, between 0 and 1.
         method: How the interval was computed, such as "studentised bootstrap over sources".
     """
@@ -35,19 +35,21 @@ class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def level(self) -> str:
-        """The confidence in per cent, with enough digits to distinguish it from 100%, such as "99.75%"."""
+        """The confidence as a percentage, such as "99.75%". It has enough digits to differ from "100%"."""
         digits = max(0, 1 - math.floor(math.log10(100 * (1 - self.confidence))))
         text = f"{100 * self.confidence:.{digits}f}"
         return (text.rstrip("0").rstrip(".") if "." in text else text) + "%"
 
 
 class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The threshold that a value is compared with.
+    """The threshold with which a value is compared.
 
     Attributes:
-        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above.
-        value: The threshold, in the unit of the value. For a relative threshold, its mean over the instances.
-        expression: The relative threshold as it was written, such as "floor + 0.2"; None if it was given as a number.
+        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above it.
+        value: The threshold, in the unit of the value. A relative threshold differs between instances, and this is its
+            mean.
+        expression: The expression of a relative threshold, such as "floor + 0.2"; None for a threshold that is a
+            number.
     """
 
     direction: Direction
@@ -56,14 +58,17 @@ class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An estimate of how many instances would decide an inconclusive case, if the observed value were the true one.
+    """An estimate of the number of instances that would decide an inconclusive case.
+
+    The estimate assumes that the observed value is the true one. `low` and `high` show how uncertain it is: they are
+    the estimates at both ends of the 50% interval of the value.
 
     Attributes:
         instances: The number of instances; None if the value is too close to the threshold for an estimate.
-        low: The lower limit of `instances`: the same estimate at the bound of the value's 50% interval that is further
-            from the threshold. None if even that bound is too close.
-        high: The upper limit of `instances`, from the other bound of that interval; None if there is none.
-        power: The share of samples of that size in which the case would be decided.
+        low: The estimate at the end of the 50% interval that is further from the threshold. None if even this end is
+            too close to the threshold.
+        high: The estimate at the other end. None if this end is too close to the threshold or on the other side of it.
+        power: The probability that a sample with this number of instances decides the case.
     """
 
     instances: int | None
@@ -73,13 +78,13 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value to compare the observed one with, such as that of shuffled attention.
+    """A value with which the value of a check is compared, such as the value for shuffled attention.
 
     Attributes:
-        name: A short name, such as "floor". Relative thresholds refer to it.
-        value: The reference, in the unit of the check's value; None if it is undefined.
+        name: A short name, such as "floor". Relative thresholds refer to the reference by this name.
+        value: The value of the reference, in the unit of the check's value; None if it is undefined.
         meaning: What the reference is, as a short phrase.
-        n: The number of instances on which it was measured; None if it was not measured on instances.
+        n: The number of instances from which the reference was computed; None if it does not depend on instances.
     """
 
     name: str
@@ -89,12 +94,12 @@ class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Histogram(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A histogram of the defined values per instance.
+    """A histogram of the values per instance, without undefined ones.
 
     Attributes:
-        edges: The k + 1 edges of the bins, in ascending order.
+        edges: The k + 1 edges of the k bins, in ascending order.
         counts: The number of instances in each of the k bins.
-        label: The label of the value axis.
+        label: The label of the horizontal axis, which says what the values are.
     """
 
     edges: list[float]
@@ -108,7 +113,7 @@ class Series(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         name: The name in the legend.
         x: The positions on the horizontal axis.
-        y: The values, one for each position; None where undefined.
+        y: One value for each position in `x`; None where undefined.
     """
 
     name: str
@@ -124,7 +129,7 @@ class Chart(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         x_label: The label of the horizontal axis.
         y_label: The label of the vertical axis.
         kind: "line" or "bar".
-        series: The lines or sets of bars.
+        series: The lines, or the sets of bars.
     """
 
     title: str
@@ -135,14 +140,14 @@ class Chart(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The value of a check for every layer and head.
+    """The values of a check under several readings, with one row per layer and one column per head.
 
     Attributes:
-        row_label: What a row stands for: "layer".
-        column_label: What a column stands for: "head".
-        rows: The r names of the rows.
-        columns: The c names of the columns.
-        values: r lists of c values, in the unit of the check's value; None where undefined.
+        row_label: What a row stands for, which is "layer".
+        column_label: What a column stands for, which is "head".
+        rows: The names of the r rows.
+        columns: The names of the c columns.
+        values: r lists of c values each, in the unit of the check's value; None where undefined.
     """
 
     row_label: str
@@ -157,8 +162,8 @@ class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         instance: The id of the instance.
-        value: The value of the check on it.
-        tokens: Its tokens around the most attended one, which is in guillemets, as in "a «good» film".
+        value: The value of the check on the instance.
+        tokens: The tokens around the most attended token, which is in guillemets, as in "a «good» film".
     """
 
     instance: str
@@ -167,9 +172,7 @@ class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One case: the result of a check on one model and one data set.
-
-    `attnaudit.verdict_text` puts it into words.
+    """The record of one case, that is, of one check on one model and one data set.
 
     Attributes:
         check: The id of the check, such as "agreement.gradient.meister.inputs".
@@ -180,42 +183,44 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         title: The claim that the check tests.
         question: The question that the check asks.
         why: Why the answer matters.
-        how_to_read: How to read the value.
-        parameters: The arguments of the check, defaults included.
+        how_to_read: How to interpret the value.
+        parameters: Name -> value of each argument of the check, including defaults.
         needs: The names of the measures that the check reads.
         verdict: "pass", "fail", "inconclusive" or "undefined".
         reason: The reason for the verdict, as a clause without a full stop.
         severity: "gate" if the case can fail, "report" if the check is informational.
-        inconclusive: What an inconclusive gate does: "fail" fails its case, "warn" passes with a warning, "pass"
-            passes.
+        inconclusive: What happens to the case if a gate is inconclusive: "fail" fails it, "warn" passes it with a
+            warning, and "pass" passes it.
         statistic: How the value summarises the instances, such as "mean".
-        unit: The unit of the value, such as "Kendall τ-b".
+        unit: The unit of the value, such as "Kendall τ-b"; "" if it has none.
         value_name: The name of the value in messages, such as "mean τ-b".
         value: The statistic; None if it is undefined.
         requirement: The threshold; None if the check has none, or if a relative threshold is undefined.
-        interval: The interval of `value` at the confidence of the check, which decides whether the case passes; None
-            if there is none. With a relative threshold, the interval is computed for the mean over the instances of
-            value minus threshold, and `requirement.value` is added to its bounds.
+        interval: The interval of `value` at the confidence of the check, which decides whether the case passes; None if
+            there is none. A relative threshold differs between instances. The interval is then that of the mean
+            difference between value and threshold, and `requirement.value` is added to its bounds.
         n: The number of audited instances.
         n_defined: The number of instances that have a value.
-        undefined: Reason -> the number of instances that have no value for that reason. Empty if all have one.
-        references: Values to compare `value` with.
-        details: Further results: name -> number or text; None where undefined.
+        undefined: Reason -> the number of instances that have no value for this reason. Empty if all instances have a
+            value.
+        references: The values with which `value` is compared.
+        details: Name -> number or text, for further results; None where undefined.
         distribution: A histogram of the values per instance; None if the check has no values per instance.
         charts: Further charts.
         worst: The instances with the worst values, the worst one first.
         worst_first: Which values are the worst: "lowest" or "highest".
-        token_columns: The measured columns with one number per token, which the report draws over the text.
+        token_columns: The names of the columns, with one number per token, that the report draws as heatmaps.
         note: Remarks on the value, separated by semicolons; "" if there are none.
         blocks: Whether the case fails in pytest.
-        gated: The number of gates in the policy, by which `fail_interval` is Bonferroni-corrected; 1 for an
+        gated: The number of gates in the policy, for which the confidence of `fail_interval` is corrected; 1 for an
             informational check.
-        fail_interval: The interval that decides whether the case fails, at confidence 1 - (1 - c) / `gated`, where c is
-            that of `interval` (Bonferroni). None without a threshold or without an interval.
-        planning: How many instances would decide the case; None unless it is inconclusive and an estimate applies.
-        reading: The reading of the attention that the check is about; "" for the model's own.
-        matrix: The values for every layer and head, if the check covers several; otherwise None. `value` and
-            `interval` are then of their mean.
+        fail_interval: The interval that decides whether the case fails. Its confidence is 1 - (1 - c) / `gated`, where
+            c is the confidence of `interval` (Bonferroni correction). None without a threshold or without an interval.
+        planning: How many instances would decide the case; None if the case is not inconclusive or no estimate is
+            possible.
+        reading: The reading, which says which attention weights were audited; "" for the model's own reading.
+        matrix: The values under each reading if the check covers several readings; otherwise None. `value` and
+            `interval` are then those of the mean over the readings.
         test: The pytest id of the case; "" if it was not judged under pytest.
     """
 

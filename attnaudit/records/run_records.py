@@ -1,4 +1,4 @@
-"""The record of a run, and the records that it consists of."""
+"""The record of a run, and the records that it contains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from attnaudit.records.check_records import CheckRecord, Record
 
-#: The version of the schema of audit.json. Increase it with every change of a record.
+#: The version of the schema of audit.json. Increase it whenever the fields of a record change.
 SCHEMA_VERSION = 3
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
@@ -21,8 +21,9 @@ class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         name: The key of the question in the policy file.
         asks: The question, such as "Is attention used?".
-        checks: The ids of the checks that answer it. The answer is yes if every gate among them passes.
-        remedies: Changes that are known to help, with their measured effect. They are shown if a gate does not pass.
+        checks: The ids of the checks that answer the question. The answer is yes if all gates among them pass.
+        remedies: Changes to a model that are known to help, with their measured effect. They are shown if a gate among
+            the checks does not pass.
     """
 
     name: str
@@ -32,13 +33,15 @@ class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Permission to skip a gate or to mark it as an expected failure. Without one, such a gate blocks the release.
+    """An exception in a policy: the permission to skip a gate, or to mark it as an expected failure.
+
+    Without an exception, a skipped gate or an expected failure blocks the release.
 
     Attributes:
         check: The id of the gate.
         reason: Why the gate need not pass.
-        model: The name of the only model that this applies to; "" for every model.
-        data: The name of the only data set that this applies to; "" for every data set.
+        model: The name of the model to which the exception applies; "" for all models.
+        data: The name of the data set to which the exception applies; "" for all data sets.
     """
 
     check: str
@@ -48,11 +51,11 @@ class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class EffectivePolicy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All checks that a run applied, from every @audit function and policy file, in a canonical form.
+    """The effective policy of a run: all checks of its @audit functions and policy files, in a canonical form.
 
     Attributes:
         sha256: The SHA-256 hash of the canonical form.
-        checks: The table of every check with all its arguments, sorted.
+        checks: One table per check, which contains its id, its name and all of its arguments. The tables are sorted.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the policy declares that it has no gate.
     """
@@ -67,14 +70,14 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The policy file of a run.
 
     Attributes:
-        file: The path of the file.
+        file: The name of the file.
         sha256: The SHA-256 hash of the file.
         name: The name of the policy; "" if it has none.
-        validated_on: The families of models on which the policy was validated against known faithfulness; empty if it
-            was not validated.
-        questions: The questions that its checks answer.
+        validated_on: The families of models on which the policy was validated, with models whose attention is known to
+            be faithful or unfaithful. Empty if it was not validated.
+        questions: The questions that the checks of the policy answer.
         exceptions: The gates that may be skipped or expected to fail.
-        informational: Whether the file declares that its policy has no gate.
+        informational: Whether the file declares that the policy has no gate.
     """
 
     file: str
@@ -87,7 +90,7 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class MissingCase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A selected case without a verdict: it was skipped, it raised an error, or its worker crashed.
+    """A selected case without a verdict, because it was skipped, raised an error or lost its worker to a crash.
 
     Attributes:
         test: The pytest id of the case.
@@ -105,16 +108,17 @@ class MissingCase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class GateRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The outcome of a gate, that is, of one check of the policy that had to pass on one model and one data set.
+    """The outcome of a gate, that is, of one check of the policy that must pass on one model and one data set.
 
     Attributes:
         model: The name of the model.
         data: The name of the data set.
         check: The id of the check.
-        state: "passed"; "failed" if its verdict blocks the release; "open" if it has no verdict; "excepted" if it was
-            skipped or expected to fail and the policy permits that; "not selected" if the command line left it out.
-        reason: Why it did not pass; "" if it did.
-        test: The pytest id of its case; "" if no case was collected.
+        state: "passed": the gate passed. "failed": its verdict blocks the release. "open": it has no verdict.
+            "excepted": it was skipped or expected to fail, and the policy permits this. "not selected": the command
+            line left it out.
+        reason: Why the gate did not pass; "" if it passed.
+        test: The pytest id of the case; "" if no case was collected.
     """
 
     model: str
@@ -126,7 +130,7 @@ class GateRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class EarlierFailure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A failure or a crash of a test that was then run again.
+    """A failure or a crash of a test that was run again afterwards.
 
     Attributes:
         test: The pytest id of the test.
@@ -157,13 +161,13 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes:
         name: The name of the model in this run.
         source: Where the model was loaded from.
-        description: The adapter's own description of the model; "" if it has none.
+        description: The description of the model by its adapter; "" if there is none.
         classes: The class names, in the order of the logits.
         parameters: The number of parameters.
         sha256: The SHA-256 hash of the names, types, shapes and values of all tensors.
-        linear_decoder: Whether the logits are linear in the attention-weighted sum of the states.
-        conformance: The results of the adapter contract's checks.
-        family: The family of the model, as a policy's `validated_on` names it; "" if unknown.
+        linear_decoder: Whether the logits are a linear function of the attention-weighted sum of the hidden states.
+        conformance: The results of the checks of the adapter contract.
+        family: The family of the model, which `PolicyRecord.validated_on` refers to; "" if it is unknown.
     """
 
     name: str
@@ -190,7 +194,7 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         classes: The class names.
         sha256: The SHA-256 hash of the ids, texts, queries and labels of all rows, in the order of the ids.
         sample_seed: The seed of the sample; None if all rows are audited.
-        sample_sha256: The same hash, of the sampled rows alone; None if all rows are audited.
+        sample_sha256: The same hash for the rows of the sample only; None if all rows are audited.
     """
 
     name: str
@@ -206,7 +210,7 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What it cost to measure one model on one data set.
+    """The cost of measuring one model on one data set.
 
     Attributes:
         model: The name of the model.
@@ -214,16 +218,17 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         needs: The names of the measures.
         seconds: The wall-clock time in seconds.
         instances: The number of instances.
-        tokens: The number of tokens of all instances together.
-        passes: Kind of work -> how often it was done, such as "forward" or "backward" passes.
-        batch_size: The largest number of instances in one batch.
+        tokens: The total number of tokens of all instances.
+        passes: Kind of work, such as "forward" or "backward" passes -> how often it was done.
+        batch_size: The largest number of instances in a batch.
         device: The device, such as "cpu" or "cuda:0".
         worker: The pytest-xdist worker that measured; "main" without pytest-xdist.
         notes: Remarks on how the numbers were computed, such as how many texts were truncated.
-        repeated_rows: The number of instances that ran a second time at the end, to refuse a model that does not give
-            the same result again.
-        repeated_difference: The largest difference between their two results, in logits, relative to the size of the
-            logits, and in attention weights. Up to 0.0001 counts as rounding.
+        repeated_rows: The number of instances that the model ran a second time at the end. A model whose results then
+            differ is rejected.
+        repeated_difference: The largest difference between the two results of these instances. It is the larger one of
+            the difference in attention weights and the difference in logits relative to the size of the logits. Up to
+            0.0001 counts as rounding.
     """
 
     model: str
@@ -247,9 +252,9 @@ class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes:
         python: The version of Python.
         platform: The operating system, as `platform.platform()` describes it.
-        processor: The processor, or the machine type where the processor is unknown.
-        packages: Package -> its version, for the installed packages that the numbers depend on.
-        device: The device that `--audit-device` names.
+        processor: The processor; the machine type if the processor is unknown.
+        packages: Package -> version, for the installed packages on which the numbers depend.
+        device: The device that was given by `--audit-device`.
         threads: The number of threads that torch uses.
     """
 
@@ -262,39 +267,39 @@ class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of audit.json: everything about a run except the numbers per instance (measurements.parquet).
+    """The record of a run, which is the content of audit.json. measurements.parquet contains the numbers per instance.
 
     Attributes:
         schema_version: The version of this schema.
-        run: The name of the run, which is also that of its folder.
-        created: When the run began, in UTC and ISO 8601.
-        finished: When the run ended, in the same form.
-        command: The command line.
+        run: The name of the run, which is also the name of its folder.
+        created: When the run began, in ISO 8601 and UTC.
+        finished: When the run ended, in ISO 8601 and UTC.
+        command: The command line, word by word.
         seed: The seed of the run.
         exit_status: The exit status of pytest; None while the run has not ended.
         attnaudit: The version of attnaudit.
-        policy: Where the thresholds come from: a policy file with its hash, or "declared in Python".
+        policy: The origin of the thresholds: a policy file with its hash, or "declared in Python".
         environment: The software and hardware; None if nothing was measured.
         models: The audited models.
         data: The audited data sets.
         measured: The cost of measuring each model on each data set.
         checks: The results of all cases.
         missing: The selected cases that have no verdict.
-        declared_policy: The policy file; None if the checks come from no policy file.
-        status: "running" until the run has ended, also if its process was killed; "passed" if every gate passed or is
-            excepted; "partial" if the command line left gates out and no other gate failed; "informational" if there
-            is no gate; otherwise "failed".
-        problem: Why the run failed, if the reason is not a verdict, such as an invalid option; "" otherwise.
+        declared_policy: The policy file; None if the checks were declared in Python.
+        status: "passed": every gate passed or is excepted. "partial": the command line left gates out, and no other
+            gate failed. "informational": there is no gate. "failed": anything else. "running": the run has not ended,
+            or its process was killed.
+        problem: Why the run failed if the reason is not a verdict, such as an invalid option; otherwise "".
         gates: The outcome of every gate that the policy declares, on every model and data set.
-        earlier_failures: The failures and crashes of tests that were then run again.
-        effective_policy: All checks that the run applied; None if none were collected.
-        added_options: Where options come from that are not in `command` ("addopts" of the configuration file,
-            "PYTEST_ADDOPTS" of the environment) -> these options, word by word.
+        earlier_failures: The failures and crashes of tests that were run again afterwards.
+        effective_policy: All checks of the run; None if none were collected.
+        added_options: Options that are not in `command`: their source ("addopts" in the configuration file, or the
+            environment variable "PYTEST_ADDOPTS") -> the options, word by word.
         unit: What the statistics are computed over: "tokens" or "words".
-        ci: Whether the run saw the environment variable CI.
+        ci: Whether the environment variable CI was set.
         allow_partial: Whether --audit-allow-partial was given.
         measurements_sha256: The SHA-256 hash of measurements.parquet; "" if there is no such file.
-        digest: The SHA-256 hash of everything else in this record, by which an edited file is recognised.
+        digest: The SHA-256 hash of everything else in this record. It shows whether the file was edited.
     """
 
     schema_version: int

@@ -1,4 +1,4 @@
-"""The report of a run, built from its audit.json and measurements.parquet without torch."""
+"""The report of a run, which is built from its audit.json and measurements.parquet. It needs no torch."""
 
 from __future__ import annotations
 

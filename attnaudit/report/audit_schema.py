@@ -1,4 +1,4 @@
-"""The JSON Schema of audit.json, derived from the records that write and read it."""
+"""The JSON Schema of audit.json, derived from the classes of its records."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Line and bar charts as shapes in SVG units, and the scales and axes that every chart shares.
+"""Line and bar charts as shapes in SVG units, and the scales and axes of all charts.
 
-Colours and fonts are CSS classes of report.css. All charts share one small view box, so that their text stays legible
+Colours and fonts are CSS classes in report.css. The view box of all charts is small, so that their text stays legible
 when a phone scales them down.
 """
 
@@ -17,7 +17,7 @@ from attnaudit.report.wording import shorten
 
 WIDTH, HEIGHT = 420.0, 232.0
 LEFT, RIGHT, BOTTOM = 44.0, 14.0, 40.0
-#: How many series styles report.css defines; further series reuse them.
+#: Number of styles of series in report.css. Further series use the same styles again.
 SERIES_STYLES = 6
 #: A line with more points than this is drawn without a dot at each point.
 MOST_DOTS = 40
@@ -36,8 +36,8 @@ class Shape:
         height: The height of a rect.
         x2: The end of a line.
         y2: The end of a line.
-        text: The words of a text, the tooltip of a rect or dot, or the commands of a path.
-        anchor: Which end of a text is at x: "start", "middle" or "end".
+        text: The content of a text, the tooltip of a rect or dot, or the commands of a path.
+        anchor: The part of a text that is at x: "start", "middle" or "end".
     """
 
     kind: str
@@ -54,14 +54,14 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """An SVG.
+    """The content of an SVG.
 
     Attributes:
-        width: The width of its view box.
-        height: The height of its view box.
-        label: The description that a screen reader reads.
-        shapes: What to draw, the first at the bottom.
-        legend: (CSS class, name) of each series; empty where there is only one.
+        width: The width of the view box.
+        height: The height of the view box.
+        label: The description for screen readers.
+        shapes: The shapes in the order in which they are drawn. Later shapes cover earlier ones.
+        legend: Pairs of a CSS class and a name, one pair per series. It is empty if there is only one series.
     """
 
     width: float
@@ -73,7 +73,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """A linear map from [low, high] to [start, end]."""
+    """A linear map from the numbers in [low, high] to the coordinates in [start, end]."""
 
     low: float
     high: float
@@ -85,12 +85,15 @@ class Scale:
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
-    """Return the values that can be drawn: those that are neither None, NaN nor infinite."""
+    """Return the values that can be drawn. None, NaN and infinite values are left out."""
     return [float(v) for v in values if v is not None and math.isfinite(v)]
 
 
 def nice_step(span: float, target: int) -> float:
-    """Return the smallest step (1, 2, 2.5 or 5 times a power of ten) of which at most `target` cover `span`."""
+    """Return a round step such that at most `target` steps cover `span`.
+
+    It is the smallest such step of the form 1, 2, 2.5 or 5 times a power of ten.
+    """
     raw = span / target
     power = 10.0 ** math.floor(math.log10(raw))
     for factor in (1.0, 2.0, 2.5, 5.0, 10.0):
@@ -103,15 +106,16 @@ def nice_ticks(low: float, high: float, *, target: int = 5) -> list[float]:
     """Return evenly spaced round numbers that cover a range.
 
     Args:
-        low: One bound of the range.
-        high: The other bound. If both are equal, the ticks cover a range around them.
-        target: About how many steps to make.
+        low: One end of the range.
+        high: The other end. If both ends are equal, the ticks cover a range around them.
+        target: The approximate number of steps between the ticks.
 
     Returns:
-        The ticks in ascending order: the first is at most `low`, the last at least `high`.
+        The ticks in ascending order. The first is at most the lower end of the range, and the last at least the upper
+        end.
 
     Raises:
-        ValueError: A bound is not finite.
+        ValueError: An end of the range is not finite.
     """
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"Expected finite bounds but got {low} and {high}.")
@@ -127,7 +131,10 @@ def nice_ticks(low: float, high: float, *, target: int = 5) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Format ticks with as few decimals as show them exactly, or two significant digits for extreme sizes."""
+    """Format ticks with the fewest decimals that show them exactly, at most 4.
+
+    If they are very large or very close together, they have two significant digits instead.
+    """
     step = min((b - a for a, b in pairwise(ticks)), default=1.0)
     if max(map(abs, ticks), default=0.0) >= 1e6 or step < 1e-4:
         return [f"{t:.2g}".replace("-", "−") for t in ticks]
@@ -139,7 +146,7 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
 def axes(
     x: Scale, y: Scale, *, x_ticks: Sequence[float], y_ticks: Sequence[float], x_label: str, y_label: str
 ) -> list[Shape]:
-    """Return both axes: their names, ticks and tick labels, and a grid line at each tick of the vertical axis."""
+    """Return the shapes of both axes, with names, ticks, tick labels and horizontal grid lines."""
     shapes = [
         Shape(kind="text", css="axis-name", x=(x.start + x.end) / 2, y=y.start + 33, text=shorten(x_label, 64)),
         Shape(kind="text", css="axis-name", x=4, y=y.end - 9, text=shorten(y_label, 56), anchor="start"),
@@ -155,7 +162,7 @@ def axes(
 
 
 def chart(record: Chart) -> Drawing | None:
-    """Draw a line or bar chart, with a gap where a point is undefined. Return None if no point is defined."""
+    """Draw a line or bar chart, with gaps at undefined points. Return None if no point is defined."""
     points = [
         [(x, y) for x, y in zip(s.x, s.y, strict=False) if y is not None and math.isfinite(x) and math.isfinite(y)]
         for s in record.series
@@ -194,7 +201,10 @@ def chart(record: Chart) -> Drawing | None:
 def _bars(
     points: Sequence[tuple[float, float]], x: Scale, y: Scale, *, css: str, gap: float, index: int, series_count: int
 ) -> list[Shape]:
-    """Draw one series: the bars of all series at one x form a group that takes 76% of the gap between two x."""
+    """Draw the bars of one series.
+
+    The bars of all series at the same x form a group, whose width is at most 76% of the gap between two x.
+    """
     group_width = abs(x(gap) - x(0.0)) * 0.76
     width = min(group_width / series_count, 46.0)
     shapes = []
@@ -216,7 +226,10 @@ def _bars(
 
 
 def _line(points: Sequence[tuple[float, float | None]], x: Scale, y: Scale, *, css: str) -> list[Shape]:
-    """Draw one series: a path with gaps at undefined points, and a dot with a tooltip at each defined one."""
+    """Draw the line of one series, with gaps at undefined points.
+
+    Defined points get dots with tooltips, unless there are more than MOST_DOTS points.
+    """
     dots: list[Shape] = []
     path: list[str] = []
     command = "M"

@@ -1,4 +1,7 @@
-"""Charts of one check: the histogram over instances, and the strip in the table of verdicts."""
+"""The charts of one check: the histogram over instances, and the strip in the table of verdicts.
+
+A strip is a small drawing that shows the value, the interval, the threshold and the references on one line.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,21 @@ from attnaudit.report.wording import shorten
 from attnaudit.verdict_text import digits, interval_words, required_words, requirement_symbol, shown_verdict
 
 LANE_HEIGHT = 15.0
-CHARACTER_WIDTH = 6.2  # of the charts' font, estimated
+CHARACTER_WIDTH = 6.2  # estimated mean width of a character in the font of the charts
 STRIP_WIDTH, STRIP_HEIGHT, STRIP_MIDDLE, STRIP_MARGIN = 200.0, 30.0, 12.0, 4.0
-#: Statistics that average the values of a histogram, so that they share its scale.
+#: Statistics that are averages of the values in a histogram. They can be drawn on its horizontal axis.
 AVERAGES = ("mean", "median", "proportion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A labelled vertical line on a chart; `css` is "value", "threshold" or "reference"."""
+    """A labelled vertical line on a chart.
+
+    Attributes:
+        value: The position on the horizontal axis, in the unit of the chart.
+        text: The label.
+        css: The CSS class: "value", "threshold" or "reference".
+    """
 
     value: float
     text: str
@@ -31,7 +40,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedLabel:
-    """The place of a mark's label: its horizontal `centre`, and its `lane`, the line of text (0 is the topmost)."""
+    """The label of a mark and its place above the chart.
+
+    Attributes:
+        mark: The mark.
+        centre: The horizontal centre of the label, in SVG units.
+        lane: The line of text that contains the label, counted from 0 at the top.
+    """
 
     mark: Mark
     centre: float
@@ -39,7 +54,7 @@ class PlacedLabel:
 
 
 def check_marks(check: CheckRecord) -> list[Mark]:
-    """Return the threshold, the value and the references of a check, as far as they are defined."""
+    """Return marks for the threshold, the value and the references of a check. Undefined ones are left out."""
     marks = []
     if check.requirement is not None:
         marks.append(Mark(value=check.requirement.value, text=requirement_symbol(check.requirement), css="threshold"))
@@ -54,9 +69,13 @@ def check_marks(check: CheckRecord) -> list[Mark]:
 
 
 def place_labels(marks: Sequence[Mark], x: Scale) -> list[PlacedLabel]:
-    """Place the label of each mark above, to the right or to the left of its line.
+    """Place the label of each mark above its line, or to the right or left of it.
 
-    No two labels overlap. Where there is room, no label is crossed by the line of a label above it.
+    Labels never overlap each other. If there is enough space, no line crosses the label of another mark.
+
+    Args:
+        marks: The marks.
+        x: The horizontal scale of the chart.
     """
     placed: list[PlacedLabel] = []
 
@@ -90,20 +109,20 @@ def place_labels(marks: Sequence[Mark], x: Scale) -> list[PlacedLabel]:
 
 
 def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
-    """Draw the values per instance as bars whose area is proportional to the count.
+    """Draw the histogram of the values per instance. The area of each bar is proportional to its count.
 
-    The marks of the check are drawn on top if its statistic is a mean, median or proportion of these values. Other
-    statistics, such as a ratio or a difference, have another scale.
+    If the statistic of the check is a mean, median or proportion of these values, its interval and its marks are drawn
+    on top. Other statistics, such as a ratio or a difference, have another scale.
 
     Args:
-        check: The check that the values belong to.
+        check: The check to which the values belong.
         record: The histogram.
 
     Returns:
-        The drawing; None where no instance has a value.
+        The drawing; None if no instance has a value.
 
     Raises:
-        ValueError: The number of edges does not fit the number of counts.
+        ValueError: There is not exactly one more edge than counts.
     """
     edges, counts = record.edges, record.counts
     if len(edges) != len(counts) + 1:
@@ -124,7 +143,8 @@ def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
     height = HEIGHT + top - 24
     widths = [b - a for a, b in pairwise(edges)]
     usual_width = sorted(widths)[len(widths) // 2] or 1.0
-    # A bar of the usual width is as tall as its count; a wider bar is lowered so that its area is its count.
+    # The height of a bar with the usual width is its count. A wider bar is lower, so that its area represents its
+    # count.
     heights = [c * usual_width / w if w > 0 else float(c) for c, w in zip(counts, widths, strict=True)]
     y_ticks = nice_ticks(0.0, max(heights), target=4)
     y = Scale(low=0.0, high=y_ticks[-1], start=height - BOTTOM, end=top + 14)
@@ -159,7 +179,10 @@ def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
 
 
 def strip_range(checks: Iterable[CheckRecord]) -> tuple[float, float] | None:
-    """Return a padded range that covers every number of these checks; None if none is defined."""
+    """Return a range, with some padding, that covers all numbers in the strips of some checks.
+
+    It is None if no number is defined.
+    """
     numbers: list[float | None] = []
     for check in checks:
         numbers += [check.value, *(mark.value for mark in check_marks(check))]
@@ -174,14 +197,14 @@ def strip_range(checks: Iterable[CheckRecord]) -> tuple[float, float] | None:
 
 
 def strip(check: CheckRecord, shown_range: tuple[float, float] | None) -> Drawing | None:
-    """Draw the value, interval, threshold and references of a check on one line, with the required side shaded.
+    """Draw the value, interval, threshold and references of a check on one line. The required side is shaded.
 
     Args:
         check: The check.
-        shown_range: The lowest and highest number of the line; None where the check has no numbers.
+        shown_range: The lowest and the highest number on the line; None if there are no numbers to draw.
 
     Returns:
-        The drawing; None without a range.
+        The drawing; None if `shown_range` is None.
     """
     if shown_range is None:
         return None
@@ -212,7 +235,7 @@ def strip(check: CheckRecord, shown_range: tuple[float, float] | None) -> Drawin
 
 
 def _strip_description(check: CheckRecord) -> str:
-    """Return what a strip shows in words, for a screen reader."""
+    """Return a description of a strip for screen readers."""
     parts = []
     if check.value is not None and math.isfinite(check.value):
         parts.append(f"value {number(check.value, digits=digits(check))}")

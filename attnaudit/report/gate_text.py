@@ -1,4 +1,4 @@
-"""Text about the gates of a run: which have no verdict, and what identifies the run."""
+"""Text about the gates of a run, and about what identifies the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from attnaudit.records import GateRecord, RunRecord
 
-#: The states of a gate, in the order in which they are counted, and how they are counted.
+#: State of a gate -> the words that follow the number of such gates, in the order of the text.
 COUNTED_STATES = {
     "passed": "passed",
     "failed": "failed",
@@ -19,7 +19,7 @@ COUNTED_STATES = {
 
 
 def excepted_gates(run: RunRecord) -> set[tuple[str, str, str]]:
-    """Return the model, the data set and the check of every gate that the policy excepts."""
+    """Return the model, the data set and the check of every excepted gate."""
     return {_key(gate) for gate in run.gates if gate.state == "excepted"}
 
 
@@ -30,9 +30,11 @@ def gate_counts(run: RunRecord) -> str:
 
 
 def gate_notes(run: RunRecord) -> list[str]:
-    """Return lines on the gates without a verdict, on partial runs, and on tests that were run again.
+    """Return lines about the gates of a run.
 
-    Gates among the missing cases are left out, because these are shown elsewhere with their reasons.
+    They give the number of gates in each state, the reasons why gates have no verdict, the consequences of a partial or
+    informational run, and the tests that were run again. A gate whose case is in `run.missing` has no line of its own
+    here, because missing cases are listed elsewhere with their reasons.
     """
     lines = [f"gates: {gate_counts(run)}"] if run.gates else []
     if run.status == "partial":
@@ -51,14 +53,14 @@ def gate_notes(run: RunRecord) -> list[str]:
 
 
 def identity_notes(run: RunRecord) -> list[str]:
-    """Return lines with the SHA-256 hashes of the effective policy and of the data, and with `option_lines`."""
+    """Return lines with the SHA-256 hashes of the effective policy and of the data, followed by `option_lines`."""
     hashes = [(run.effective_policy.sha256, "effective policy")] if run.effective_policy else []
     hashes += [(data.sha256, f"data {data.name}") for data in run.data]
     return [*(f"sha256 {sha256} {what}" for sha256, what in hashes), *option_lines(run)]
 
 
 def option_lines(run: RunRecord) -> list[str]:
-    """Return lines with the options that pytest read from `addopts` or from PYTEST_ADDOPTS."""
+    """Return lines with the options that pytest read from `addopts` or PYTEST_ADDOPTS, one line per source."""
     return [f"options from {source}: {shlex.join(words)}" for source, words in run.added_options.items()]
 
 
@@ -67,7 +69,7 @@ def _key(gate: GateRecord) -> tuple[str, str, str]:
 
 
 def _by_reason(intro: str, gates: Sequence[GateRecord]) -> list[str]:
-    """Return one line per reason, with the gates that it concerns."""
+    """Return one line per reason, which lists the gates with this reason."""
     reasons: dict[str, list[str]] = {}
     for gate in gates:
         reasons.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")

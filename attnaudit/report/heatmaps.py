@@ -1,4 +1,4 @@
-"""The worst instances as rows of coloured tokens: attention, the importance measures and adversarial attention."""
+"""The worst instances as rows of coloured tokens: attention, feature importance and adversarial attention."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from attnaudit.records import CheckRecord
 from attnaudit.report.run_files import MeasuredInstance
 from attnaudit.report.wording import column_name, shorten
 
-#: A text of up to this many tokens is shown in full.
+#: Texts with at most this many tokens are shown in full.
 MOST_TOKENS = 80
-#: Of a longer text, about this many tokens are shown.
+#: Of longer texts, about this many tokens are shown.
 EXCERPT_TOKENS = 60
 #: How many tokens are shown on each side of a large value in an excerpt.
 CONTEXT_TOKENS = 4
-#: How many of the largest values of a row are written under their tokens. _instances.html.j2 says so.
+#: How many of the largest values of a row are written under their tokens. The text of _instances.html.j2 gives the same
+#: number.
 NUMBERED_TOKENS = 3
 #: A token with more characters than this is shortened.
 LONGEST_TOKEN = 28
 
 KINDS = ("gradient", "leave_one_out", "adversarial")
-#: The column that is preferred for each of KINDS.
+#: The preferred column of each kind in KINDS.
 PREFERRED_COLUMNS = ("gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
 KIND_NAMES = {"gradient": "Gradient", "leave_one_out": "Leave-one-out", "adversarial": "Adversarial attention"}
 
@@ -33,12 +34,12 @@ class TokenCell:
     """One token of a row.
 
     Attributes:
-        text: The token, shortened, with invisible characters made visible.
-        tooltip: Its value and position.
-        heat: Its absolute value as a share of the largest one in the row.
-        negative: Whether its value is below 0.
-        number: Its value, where it is one of the largest; otherwise "".
-        skipped: How many tokens are left out just before it.
+        text: The token, shortened if it is long, with invisible characters made visible.
+        tooltip: The value and the position of the token in words.
+        heat: The absolute value of the token as a share of the largest absolute value in the row, from 0 to 1.
+        negative: Whether the value is below 0.
+        number: The value if it is one of the largest in the row; otherwise "".
+        skipped: Number of tokens that are left out directly before this one.
     """
 
     text: str
@@ -54,12 +55,12 @@ class TokenRow:
     """One measured column over the tokens of an instance.
 
     Attributes:
-        name: The column in words.
-        hue: Its colour: "attention", "importance" or "adversarial".
-        largest: The largest absolute value.
-        cells: The tokens.
-        skipped_at_end: How many tokens are left out after the last one.
-        note: Why the column cannot be drawn; then there are no cells.
+        name: The name of the column in words.
+        hue: The colour of the row: "attention", "importance" or "adversarial".
+        largest: The largest absolute value in the row, as text.
+        cells: The tokens that are shown.
+        skipped_at_end: Number of tokens that are left out after the last one that is shown.
+        note: Why the column cannot be drawn; "" if it can. A row with a note has no cells.
     """
 
     name: str
@@ -75,14 +76,14 @@ class Heatmap:
     """One instance, with a row of tokens for each column.
 
     Attributes:
-        instance: Its id.
-        value: The value of the check on it.
-        label: Its label; None where it has none.
-        predicted: The predicted class; "" where unknown.
-        tokens: How many tokens it has.
-        shown_tokens: How many of them each row shows.
-        rows: The rows.
-        note: Why the instance cannot be drawn; then there are no rows.
+        instance: The id of the instance.
+        value: The value of the check on the instance, as text.
+        label: The label of the instance; None if it has none.
+        predicted: The predicted class; "" if it is unknown.
+        tokens: Number of tokens of the instance.
+        shown_tokens: Number of tokens that each row shows.
+        rows: One row per column.
+        note: Why the instance cannot be drawn; "" if it can. An instance with a note has no rows.
     """
 
     instance: str
@@ -96,15 +97,17 @@ class Heatmap:
 
 
 def columns_to_show(check: CheckRecord, measured: Iterable[str]) -> list[str]:
-    """Choose the columns to draw for a check: attention, one column of each kind, and those that the check names.
+    """Choose the columns to draw for a check.
+
+    These are attention, at least one column of each kind in KINDS, and all columns that the check names.
 
     Args:
         check: The check.
-        measured: The columns that the run measured.
+        measured: The names of the columns that the run measured.
 
     Returns:
-        Names of columns. If the check names a column of a kind, no other column of this kind is added. If no column of
-        a kind was measured, the list contains the name of the kind instead.
+        The names of the columns. If the check names a column of a kind, no other column of this kind is added. If no
+        column of a kind was measured, the name of the kind is listed instead of a column.
     """
     available = set(measured)
     columns = [next((name for name in check.token_columns if name.split("/")[0] == "attention"), "attention")]
@@ -125,12 +128,12 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
     """Choose which tokens to show.
 
     Args:
-        columns: The columns to draw, with `count` values each.
+        columns: The columns to draw. Each has `count` values.
         count: The number of tokens.
 
     Returns:
-        Positions in ascending order: all of a short text; of a long one, the surroundings of the largest values of
-        each column.
+        The positions of the tokens in ascending order. For a short text, these are all positions. For a long text, they
+        are the largest values of each column with some tokens around them.
     """
     if count <= MOST_TOKENS:
         return list(range(count))
@@ -146,13 +149,13 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
 
 
 def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int]) -> TokenRow:
-    """Return one column over the tokens of an instance.
+    """Return the row of one column over the tokens of an instance.
 
     Args:
         name: The name of the column.
-        values: One value per token.
+        values: One value per token of the instance; None where undefined.
         tokens: All tokens of the instance.
-        shown: The positions of the tokens to show, ascending.
+        shown: The positions of the tokens to show, in ascending order.
     """
     largest = max(map(_size, values), default=0.0)
     numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
@@ -189,14 +192,14 @@ def heatmap(
     *,
     file_absent: bool,
 ) -> Heatmap:
-    """Return the rows of one instance. A row that cannot be drawn says why.
+    """Return the heatmap of one instance. If a row cannot be drawn, its note gives the reason.
 
     Args:
         check: The check.
         instance_id: The id of the instance.
-        value: The value of the check on it.
-        instance: Its measurements; None if the run folder does not contain them.
-        measured: The columns that the run measured.
+        value: The value of the check on the instance.
+        instance: The measurements of the instance; None if the run folder does not contain them.
+        measured: The names of the columns that the run measured.
         file_absent: Whether the run folder has no measurements.parquet.
     """
     if instance is None or not instance.tokens:
@@ -253,7 +256,7 @@ def _size(value: float | None) -> float:
 
 
 def _largest_first(values: Sequence[float | None]) -> list[int]:
-    """Return the positions of the values in descending order of their absolute value."""
+    """Return the positions of the values, sorted by absolute value, largest first. Undefined values count as 0."""
     return sorted(range(len(values)), key=lambda i: -_size(values[i]))
 
 
@@ -263,7 +266,7 @@ def _hue(name: str) -> str:
 
 
 def _token_text(token: str) -> str:
-    """Return a token with symbols for white space and invisible characters, cut to LONGEST_TOKEN characters."""
+    """Shorten a token to LONGEST_TOKEN characters, and replace white space and invisible characters with symbols."""
     text = visible(token.replace("\n", "⏎").replace("\t", "⇥"))
     if not text.strip():
         return "␣" * max(1, min(len(text), 3))
@@ -271,7 +274,7 @@ def _token_text(token: str) -> str:
 
 
 def _tooltip(token: str, value: float | None, *, position: int) -> str:
-    """Return the value and position of a token, after the token itself where the row shortens it."""
+    """Return the value and the position of a token in words. They follow the whole token if the row shortens it."""
     text = number(value, digits=4) if value is not None and math.isfinite(value) else "undefined"
     full = f"{visible(token[:200])}: " if len(token) > LONGEST_TOKEN else ""
     return f"{full}{text}, token {position + 1}"

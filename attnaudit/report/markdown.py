@@ -1,4 +1,7 @@
-"""The Markdown summary of a run for the summary page of a CI job. Text of models and data cannot act as markup."""
+"""The Markdown summary of a run, for the summary page of a CI job.
+
+Text of models and data sets is escaped, so that it cannot act as markup.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,25 @@ from attnaudit.report.questions import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
 from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
 
-#: How many characters of a text the summary shows.
+#: Largest number of characters of most texts in the summary.
 LONGEST_TEXT = 160
-#: The same for notes, and for why a case has no verdict.
+#: Largest number of characters of a note, and of the reason why a case has no verdict.
 LONGEST_REASON = 2_000
-#: What GitHub makes a link, a notification or an emoji after it has rendered the page, so that neither a backslash nor
-#: an entity prevents it: @name, #1, GH-1, ://, :name:. A zero-width space after the match prevents it.
+#: Text that GitHub turns into a link, a notification or an emoji: @name, #1, GH-1, :// and :name:. GitHub does this
+#: after it has rendered the page, so neither a backslash nor an entity prevents it. A zero-width space after the match
+#: prevents it.
 LINKED = re.compile(r"(?i)@|#(?=\d)|\bgh-(?=\d)|:(?=//)|:(?=[a-z+-][\w+\\-]*:)")
 RIGHT_ALIGNED = {"Value", "Required", "Instances", "No value"}
 
 
 def escape(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Return text as one Markdown line or table cell, without markup, line breaks, links or commands of CI systems.
+    """Escape a text for one line or table cell of Markdown.
+
+    The result contains no markup, line breaks, links or commands of CI systems.
 
     Args:
         text: Any text.
-        longest: The number of characters after which it is shortened.
+        longest: Largest number of characters of the text. A longer text is shortened before it is escaped.
     """
     flat = re.sub(r"\s+", " ", visible(re.sub(r"\s+", " ", text))).strip()
     flat = shorten(flat, longest)
@@ -39,16 +45,19 @@ def escape(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def _escaped_block(start: re.Match[str]) -> str:
-    """Escape what would begin a list or underline a heading at the start of a line: "-", or the dot after a number."""
+    """Escape a match at the start of a line that would begin a list or underline a heading, such as "-" or "1."."""
     return f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}"
 
 
 def summary(run: RunRecord, *, report: str) -> str:
-    """Return the summary: the outcome, the table of verdicts, the cases without a verdict, and the path of the report.
+    """Return the Markdown summary of a run.
+
+    It contains the outcome, the models and data, the table of verdicts, notes on the gates, the cases without a
+    verdict, and the path of the report.
 
     Args:
-        run: The run.
-        report: The path of report.html, as the reader can open it.
+        run: The record of the run.
+        report: The path of report.html, in a form that the reader can open.
     """
     decided = outcome(run)
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
@@ -81,10 +90,10 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
     """Return the cells of a check in the table of verdicts.
 
     Args:
-        check: The check.
-        run: The run.
-        several: Whether to name the model and the data set.
-        seeds: Whether to name the seed with the model.
+        check: The record of the check.
+        run: The record of the run.
+        several: Whether the table has columns for the model and the data set.
+        seeds: Whether the column for the model also gives the seed.
     """
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
     verdict = shown_verdict(check)
@@ -103,7 +112,7 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
 
 
 def _missing_lines(run: RunRecord) -> list[str]:
-    """Return lines on the cases without a verdict: one line per model, data set and reason."""
+    """Return lines about the cases without a verdict, one line per model, data set and reason."""
     if not run.missing:
         return []
     checks: dict[tuple[str, str, str], list[str]] = {}

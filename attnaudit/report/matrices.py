@@ -8,23 +8,26 @@ from attnaudit.report.charts import Drawing, Shape, finite
 
 LEFT, TOP, RIGHT, BOTTOM = 44.0, 24.0, 8.0, 28.0
 CELL_WIDTH, CELL_HEIGHT = 30.0, 22.0
-#: A matrix with few columns widens its cells to this total width.
+#: The smallest total width of a matrix. If there are few columns, their cells are widened to fill it.
 FULL_WIDTH = 420.0
-#: The darkest of the shades that report.css defines; 0 is the lightest.
+#: The number of the darkest shade in report.css. The lightest shade is 0.
 DARKEST = 9
-#: With more columns than this, cells are too narrow for numbers, and only the tooltips show them.
+#: With more columns than this, the cells are too narrow for numbers. Only the tooltips then show them.
 MOST_NUMBERED_COLUMNS = 16
 
 
 def matrix(record: Matrix, *, title: str) -> Drawing | None:
-    """Draw one cell per row and column: blue above zero, magenta below, darker for larger absolute values.
+    """Draw a matrix with one coloured cell per value.
+
+    Cells are blue for values above zero and magenta for values below zero. The larger the absolute value is, the darker
+    the cell is.
 
     Args:
         record: The values.
-        title: What the values are, for a screen reader.
+        title: What the values are, for screen readers.
 
     Returns:
-        The drawing; None where no value is defined.
+        The drawing; None if no value is defined.
     """
     known = finite(value for row in record.values for value in row)
     if not known:
@@ -71,7 +74,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
 
 
 def _shade(value: float | None, largest: float) -> str:
-    """Return the CSS classes that colour a cell by the sign and the absolute value."""
+    """Return the CSS classes of a cell, which depend on the sign and the absolute value of its value."""
     if value is None:
         return "cell none"
     step = round(DARKEST * min(1.0, abs(value) / largest))
@@ -79,7 +82,7 @@ def _shade(value: float | None, largest: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Format a number with two decimals and without a leading zero, so that it fits a cell."""
+    """Format a number with two decimals and without a leading zero, so that it fits into a cell."""
     text = f"{value:.2f}"
     text = "0" if float(text) == 0 else text.replace("0.", ".", 1)
     return text.replace("-", "−")

@@ -1,5 +1,4 @@
-"""Text about the policy of a run: which questions the model failed, what may help, and whether the policy was validated
-for models of this kind."""
+"""Text about the policy of a run: its questions with their answers, remedies, and the models it was validated for."""
 
 from __future__ import annotations
 
@@ -12,23 +11,27 @@ from attnaudit.verdict_text import digits, required_words
 NOT_VALIDATED = "not validated for this family"
 MEASURED_ELSEWHERE = " (measured on other model families)"
 
-#: How many remedies are shown at first; the report lists the others on request.
+#: How many remedies are shown at first. The report shows the others on request.
 FIRST_REMEDIES = 3
 
 
 def policy_notes(run: RunRecord) -> list[str]:
-    """Return a sentence for each question whose gates did not all pass, and for each model of a family on which
-    the policy was not validated."""
+    """Return sentences that explain the outcome of a run by its policy.
+
+    There is one for each question with a gate that blocks the release. There is also one for each model whose family is
+    not among those on which the policy was validated.
+    """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     return [*answers, *families(run)]
 
 
 def remedies(run: RunRecord) -> list[str]:
-    """Return what is known to help with the questions of gates that did not pass.
+    """Return the remedies for the questions with a gate that blocks the release.
 
     Returns:
-        The remedies in the order of the policy. If several questions have remedies, these alternate. A remedy that was
-        measured on other families of models than the audited one carries a note on this.
+        The remedies in the order of the policy. If several questions have remedies, the list takes one from each
+        question in turn. A note marks remedies that were measured only on families of models other than the audited
+        one.
     """
     by_question = [
         [
@@ -41,7 +44,7 @@ def remedies(run: RunRecord) -> list[str]:
 
 
 def remedies_in_short(run: RunRecord) -> list[str]:
-    """Return the first remedies, and how many more the report lists."""
+    """Return the first remedies and, if there are more, a sentence with the number of the others."""
     every = remedies(run)
     more = len(every) - FIRST_REMEDIES
     if more <= 0:
@@ -50,7 +53,7 @@ def remedies_in_short(run: RunRecord) -> list[str]:
 
 
 def families(run: RunRecord) -> list[str]:
-    """Return a sentence for each model of a family on which the policy was not validated."""
+    """Return a sentence for each model whose family is not among those on which the policy was validated."""
     policy = run.declared_policy
     if policy is None or not policy.name:
         return []
@@ -67,7 +70,7 @@ def families(run: RunRecord) -> list[str]:
 
 
 def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:
-    """Return the questions with at least one gate that blocks the release, and these gates."""
+    """Return the questions with at least one gate that blocks the release, each together with these gates."""
     questions = run.declared_policy.questions if run.declared_policy else []
     blocking = [
         (question, [check for check in run.checks if check.check in question.checks and check.blocks])
@@ -77,7 +80,10 @@ def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckR
 
 
 def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
-    """Return the answer to a question, with reasons: "No" if one of the blocking gates failed, otherwise "Unclear"."""
+    """Return the answer to a question with its reasons.
+
+    The answer is "No" if one of the gates that block the release failed. Otherwise it is "Unclear".
+    """
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
     reasons = [_shortfall(check, f" for {check.model} on {check.data}" if several else "") for check in blocking]
     answer = "No" if any(check.verdict == "fail" for check in blocking) else "Unclear"
@@ -85,7 +91,10 @@ def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
 
 
 def _shortfall(check: CheckRecord, subject: str) -> str:
-    """Return a clause on why a gate did not pass: its value and requirement where it failed, otherwise its verdict."""
+    """Return a clause that says why a gate did not pass.
+
+    If it failed, the clause gives its value and its threshold. Otherwise it gives its verdict.
+    """
     if check.verdict != "fail" or check.requirement is None:
         return f"{check.check}{subject} is {check.verdict}"
     value = number(check.value, digits=digits(check))
@@ -93,9 +102,9 @@ def _shortfall(check: CheckRecord, subject: str) -> str:
 
 
 def _measured_on_family(run: RunRecord, blocking: list[CheckRecord]) -> bool:
-    """Return whether the policy, and with it its remedies, was validated on the family of a blocked model.
+    """Return whether the policy was validated on the family of a model that these gates block.
 
-    This is also true if the policy names no family.
+    Remedies were measured on the same families. The result is also True if the policy names no family.
     """
     names = {check.model for check in blocking}
     validated = run.declared_policy.validated_on if run.declared_policy else []

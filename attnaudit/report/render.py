@@ -1,4 +1,4 @@
-"""Writing report.html and summary.md of a run folder."""
+"""Write report.html and summary.md of a run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ def build(folder: Path) -> None:
     """Write report.html and summary.md of a run into its folder.
 
     Args:
-        folder: The folder of the run, with its audit.json and measurements.parquet.
+        folder: The folder of the run, with audit.json and, usually, measurements.parquet. Without the latter, the
+            report shows no tokens.
 
     Raises:
-        ReportError: A file is missing or corrupt, or cannot be written. The message names it and the fix.
+        ReportError: A file is missing or corrupt, or cannot be written. The message names the file and the fix.
     """
     write_pages(Path(folder), read_run(Path(folder)))
 
 
 def write_pages(folder: Path, run: RunRecord) -> None:
-    """Write report.html and summary.md of a run whose audit.json is not written yet.
+    """Write report.html and summary.md of a run from its record. audit.json need not exist yet.
 
     Args:
-        folder: The folder of the run, with its measurements.parquet.
-        run: The run.
+        folder: The folder of the run, with measurements.parquet.
+        run: The record of the run.
 
     Raises:
         ReportError: measurements.parquet is corrupt, or a file cannot be written.
@@ -44,22 +45,22 @@ def write_pages(folder: Path, run: RunRecord) -> None:
 
 
 def render(page: Page) -> str:
-    """Return the report as one HTML text."""
+    """Return the report as HTML."""
     return environment().get_template("report.html.j2").render(page=page)
 
 
 def environment(*packages: str) -> Environment:
     """Return a Jinja environment that escapes every value and makes invisible characters visible.
 
-    Its filters `number`, `plural` and `duration` are the functions of `attnaudit.formatting`.
+    Templates can use the functions `number`, `plural` and `duration` of `attnaudit.formatting` as filters.
 
     Args:
-        packages: Packages whose templates it finds, in addition to those of the report.
+        *packages: Names of packages with further templates. They take precedence over the templates of the report.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     def make_visible(value: Any) -> Any:
-        # Markup, a subclass of str, is text of the templates themselves.
+        # Markup is a subclass of str. It comes from the templates themselves, so it is left unchanged.
         return formatting.visible(value) if type(value) is str else value
 
     result = Environment(
@@ -75,7 +76,7 @@ def environment(*packages: str) -> Environment:
 
 
 def _relative(path: Path) -> str:
-    """Return the path relative to the working directory where the file is below it, otherwise as it is."""
+    """Return a path relative to the working directory. If the file is not below this directory, return it unchanged."""
     working_directory, absolute = Path.cwd().resolve(), path.resolve()
     below = absolute.is_relative_to(working_directory)
     return (absolute.relative_to(working_directory) if below else path).as_posix()

@@ -1,4 +1,4 @@
-"""Reading a run folder: all of audit.json, and the rows of measurements.parquet that the report shows."""
+"""Read the files of a run: all of audit.json, and the rows of measurements.parquet that the report shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUN_AGAIN = "Run the audit again to write a new file."
 KILLED = "was killed before it ended, so its verdicts are lost. Run the audit again."
 ROWS_AT_ONCE = 2**16
 
-Case: TypeAlias = tuple[str, str, int]  # model, data, seed
+Case: TypeAlias = tuple[str, str, int]  # the names of the model and the data set, and the seed
 
 
 class _Version(msgspec.Struct):
@@ -30,10 +30,11 @@ class MeasuredInstance:
     """The measurements of one instance.
 
     Attributes:
-        label: Its label; None where it has none.
-        predicted: The predicted class.
-        tokens: Its tokens.
-        columns: Measure -> one number per token; None where the measure is undefined on this instance.
+        label: The label of the instance; None if it has none.
+        predicted: The predicted class; "" if it is unknown.
+        tokens: The tokens of the instance.
+        columns: Name of a measure -> one number per token. The numbers are None if the measure is undefined on this
+            instance, and so is a single number that is undefined.
     """
 
     label: str | None
@@ -82,7 +83,7 @@ def read_run_file(path: Path) -> RunRecord:
 
 
 def _exists(path: Path) -> bool:
-    """Return whether a path exists. Raise ReportError if its folder may not be searched."""
+    """Return whether a path exists. Raise ReportError if its folder cannot be accessed."""
     try:
         return path.exists()
     except OSError as error:
@@ -90,7 +91,7 @@ def _exists(path: Path) -> bool:
 
 
 def _hint(folder: Path) -> str:
-    """Return a sentence on which folder to give, based on the content of this one."""
+    """Return a sentence that says which folder to give instead. It depends on the content of the given folder."""
     newest = folder / "latest.txt"
     if newest.is_file():
         return f"{newest} names the newest run in this folder."
@@ -107,11 +108,11 @@ class MeasurementsFile:
         folder: The run folder.
 
     Attributes:
-        path: The file.
-        measured: (model, data, seed) -> the names of its measures; None if the folder has no measurements.parquet.
+        path: The path of the file.
+        measured: Model, data set and seed -> the names of the measures. None if the folder has no measurements.parquet.
 
     Raises:
-        ReportError: The file is corrupt or lacks a column.
+        ReportError: The file is corrupt, or a column is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -169,11 +170,14 @@ class MeasurementsFile:
         """Read some measures of some instances.
 
         Args:
-            pairs: (case, instance id) of each instance.
+            pairs: Pairs of a case (model, data set and seed) and the id of an instance.
             measures: The names of the measures.
 
         Returns:
-            The instances by pair, without those that the file does not contain.
+            Pair -> the measurements of the instance. Instances that the file does not contain are left out.
+
+        Raises:
+            ReportError: The file is corrupt.
         """
         requested = set(pairs)
         instances: dict[tuple[Case, str], MeasuredInstance] = {}
@@ -181,7 +185,7 @@ class MeasurementsFile:
             return instances
         import pyarrow.dataset as ds
 
-        # The filter is on ids alone, so rows of another case with the same id are skipped below.
+        # The filter compares only the ids. Rows of other cases with the same ids are skipped below.
         ids = sorted({instance for _, instance in requested})
         selected = ds.field("instance").isin(ids) & ds.field("measure").isin(sorted(measures))
         with self._report_errors():
@@ -194,7 +198,7 @@ class MeasurementsFile:
 
 
 def _add_row(instances: dict[tuple[Case, str], MeasuredInstance], key: tuple[Case, str], row: dict[str, Any]) -> None:
-    """Add the measure in a row of the file to its instance, which is created if it is absent."""
+    """Add the measure in a row of the file to its instance. A missing instance is created."""
     instance = instances.setdefault(key, MeasuredInstance(label=row["label"], predicted=row["predicted"] or ""))
     if row["tokens"] is not None and not instance.tokens:
         instance.tokens = [token or "" for token in row["tokens"]]

@@ -1,4 +1,4 @@
-"""The content of the templates, assembled from the records, so that the templates compute nothing."""
+"""The content of the report, assembled from the records in a form that the templates only have to print."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from attnaudit.verdict_text import (
     verdict_sentence,
 )
 
-#: How many instances a case shows at most.
+#: Largest number of instances that the report shows for a case.
 MOST_INSTANCES = 5
-#: How many of them are open from the start if the check did not pass.
+#: How many of these instances are open at first if the check did not pass.
 OPEN_INSTANCES = 2
-#: How many coloured tokens the whole file may contain: they take about 1 MB.
+#: Largest number of coloured tokens in the whole report. They take about 1 MB.
 MOST_TOKEN_CELLS = 14_000
 
 RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
@@ -41,7 +41,14 @@ RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceView:
-    """A reference value of a check; `count` is the number of instances that it is computed from, or "" if unknown."""
+    """A reference of a check, as text.
+
+    Attributes:
+        name: The name of the reference.
+        value: The value of the reference.
+        meaning: What the reference is.
+        count: The number of instances from which the reference was computed; "" if it is unknown.
+    """
 
     name: str
     value: str
@@ -54,30 +61,30 @@ class CaseView:
     """One check on one model and data set.
 
     Attributes:
-        anchor: Its fragment identifier on the page.
-        check: Its record.
-        subject: Its model and data set.
-        verdict: Its verdict, or "measured"; also its CSS class.
+        anchor: The fragment identifier of the case on the page.
+        check: The record of the case.
+        subject: The model and the data set in words.
+        verdict: The verdict, or "measured". It is also the CSS class.
         verdict_name: The verdict in words.
         symbol: The verdict as one character.
-        role: Whether it is a gate, and whether it blocks the release.
-        value: Its value.
-        statistic: The statistic, with its unit where it has one.
-        interval: Its interval; an em dash where it has none.
-        fail_interval: The interval that a failure needs; "" where it has none.
-        required: Its threshold with its sign; an em dash where it has none.
-        references: Its reference values.
+        role: Whether the check is a gate, and whether it blocks the release.
+        value: The value.
+        statistic: The statistic with its unit, if it has one.
+        interval: The interval of the value; an em dash if there is none.
+        fail_interval: The interval that decides whether the case fails; "" if there is none.
+        required: The threshold with "≥" or "≤"; an em dash if there is none.
+        references: The references.
         explanation: Sentences that explain the verdict.
-        note: A sentence with remarks on the value; "" where there are none.
-        strip: The drawing in the table of verdicts.
-        distribution: The histogram of the values per instance.
-        charts: (title, drawing) of the other charts.
-        undefined: (reason, count) of the instances without a value, the largest count first.
-        parameters: (name, value) of each setting of the check.
-        details: (name, value) of each further number.
-        heatmaps: The worst instances, as far as they are shown.
-        instances_left_out: How many more instances the record lists.
-        open_heatmaps: How many of the heatmaps are open from the start.
+        note: Remarks on the value as a sentence; "" if there are none.
+        strip: The drawing in the table of verdicts (see `attnaudit.report.check_charts`); None without numbers.
+        distribution: The histogram of the values per instance; None if there is none.
+        charts: Pairs of a title and a drawing, for the other charts.
+        undefined: Pairs of a reason and the number of instances without a value, the largest number first.
+        parameters: Pairs of a name and a value, for the arguments of the check that are not None.
+        details: Pairs of a name and a value, for further numbers.
+        heatmaps: The worst instances that are shown.
+        instances_left_out: Number of worst instances in the record that are not shown.
+        open_heatmaps: Number of heatmaps that are open at first.
     """
 
     anchor: str
@@ -108,7 +115,13 @@ class CaseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckView:
-    """One check with its cases, in the order of models and data sets; `check` is the record of its first case."""
+    """One check with all of its cases.
+
+    Attributes:
+        anchor: The fragment identifier of the check on the page.
+        check: The record of the first case.
+        cases: The cases, in the order of the models and data sets.
+    """
 
     anchor: str
     check: CheckRecord
@@ -117,15 +130,16 @@ class CheckView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectView:
-    """One model on one data set: a column of the table that compares models.
+    """One model on one data set, which is a column of the table that compares models.
 
     Attributes:
-        name: The model and the data set, and the seed where the run has several.
+        name: The model, the data set and, if the run has several seeds, the seed.
         model: The name of the model.
         data: The name of the data set.
-        seed: The seed in words, such as ", seed 1", where the run has several; otherwise "".
-        gates: How many of its gates passed, in words.
-        state: "pass", "fail", or "undefined" where it has no gate.
+        seed: The seed in words, such as ", seed 1", if the run has several seeds; otherwise "".
+        gates: The number of gates that passed, in words.
+        state: "fail" if a gate that is not excepted blocks the release, "pass" if none does, and "undefined" if there
+            are no gates.
     """
 
     name: str
@@ -142,16 +156,16 @@ class Page:
 
     Attributes:
         run: The record of the run.
-        outcome: The headline, with its notes and remedies.
-        checks: Every check with its cases.
-        subjects: Every pair of a model and a data set.
+        outcome: The headline with its notes and remedies.
+        checks: All checks with their cases.
+        subjects: All pairs of a model and a data set.
         command: The command line of the run.
-        options: Lines with the options that were not on the command line.
-        gates: Lines on the gates that were not selected, are excepted or have no verdict, and on tests that were run
-            again, after a line that counts the gates; empty if there are none of these.
+        options: Lines with the options that pytest did not read from the command line.
+        gates: A line with the number of gates in each state, followed by lines about them (see `gate_notes`). Empty if
+            only the first line would be there.
         measurements_absent: Whether the run folder has no measurements.parquet.
-        missing: (reason, cases) of the cases without a verdict.
-        title: The models of the run.
+        missing: Pairs of a reason and the selected cases that have no verdict for this reason.
+        title: The names of the models.
     """
 
     run: RunRecord
@@ -169,11 +183,11 @@ class Page:
 
 
 def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
-    """Assemble the views of a whole run.
+    """Assemble the content of the report of a run.
 
     Args:
         run: The record of the run.
-        measurements: Its measurements, for the tokens of the worst instances.
+        measurements: The measurements of the run, which contain the tokens of the worst instances.
     """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
     names = _subject_names(list(cases))
@@ -214,7 +228,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
 
 
 def _gates(run: RunRecord) -> tuple[str, ...]:
-    """Return the lines on gates as sentences. A single line adds nothing to the headline, so it is left out."""
+    """Return the lines of `gate_notes` as sentences. A single line is left out, because the headline says the same."""
     notes = gate_notes(run)
     return tuple(sentence(note.rstrip(".")) for note in notes) if len(notes) > 1 else ()
 
@@ -227,7 +241,7 @@ def _missing_by_reason(missing: Sequence[MissingCase]) -> tuple[tuple[str, tuple
 
 
 class _Anchors:
-    """Makes unique fragment identifiers from lower-case letters, digits and hyphens."""
+    """Creates unique fragment identifiers, which consist of lower-case letters, digits and hyphens."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -315,7 +329,7 @@ def _charts(record: CheckRecord) -> tuple[tuple[str, Drawing | None], ...]:
 
 
 def _plain(value: str | float | int | bool | None) -> str:
-    """Format a setting or a further number."""
+    """Format an argument of a check or a further result."""
     if value is None:
         return "—"
     if isinstance(value, bool):
@@ -324,7 +338,7 @@ def _plain(value: str | float | int | bool | None) -> str:
 
 
 def _heatmaps(run: RunRecord, measurements: MeasurementsFile) -> dict[RecordKey, tuple[Heatmap, ...]]:
-    """Return the heatmaps of the worst instances of each case, as many as the size limit of the file allows."""
+    """Return the heatmaps of the worst instances of each case. MOST_TOKEN_CELLS limits their number."""
     measured = measurements.measured or {}
     pairs: list[tuple[Case, str]] = []
     columns: set[str] = set()
@@ -347,7 +361,11 @@ def _heatmaps_of_case(
     *,
     most_cells: int,
 ) -> tuple[Heatmap, ...]:
-    """Return the worst instances of one case: at least one, and more while all have at most `most_cells` tokens."""
+    """Return the heatmaps of the worst instances of one case.
+
+    The first instance is always included. Others are added until all rows together would have more than `most_cells`
+    tokens.
+    """
     case = (record.model, record.data, record.seed)
     heatmaps: list[Heatmap] = []
     cells = 0

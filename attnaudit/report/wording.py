@@ -1,4 +1,4 @@
-"""The words of the report: names of verdicts and columns, and the headline and notes of a run."""
+"""The wording of the report: the names of verdicts and columns, and the headline and notes of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERDICT_NAMES = {
     "undefined": "Undefined",
     "measured": "Measured",
 }
-#: The words that follow a number of cases, for each verdict and for "missing" (cases without one).
+#: Verdict -> the words that follow the number of cases with this verdict. "missing" stands for cases without a verdict.
 COUNTED = {
     "pass": "passed",
     "fail": "failed",
@@ -37,9 +37,9 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
-#: The exit statuses of runs in which no gate was judged -> why.
+#: Exit status of a run -> the reason why no gate was judged in it.
 NOTHING_AUDITED = {6: "A model could not be loaded or audited", 7: "The data could not be read"}
-#: The status of a run -> the verdict whose colour its headline has.
+#: Status of a run -> the verdict whose colour its headline gets.
 _STATES = {
     "passed": "pass",
     "failed": "fail",
@@ -51,7 +51,7 @@ PLACE_NAMES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut text that is longer than `limit` characters, and end it with an ellipsis.
+    """Truncate a text to at most `limit` characters. A truncated text ends with an ellipsis.
 
     >>> shorten("leave-one-out", 6)
     'leave…'
@@ -60,7 +60,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def column_name(name: str) -> str:
-    """Name a measured column in words, with its reading where it has one. An unknown column keeps its name.
+    """Return the name of a measured column in words, with its reading if it has one. Unknown names stay unchanged.
 
     >>> column_name("leave_one_out.inputs")
     'Leave-one-out, at the inputs'
@@ -85,7 +85,7 @@ def column_name(name: str) -> str:
 
 
 def role(check: CheckRecord, run: RunRecord) -> str:
-    """Return whether the check is a gate, and whether it blocks the release; otherwise "informational"."""
+    """Return the role of a check in words: informational, or a gate that may be excepted or block the release."""
     if check.severity != "gate":
         return "informational"
     if check.key[:3] in excepted_gates(run):
@@ -98,11 +98,12 @@ class Outcome:
     """What a run decided, in words.
 
     Attributes:
-        headline: The decision in one or two sentences.
-        state: "pass", "fail", "inconclusive" (the run is partial or did not end) or "undefined" (nothing was decided).
+        headline: The decision in a few sentences.
+        state: The verdict whose colour the headline gets: "pass", "fail", "inconclusive" (the run is partial or did not
+            end) or "undefined" (nothing was decided).
         notes: Sentences that explain or qualify the decision.
-        remedies: What is known to help where a gate did not pass.
-        counts: (verdict, the verdict in a count, number of cases), without the verdicts that no case has.
+        remedies: Changes that are known to help if a gate did not pass.
+        counts: For each verdict that occurs, the verdict, the words for it in a count, and the number of cases.
     """
 
     headline: str
@@ -113,7 +114,7 @@ class Outcome:
 
 
 def outcome(run: RunRecord) -> Outcome:
-    """Describe what a run decided. The text names checks and counts, and never calls a model faithful."""
+    """Describe what a run decided. The text gives checks and counts, and never calls a model faithful."""
     counts: Counter[str] = Counter(shown_verdict(check) for check in run.checks)
     counts["missing"] = len(run.missing)
     notes = [run.problem[0].upper() + run.problem[1:]] if run.problem else []
@@ -127,7 +128,7 @@ def outcome(run: RunRecord) -> Outcome:
 
 
 def _headline(run: RunRecord) -> str:
-    """Return the decision of a run in one or two sentences."""
+    """Return the decision of a run in a few sentences."""
     gates = [check for check in run.checks if check.severity == "gate"]
     blocking = [check for check in gates if check.blocks]
     if run.status == "running":
@@ -165,7 +166,10 @@ def _open_sentence(count: int) -> str:
 
 
 def measuring_notes(run: RunRecord) -> list[str]:
-    """Return the notes on how the numbers were measured, with model and data set where the run has several."""
+    """Return the notes on how the numbers were measured.
+
+    If the run measured several pairs of a model and a data set, each note names its pair.
+    """
     several = len(run.measured) > 1
     notes = [
         f"{record.model} on {record.data}: {note}" if several else note
@@ -176,7 +180,7 @@ def measuring_notes(run: RunRecord) -> list[str]:
 
 
 def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRecord]) -> str:
-    """Return how many gates block the release, such as '1 of 2 gates failed.'"""
+    """Return a sentence with the number of gates that block the release, such as '1 of 2 gates failed.'"""
     if all(gate.verdict == "fail" for gate in blocking):
         what = "failed."
     elif len(blocking) == 1:
@@ -189,11 +193,11 @@ def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRec
 
 
 def _clear_gates_sentence(gates: Sequence[CheckRecord], which: str = "") -> str:
-    """Return a sentence on the verdicts of gates that do not block the release.
+    """Return a sentence about the verdicts of gates of which none blocks the release.
 
     Args:
         gates: The gates.
-        which: Which gates they are, such as " that ran".
+        which: A relative clause that says which gates they are, such as " that ran".
     """
     if not gates:
         return "No gate ran."

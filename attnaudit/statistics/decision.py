@@ -1,4 +1,8 @@
-"""Decide a case: compute its intervals, its verdict and, if it is inconclusive, the number of instances to plan for."""
+"""Decide a case, that is, one check of one model on one data set.
+
+A decision consists of the intervals and the verdict. For an inconclusive case, it also contains the number of instances
+that would decide it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ class Decision:
         reason: The reason for the verdict, as a clause without a full stop.
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
-        planning: How many instances would decide the case; None if it is not inconclusive, has no threshold or no
-            interval, or if more instances would not narrow the interval.
+        planning: How many instances would decide an inconclusive case. None for any other verdict, without a threshold
+            or an interval, and if more instances would not narrow the interval.
         coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
     """
 
@@ -43,7 +47,7 @@ def decision(
     gated: int,
     no_interval: str = "",
 ) -> Decision:
-    """Decide a case.
+    """Reach the verdict on a case, and compute its intervals and its planning.
 
     Args:
         value: The statistic; None if it is undefined.
@@ -52,7 +56,7 @@ def decision(
         n: Number of audited instances.
         n_defined: Number of instances that have a value.
         confidence: The confidence of the check, at which a pass is decided.
-        gated: Number of gates in the policy, for which the confidence of failures is corrected; 1 corrects nothing.
+        gated: Number of gates in the policy. The confidence of failures is corrected for it; 1 means no correction.
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
     """
     if value is None:

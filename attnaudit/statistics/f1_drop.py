@@ -1,4 +1,4 @@
-"""The drop in F1 when predictions are replaced, as a function of sums over instances."""
+"""The drop in F1 from one kind of predictions to another, computed from sums over instances."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from attnaudit.statistics.intervals import linearised_interval
 
 @dataclass(frozen=True, slots=True)
 class F1Drop:
-    """The mean F1 of Q sets of predictions minus the mean F1 of R others (Tutek & Šnajder 2020, §3.2).
+    """The mean F1 of Q sets of predictions minus the mean F1 of R other sets (Tutek & Šnajder 2020, §3.2).
 
-    F1 is that of class 1 for two classes, and the macro average otherwise. As in scikit-learn, a class that neither
-    occurs nor is predicted is left out of the average. Build it with `F1Drop.of`.
+    A set contains one prediction per instance. The first Q sets are usually the predictions of the model itself, and
+    the other R sets are predictions with replaced attention. With two classes, F1 is that of class 1. With more
+    classes, it is the macro average. As in scikit-learn, a class that neither occurs nor is predicted is left out of
+    the average.
+
+    Use `F1Drop.of` to create an instance.
 
     Attributes:
-        classes: The classes whose F1 is averaged.
-        columns: (n, D) indicators of labels, predictions and correct predictions, whose sums over instances determine
-            F1.
-        replacements: R, the number of sets whose mean F1 is subtracted.
-        first: Q, the number of sets from whose mean F1 it is subtracted.
+        classes: The indices of the classes whose F1 is averaged.
+        columns: (n, D) zeros and ones that mark labels, predictions and correct predictions. F1 is a function of their
+            sums over instances.
+        replacements: R, the number of sets in the second mean, which is subtracted.
+        first: Q, the number of sets in the first mean.
     """
 
     classes: tuple[int, ...]
@@ -35,13 +39,13 @@ class F1Drop:
 
     @classmethod
     def of(cls, labels: NDArray[np.int64], own: Floats, replaced: Floats, *, classes: int) -> F1Drop:
-        """Compare the model's own predictions with replaced ones.
+        """Create the drop in F1 from two kinds of predictions.
 
         Args:
             labels: (n,) class indices; -1 where there is no label.
-            own: (n, Q) class indices that the model predicts.
-            replaced: (n, R) class indices predicted with replaced attention, or by other models.
-            classes: Number of classes.
+            own: (n, Q) predicted class indices of the first kind, such as those of the model itself.
+            replaced: (n, R) predicted class indices of the second kind, such as those with replaced attention.
+            classes: Number of classes of the model.
         """
         averaged = (1,) if classes == 2 else tuple(range(classes))
         predicted = np.column_stack([own, replaced])
@@ -53,17 +57,17 @@ class F1Drop:
 
     @property
     def sets(self) -> int:
-        """Number of sets of predictions, Q + R: the model's own, and those with replaced attention."""
+        """Q + R, the number of all sets of predictions."""
         return self.first + self.replacements
 
     def scores(self, totals: Floats) -> Floats:
-        """Compute F1 from totals.
+        """Compute the F1 of each set of predictions.
 
         Args:
-            totals: (b, D) sums of `columns`.
+            totals: (b, D) sums of `columns` over b samples of the instances.
 
         Returns:
-            (b, Q + R) F1 of each set of predictions, the model's own first; NaN where it is undefined.
+            (b, Q + R) F1 scores, those of the first Q sets first; NaN where F1 is undefined.
         """
         width = 1 + 2 * self.sets
         f1 = np.full((len(self.classes), len(totals), self.sets), np.nan)
@@ -77,19 +81,19 @@ class F1Drop:
         return macro
 
     def drop(self, totals: Floats) -> Floats:
-        """Compute the (b,) drops from (b, D) totals; NaN where F1 is undefined."""
+        """Compute the (b,) drops from (b, D) totals (see `scores`); NaN where the F1 of a set is undefined."""
         scores = self.scores(totals)
         drops: Floats = scores[:, : self.first].mean(1) - scores[:, self.first :].mean(1)
         return drops
 
     def value(self, groups: Groups) -> tuple[float, float, float]:
-        """Return the mean F1 of the own predictions, that of the replaced ones, and the drop; NaN where undefined."""
+        """Return the mean F1 of the first Q sets, that of the other R sets, and the drop; NaN where undefined."""
         scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
         ours, others = float(scores[: self.first].mean()), float(scores[self.first :].mean())
         return ours, others, ours - others
 
     def interval(self, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
-        """Return the interval of the drop, by linearisation; None where it cannot be estimated."""
+        """Return the interval of the drop, by linearisation; None if it cannot be estimated."""
         return linearised_interval(
             self.drop,
             self.columns,
@@ -100,7 +104,10 @@ class F1Drop:
         )
 
     def _changes(self, groups: Groups) -> Floats:
-        """Return (P, D) pseudo-rows: a prediction changes between two classes, one of which is the label."""
+        """Return (P, D) rows of artificial instances for the interval.
+
+        In each, the first Q sets predict one class and the other R sets predict another. One of the two is the label.
+        """
         width = 1 + 2 * self.sets
         totals = self.columns[groups.rows].sum(0).reshape(len(self.classes), width)
         occur = [c for c, part in zip(self.classes, totals, strict=True) if part.any()]

@@ -1,7 +1,7 @@
 """Group instances by source, and estimate standard errors over the groups.
 
-Instances of one source, such as sentences of one review, are not independent. Every interval therefore treats the
-source as the unit of sampling.
+Instances of the same source, such as the sentences of one review, are not independent. Every interval therefore treats
+the source, not the instance, as the unit of sampling.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FEW_GROUPS = 10
 class Groups:
     """Selected instances, grouped by source.
 
-    Groups are sorted by the name of their source and rows within a group by id, so that no result depends on the order
-    of the instances. G is the number of groups.
+    Groups are sorted by the name of their source, and the instances of a group by their id. Results therefore do not
+    depend on the order of the instances. G is the number of groups.
 
     Attributes:
-        rows: (n,) positions of the selected instances, group by group.
-        starts: (G,) position in `rows` at which each group begins.
+        rows: (n,) positions of the selected instances among all instances, group by group.
+        starts: (G,) positions in `rows` at which the groups begin.
     """
 
     rows: NDArray[np.int64]
@@ -38,8 +38,8 @@ class Groups:
         """Group the selected instances.
 
         Args:
-            sources: The name of the source of each of the n_all instances.
-            ids: The n_all ids of the instances.
+            sources: The name of the source of each instance; n_all names for n_all instances.
+            ids: The id of each instance; n_all ids.
             chosen: (n_all,) mask, True at the instances to select.
         """
         names = list(zip(sources, ids, strict=True))
@@ -48,17 +48,17 @@ class Groups:
         return cls(np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64))
 
     def __len__(self) -> int:
-        """Return G."""
+        """Return G, the number of groups."""
         return len(self.starts)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """(G,) number of rows of each group."""
+        """The (G,) numbers of instances in the groups."""
         return np.diff(np.append(self.starts, len(self.rows)))
 
     @property
     def effective(self) -> float:
-        """The effective number of groups, (Σ size)² / Σ size²: G for equal sizes, less if a few contain most rows."""
+        """The effective number of groups, (Σ size)² / Σ size². It is G for groups of equal size, and otherwise less."""
         sizes = self.sizes.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 
@@ -66,7 +66,7 @@ class Groups:
         """Sum columns over each group.
 
         Args:
-            columns: (n_all, D) numbers per instance.
+            columns: (n_all, D) numbers, with one row per instance.
 
         Returns:
             (G, D) sums over the selected instances of each group.
@@ -77,7 +77,7 @@ class Groups:
 
 
 def few_sources_warning(groups: Groups) -> str:
-    """Return a clause that warns of fewer than 10 effective sources; "" if there are enough."""
+    """Return a clause that warns of fewer than 10 effective groups; "" if there are at least 10."""
     if groups.effective >= FEW_GROUPS:
         return ""
     if len(groups) < FEW_GROUPS:
@@ -92,7 +92,7 @@ def leverage(parts: Floats) -> Floats:
     """Compute the factor by which a delete-one-group jackknife inflates each group's squared sum.
 
     Args:
-        parts: (G,) size of each group, or the sum of its denominators in case of a ratio.
+        parts: (G,) sizes of the groups. For a ratio, the (G,) sums of their denominators.
 
     Returns:
         (G,) factors 1 / (1 - share of the total)².
@@ -105,15 +105,15 @@ def jackknife_error(sums: Floats, parts: Floats) -> float:
     """Compute the standard error of a total by the delete-one-group jackknife.
 
     Args:
-        sums: (G,) sums of the deviations from the mean in each group, which add up to nearly 0.
-        parts: (G,) size of each group, as in `leverage`.
+        sums: (G,) sums over each group of the deviations from the mean. They add up to nearly 0.
+        parts: (G,) sizes of the groups, as in `leverage`.
     """
     count = len(sums)
     return float(np.sqrt((sums**2 * leverage(parts)).sum() * (count - 1) / count))
 
 
 def mean_error(values: Floats, groups: Groups) -> float:
-    """Compute the standard error over groups of the mean of (n_all,) values."""
+    """Compute the standard error of the mean of (n_all,) values over the selected instances, from their groups."""
     selected = values[groups.rows]
     sums = groups.sums((values - selected.mean())[:, None])[:, 0]
     return jackknife_error(sums, groups.sizes.astype(np.float64)) / len(selected)

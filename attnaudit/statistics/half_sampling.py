@@ -1,6 +1,7 @@
-"""Intervals from half samples, for statistics that the duplicates of a bootstrap sample would bias.
+"""Intervals from random halves of the sources.
 
-Mutual information is such a statistic: repeated rows raise it.
+They suit statistics that a bootstrap would bias, because a bootstrap sample contains duplicates. Mutual information is
+such a statistic: duplicates raise it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from attnaudit.statistics.intervals import upper_tail
 SUBSAMPLES = 400
 #: With fewer groups than this, there is no interval.
 FEWEST_TO_HALVE = 4
-#: The share of half samples on which the statistic must be defined.
+#: The statistic must be defined on at least this share of the half samples.
 DEFINED_SHARE = 0.9
 
 
@@ -27,7 +28,7 @@ def half_samples(groups: Groups, generator: np.random.Generator) -> list[NDArray
     """Draw half of the groups without replacement, 400 times.
 
     Returns:
-        One array per half sample, with the positions of its instances.
+        400 arrays, one per half sample, with the positions of its instances among all instances.
     """
     parts = np.split(groups.rows, groups.starts[1:])
     count = len(groups)
@@ -49,7 +50,7 @@ def subsampling_interval(
     """Estimate a symmetric interval by subsampling half of the groups (Politis, Romano & Wolf 1999).
 
     Args:
-        statistic: Computes the value from positions of instances; NaN where it is undefined.
+        statistic: Takes the positions of instances, and returns the value on them; NaN if it is undefined.
         groups: The instances, grouped by source.
         observed: The value on all instances of `groups`.
         confidence: Nominal confidence of the estimate's `low` and `high`.
@@ -57,7 +58,7 @@ def subsampling_interval(
         bounds: The lowest and the highest possible value.
 
     Returns:
-        The interval; None with fewer than 4 groups, or if over a tenth of the half samples leave the value undefined.
+        The interval; None with fewer than 4 groups, or if the value is undefined in over a tenth of the half samples.
     """
     if len(groups) < FEWEST_TO_HALVE:
         return None
@@ -70,8 +71,8 @@ def from_half_samples(
 ) -> IntervalEstimate | None:
     """Estimate a symmetric interval from the values of half samples.
 
-    The deviation of a half sample's value from the observed value has the same variance as the deviation of the
-    observed value from the true one, so it needs no rescaling.
+    The value on a half sample deviates from the observed value. This deviation has the same variance as the deviation
+    of the observed value from the true value, so it is used without rescaling.
 
     Args:
         values: (400,) values of the statistic on the half samples; NaN where undefined.

@@ -1,4 +1,4 @@
-"""An interval estimate that yields intervals at any confidence, and operations on it."""
+"""Interval estimates, which yield an interval at any confidence, and operations on them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from attnaudit.records import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalEstimate:
-    """The uncertainty of a statistic, from which an interval at any confidence follows.
+    """The uncertainty of a statistic, which yields an interval at any confidence.
 
     A verdict needs several intervals of one value: one at the confidence of the check, a wider one for failures, and
-    the 50% interval for planning. All of them come from the same resamples, so a higher confidence never gives a
-    shorter interval.
+    the 50% interval for planning. All of them come from the same resamples, so an interval at a higher confidence is
+    never shorter.
 
     Attributes:
         error: The standard error of the statistic, in its unit.
         confidence: The confidence of `low`, `high` and `method`, between 0 and 1.
-        interval_at: Computes the interval at a given confidence.
-        coverage_warning: A clause that says why the interval may be too narrow, according to simulations; "" if
-            nothing suggests it.
-        narrows_with_n: Whether the interval shrinks towards a point as instances are added. False if part of the error
-            has another cause, such as a small number of randomised models.
+        interval_at: Computes the interval at a given confidence between 0 and 1.
+        coverage_warning: Why the interval may be too narrow according to simulations, as a clause; "" if nothing
+            suggests that.
+        narrows_with_n: Whether the interval shrinks towards a point as instances are added. It is False if part of the
+            error has another cause, such as a small number of randomised models.
     """
 
     error: float
@@ -35,7 +35,7 @@ class IntervalEstimate:
     narrows_with_n: bool = True
 
     def at(self, confidence: float) -> Interval:
-        """Return the interval at this confidence."""
+        """Return the interval at a confidence between 0 and 1."""
         return self.interval_at(confidence)
 
     @property
@@ -50,12 +50,12 @@ class IntervalEstimate:
 
     @property
     def method(self) -> str:
-        """How the interval at `confidence` is computed."""
+        """How the interval at `confidence` is computed, in words."""
         return self.at(self.confidence).method
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return z such that a standard normal variable lies in [-z, z] with this probability."""
+    """Return the z for which a standard normal variable lies in [-z, z] with probability `confidence`."""
     from scipy.special import ndtri
 
     return float(ndtri((1 + confidence) / 2))
@@ -78,9 +78,13 @@ def point(value: float, confidence: float, method: str) -> IntervalEstimate:
 def bracket(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimate:
     """Combine the estimates of a lower and an upper bound on a value.
 
-    The interval extends from the lower bound of the first estimate to the upper bound of the second. Use it for values
-    that are only known to lie between two numbers, such as the result of a search for a maximum and a proven upper
-    bound.
+    The interval extends from the lower end of the first interval to the upper end of the second. Use it for a value
+    that is only known to lie between two others, such as a maximum that lies between the largest value that a search
+    found and a proven upper bound.
+
+    Args:
+        below: The estimate of the lower bound on the value.
+        above: The estimate of the upper bound on the value.
     """
 
     def interval_at(level: float) -> Interval:
@@ -105,13 +109,13 @@ def widened(
 ) -> IntervalEstimate:
     """Add a second, independent source of error to an estimate.
 
-    The half widths a and b of the two sources are combined as √(a² + b²). The half width of the second source is its
-    standard error times the quantile of Student's t.
+    Each source of error has an interval with its own half width. The half widths a and b are combined as √(a² + b²).
+    The half width of the second source is its standard error times the quantile of Student's t.
 
     Args:
         estimate: The estimate to widen.
         error: Standard error from the second source.
-        freedom: The degrees of freedom of `error`.
+        freedom: The degrees of freedom of Student's t for `error`.
         suffix: Text that is appended to the method, after a comma.
         bounds: The lowest and the highest possible value.
 

@@ -1,7 +1,7 @@
 """Confidence intervals of means, ratios, medians, proportions and smooth functions of sums.
 
-The sources are the unit of sampling: rows of one source are drawn together. A seeded generator makes every interval
-reproducible. benchmarks/coverage.py simulates how often each kind of interval contains the true value.
+The unit of sampling is the source: the instances of one source are always drawn together. A seeded generator makes
+every interval reproducible. benchmarks/coverage.py simulates how often each kind of interval contains the true value.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning,
 from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point
 
 RESAMPLES = 4000
-#: Quantiles of tails with fewer resamples than this are extrapolated.
+#: A quantile is extrapolated if fewer resamples than this lie beyond it.
 TAIL_DRAWS = 5
-#: `linearised_interval`: the number of sources that it adds.
+#: The number of pseudo-sources that `linearised_interval` adds.
 PSEUDO_SOURCES = 2.0
-#: `linearised_interval`: the step of the numerical derivative, in rows.
+#: The step of the numerical derivative in `linearised_interval`, as a share of a row.
 STEP = 1e-3
-#: With more skewness and fewer sources than these, intervals of means are too narrow (see benchmarks/coverage.md).
+#: Intervals of means are too narrow if the skewness is above `SKEWED` and there are fewer than `SOURCES_OF_SKEWED`
+#: sources (see benchmarks/coverage.md).
 SKEWED = 2.0
 SOURCES_OF_SKEWED = 500
 #: A quantile of the studentised bootstrap is at most this many times that of Student's t.
 WIDEST = 4.0
-#: The denominator of a ratio must exceed 0 by this many standard errors.
+#: The denominator of a ratio must be more than this many standard errors above 0.
 CLEARLY_POSITIVE = 4.0
 #: The largest number of array elements that a block of resamples may have, which limits the memory.
 CHUNK = 4_000_000
 
-#: (b, D) totals -> (b,) values.
+#: A function that computes (b,) values from (b, D) totals.
 Statistic = Callable[[Floats], Floats]
 
 
@@ -41,8 +42,8 @@ def upper_tail(values: Floats, tail: float) -> float:
 
     Args:
         values: (S,) values of the resamples.
-        tail: The share of values above the quantile. If that is fewer than 5 values, the quantile is extrapolated in
-            proportion to that of a normal distribution.
+        tail: The share of values above the quantile. If this share is fewer than 5 values, the quantile is
+            extrapolated: the quantile with 5 values above it is scaled as in a normal distribution.
     """
     least = TAIL_DRAWS / len(values)
     quantile = float(np.quantile(values, 1 - max(tail, least), method="higher"))
@@ -52,7 +53,7 @@ def upper_tail(values: Floats, tail: float) -> float:
 
 
 def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
-    """Yield (b, G) blocks of counts: how often each of the G groups occurs in each of b bootstrap samples."""
+    """Yield (b, G) blocks of counts, which give how often each of G groups occurs in each of b bootstrap samples."""
     step = max(1, CHUNK // groups)
     for start in range(0, RESAMPLES, step):
         size = min(step, RESAMPLES - start)
@@ -62,7 +63,7 @@ def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
 
 
 def _resampled(statistic: Statistic, sums: Floats, generator: np.random.Generator) -> Floats:
-    """Compute the (4000,) values of a statistic on bootstrap samples of (G, D) sums per group."""
+    """Draw 4,000 bootstrap samples from (G, D) sums per group, and return the (4000,) values of a statistic."""
     return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
 
 
@@ -74,7 +75,7 @@ def mean_interval(
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> IntervalEstimate | None:
-    """Estimate the interval of a mean by the studentised bootstrap; see `ratio_interval`.
+    """Estimate the interval of a mean by the studentised bootstrap (see `ratio_interval`).
 
     Args:
         values: (n_all,) values.
@@ -103,12 +104,12 @@ def ratio_interval(
 ) -> IntervalEstimate | None:
     """Estimate the interval of Σ above / Σ below by the studentised bootstrap (Davison & Hinkley 1997, §5.2).
 
-    Groups are resampled with replacement. The standard error is that of the delete-one-group jackknife. The interval is
-    asymmetric for skewed values, unlike a normal interval. With fewer than 10 effective groups, Student's t replaces
-    the bootstrap; its degrees of freedom are the effective number of groups minus 1, but at least 1.
+    Groups are resampled with replacement. The standard error is that of the delete-one-group jackknife. Unlike a normal
+    interval, the interval is asymmetric for skewed values. With fewer than 10 effective groups, Student's t replaces
+    the bootstrap. Its degrees of freedom are the effective number of groups minus 1, but at least 1.
 
-    If every row has the same ratio, resamples do not vary. The interval then allows for rows at `extremes` that the
-    sample may have missed (see `_unvaried_interval`).
+    If every row has the same ratio, resamples do not vary. The interval then allows for rows with numerators at
+    `extremes` that the sample may have missed (see `_unvaried_interval`). A row is an instance.
 
     Args:
         above: (n_all,) numerators.
@@ -120,9 +121,9 @@ def ratio_interval(
         extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
 
     Returns:
-        The interval; None with fewer than two groups, if all rows have the same ratio and `extremes` are infinite, or
-        if the sum of the denominators is less than 4 standard errors above 0, since the ratio could then have any
-        value.
+        The interval, or None in three cases: there are fewer than two groups; all rows have the same ratio and
+        `extremes` are infinite; or the sum of the denominators is at most 4 standard errors above 0, so the ratio could
+        have any value.
     """
     from scipy.special import stdtrit
 
@@ -145,7 +146,7 @@ def ratio_interval(
     sums = np.column_stack([base, squares * leverage(base[:, 1])[:, None]])
 
     def centre_and_error(totals: Floats) -> tuple[Floats, Floats]:
-        """Compute the deviation of the ratio from the observed one, and its standard error, for each resample."""
+        """Compute, for each resample, the deviation of its ratio from the observed ratio, and its standard error."""
         s, size, ss, sn, nn = totals.T
         size = np.maximum(size, 1e-300)
         centre = s / size
@@ -184,7 +185,7 @@ def ratio_interval(
 
 
 def _coverage_warning(residuals: Floats, groups: Groups) -> str:
-    """Return a clause that warns if simulations found intervals of such means too narrow; otherwise ""."""
+    """Return a clause that warns of intervals that were too narrow in simulations of such values; "" for no warning."""
     few, sources = few_sources_warning(groups), len(groups)
     if few:
         return (
@@ -212,9 +213,10 @@ def _unvaried_interval(
 ) -> IntervalEstimate | None:
     """Estimate the interval of a ratio that is the same in every row.
 
-    The sample may have missed rows with other ratios. Their share is at most the upper limit of Wilson (1927) for an
-    event that none of G effective groups contains: t² / (G + t²), where t is the quantile of Student's t. Each bound of
-    the interval is the ratio with this share of rows at one extreme.
+    The sample may have missed rows with other ratios. Their share is assumed to be t² / (G + t²), where G is the
+    effective number of groups and t is the quantile of Student's t. This is the upper limit of Wilson (1927) for the
+    share of an event that does not occur in the sample. At each bound of the interval, this share of rows lies at one
+    of the extremes.
 
     Args:
         ratio: The ratio of every row.
@@ -255,9 +257,10 @@ def _unvaried_interval(
 def median_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Estimate the interval of a median by Woodruff's method (Woodruff 1952).
 
-    The method computes an interval of the share of values below the median, and takes the quantiles at its bounds. The
-    standard error of the share is over groups, with Student's t, and never smaller than that of independent rows. The
-    bounds are rounded outwards to observed values.
+    The method first computes an interval of the share of values below the median, by Student's t. The interval of the
+    median then extends between the quantiles at the two ends of that interval, rounded outwards to observed values. The
+    standard error of the share is estimated over groups. It is never smaller than it would be for independent
+    instances.
 
     Args:
         values: (n_all,) values.
@@ -275,8 +278,9 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
     median, size = float(np.median(ordered)), len(ordered)
     if ordered[0] == ordered[-1]:
         return point(median, confidence, "all values are equal")
-    # If ties with the median count half, the share below stays one half, but its error can be too small. The largest
-    # of the errors with ties counted as below, not below and half, and of the error of independent rows, is used.
+    # Values that are equal to the median can count as below it, as not below it, or as half. Counting half keeps the
+    # share at one half, but can make its error too small. The largest of the three errors, and of the error of
+    # independent rows, is therefore used.
     shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
     error = max(
         0.5 / float(np.sqrt(size)), *(mean_error(np.asarray(share, dtype=np.float64), groups) for share in shares)
@@ -301,9 +305,10 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
 def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Estimate the interval of a proportion by Wilson's method (Wilson 1927), with Student's t.
 
-    The method needs the number of independent observations, which is p (1 - p) / error² for the proportion p and its
-    standard error over groups, but at most n. If fewer than 10 groups contain the rarer value, they are too few to
-    estimate how similar the rows of a group are, and the number is at most the effective number of groups.
+    The method needs the number of independent observations. It is p (1 - p) / error², where p is the proportion and
+    error is its standard error over groups, but at most n. If fewer than 10 groups contain the rarer value, the
+    similarity of the instances within a group cannot be estimated. The number is then at most the effective number of
+    groups.
 
     Args:
         values: (n_all,) zeros and ones.
@@ -329,7 +334,7 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     freedom = max(1.0, groups.effective - 1)
 
     def wilson(level: float) -> tuple[float, float]:
-        """Return the centre of the interval and half its width."""
+        """Return the centre of the interval and its half width."""
         z2 = float(stdtrit(freedom, (1 + level) / 2)) ** 2
         centre = (share + z2 / (2 * effective)) / (1 + z2 / effective)
         estimate = z2 * share * (1 - share) / effective + z2**2 / (4 * effective**2)
@@ -358,19 +363,21 @@ def linearised_interval(
     confidence: float,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> IntervalEstimate | None:
-    """Estimate the interval of a smooth function of sums, such as F1 of counts, by linearisation.
+    """Estimate the interval of a smooth function of sums, such as F1, by linearisation.
 
-    The standard error is computed from the numerical derivative of the statistic by the delete-one-group jackknife. The
-    interval uses Student's t. Two pseudo-sources are added to the data, as in the adjusted interval of a difference of
-    paired proportions (Agresti & Min 2005; Bonett & Price 2012). Without them, the interval would have no width if no
-    row of the sample affected the difference. A bootstrap is not used, as its intervals of rare differences are far too
+    The standard error is computed from the numerical derivative of the statistic, by the delete-one-group jackknife.
+    The interval uses Student's t.
+
+    Two pseudo-sources are added to the data, as in the adjusted interval of a difference of paired proportions (Agresti
+    & Min 2005; Bonett & Price 2012). Without them, the interval would have no width if no instance of the sample
+    affected the difference. A bootstrap would be no alternative: if such instances are rare, its intervals are far too
     narrow.
 
     Args:
-        statistic: Computes (b,) values from (b, D) totals.
-        columns: (n_all, D) numbers per instance, which are summed.
+        statistic: Computes (b,) values from (b, D) totals, which are sums of `columns`.
+        columns: (n_all, D) numbers, with one row per instance.
         groups: The instances to sum over, grouped by source.
-        pseudo: (P, D) rows of the pseudo-sources, one of each kind. They share the weight of two average sources.
+        pseudo: (P, D) rows of the pseudo-sources. Together, they have the weight of two sources of average size.
         confidence: Nominal confidence of the estimate's `low` and `high`.
         bounds: The lowest and the highest possible value.
 

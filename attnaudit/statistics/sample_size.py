@@ -8,11 +8,12 @@ from attnaudit.records import Planning, Requirement
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
-#: The share of samples of the planned size in which the case is decided.
+#: The probability that a sample of the planned size decides the case.
 POWER = 0.8
 #: The range of the plan is computed from the interval of the value at this confidence.
 RANGE = 0.5
-#: A plan of more than this many times the audited instances is withheld: the value is too close to the threshold.
+#: No number is given if more than this many times the audited instances would be needed. The value is then too close to
+#: the threshold.
 TOO_MANY = 1000
 
 
@@ -25,17 +26,17 @@ def plan(
     fail_confidence: float,
     n: int,
 ) -> Planning:
-    """Estimate the number of instances that decides the case in 80% of samples.
+    """Estimate the number of instances that decides the case with a probability of 80%.
 
-    This is the usual power calculation of a test of a mean: n · ((z + z_0.8) · s / d)², where d is the observed
-    distance to the threshold, s the standard error of the value, z the two-sided normal quantile of the confidence, and
-    z_0.8 the 80% quantile. The confidence is that of a pass if the value is on the required side of the threshold, and
-    otherwise that of a failure.
+    The number follows from the usual power calculation of a test of a mean: n · ((z + z_0.8) · s / d)². Here d is the
+    distance of the value from the threshold, s is the standard error of the value, z is the two-sided normal quantile
+    of the confidence, and z_0.8 is the 80% quantile. If the value is on the required side of the threshold, the
+    confidence is that of a pass, and otherwise that of a failure.
 
-    The calculation assumes that the observed value is the true one, that the value is approximately normal, and that
-    further instances resemble the present ones, so that the standard error shrinks with the root of their number. To
-    show how uncertain the observed value makes the result, the calculation is repeated with both bounds of its 50%
-    interval. If the threshold lies inside that interval, the range has no upper limit.
+    The calculation makes three assumptions: the observed value is the true one, the value is approximately normal, and
+    further instances resemble the present ones, so that the standard error shrinks with the square root of their
+    number. The observed value is itself uncertain. The calculation is therefore repeated with both ends of its 50%
+    interval, which gives a range. If the threshold lies inside that interval, the range has no upper limit.
 
     Args:
         value: The observed value.
@@ -46,15 +47,15 @@ def plan(
         n: Number of instances that have a value.
 
     Returns:
-        The number and its range. Each is at least n and at least the 30 instances that a verdict requires, and None if
-        it exceeds 1,000 times n or has no upper limit.
+        The number of instances and its range. Each number is at least n, and at least the 30 instances that a verdict
+        requires. It is None if it would exceed 1,000 times n or has no limit.
     """
     from scipy.special import ndtri
 
     threshold, sign = requirement.value, 1.0 if requirement.direction == "at_least" else -1.0
     gap = sign * (value - threshold)
     level = confidence if gap >= 0 else fail_confidence
-    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # the distance decided with n
+    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # distance that n can decide
 
     def needed(distance: float) -> int | None:
         least = max(n, MINIMUM_DEFINED)

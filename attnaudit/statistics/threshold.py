@@ -1,7 +1,7 @@
 """Thresholds that are relative to a check's references, such as "floor + 0.5 * (gradient_loo - floor)".
 
-Python's parser reads the expression, which is never evaluated. Only numbers, references, parentheses, +, - and * are
-accepted. The result is linear in the references, because one side of every product must be a number.
+Python's parser reads the expression, but never runs it. Only numbers, references, parentheses, +, - and * are accepted.
+The result is linear in the references, because a reference may only be multiplied by a number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Expression:
 
     Attributes:
         text: The expression as it was written.
-        constant: The constant term.
-        weights: Reference name -> its weight, without zeros.
+        constant: The term without a reference; 0 if there is none.
+        weights: Reference name -> its weight. References with the weight 0 are left out.
     """
 
     text: str
@@ -34,13 +34,15 @@ class Expression:
     weights: Mapping[str, float]
 
     def of(self, references: Mapping[str, Floats]) -> Floats:
-        """Compute the threshold of each instance.
+        """Compute the threshold of each instance from the values of its references.
 
         Args:
-            references: Reference name -> (n,) values, NaN where undefined.
+            references: Reference name -> (n,) values per instance, NaN where undefined. It contains at least every
+                reference in the expression.
 
         Returns:
-            (n,) thresholds, NaN where a reference in the expression is undefined.
+            (n,) thresholds, one per instance. A threshold is NaN if a reference in the expression is NaN for that
+            instance.
         """
         size = len(next(iter(references.values())))
         total = np.full(size, self.constant)
@@ -51,12 +53,12 @@ class Expression:
     def range(
         self, low: float, high: float, bounds: Mapping[str, tuple[float, float]] | None = None
     ) -> tuple[float, float]:
-        """Return the lowest and highest possible threshold.
+        """Return the lowest and the highest possible threshold.
 
         Args:
-            low: The lowest possible value of the references.
-            high: The highest possible value of the references.
-            bounds: Reference name -> the lowest and the highest value of a reference to which other limits apply.
+            low: The lowest possible value of the references that are not in `bounds`.
+            high: The highest possible value of the references that are not in `bounds`.
+            bounds: Reference name -> its lowest and highest possible value; None if `low` and `high` apply to all.
         """
         least = most = self.constant
         for name, weight in self.weights.items():
@@ -65,7 +67,7 @@ class Expression:
         return least, most
 
     def minus(self, reference: str) -> Expression:
-        """Return the expression minus a reference."""
+        """Return the difference of the expression and a reference, as an expression."""
         weights = {**self.weights, reference: self.weights.get(reference, 0.0) - 1.0}
         return Expression(
             f"{self.text} - {reference}", self.constant, {name: weight for name, weight in weights.items() if weight}
@@ -73,7 +75,10 @@ class Expression:
 
     @property
     def canonical(self) -> str:
-        """The expression in a form that depends only on its value, such as "0.5 * floor + signed_loo - 0.1"."""
+        """The expression in canonical form, such as "0.5 * floor + signed_loo - 0.1".
+
+        Expressions with the same constant and the same weights have the same canonical form.
+        """
         terms = [(weight, name) for name, weight in sorted(self.weights.items())]
         text = ""
         for weight, name in [*terms, (self.constant, "")]:
@@ -94,11 +99,12 @@ def parse(text: str, known: Sequence[str]) -> Expression:
 
     Args:
         text: The expression.
-        known: Names of the references that it may use.
+        known: The names of the references that the expression may use; at least one.
 
     Raises:
-        CheckError: The expression cannot be read, names an unknown reference or none, is not linear in the references,
-            or contains a number that is too large. The message gives the position of invalid syntax.
+        CheckError: The expression has invalid syntax, is not linear in the references, or contains a number that is too
+            large. Or it names an unknown reference, or no reference at all. The message gives the position of invalid
+            syntax.
     """
     if len(text) > MAX_LENGTH:
         raise CheckError(f"the threshold has {len(text)} characters; expected at most {MAX_LENGTH}.")

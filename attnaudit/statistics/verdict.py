@@ -6,7 +6,7 @@ from attnaudit.records import InconclusiveRule, Interval, Requirement, Severity,
 
 #: A pass or a fail requires at least this many instances with a value.
 MINIMUM_DEFINED = 30
-#: A smaller share of instances with a value makes the verdict undefined.
+#: The verdict is undefined if a smaller share of the instances has a value.
 MINIMUM_SHARE = 0.8
 
 
@@ -25,11 +25,11 @@ def decide(
     * "pass": the whole `interval` is on the required side of the threshold; a bound may equal the threshold.
     * "fail": the whole `fail_interval` is on the wrong side of the threshold.
     * "undefined": there is no value, or fewer than 80% of the instances have one.
-    * "inconclusive": everything else, that is, the threshold lies inside an interval, there is no interval or no
+    * "inconclusive": none of the above. For example, the threshold lies inside an interval, there is no interval or no
       threshold, or fewer than 30 instances have a value.
 
-    Passes need no correction for the number of gates: a release is wrongly passed only if every check that should block
-    it passes by error (an intersection–union test). But a single false failure wrongly blocks a release, so the
+    Passes need no correction for the number of gates. A release is passed by mistake only if every check that should
+    block it passes by mistake (an intersection–union test). But a single mistaken failure blocks a release, so the
     confidence of failures is corrected (see `fail_confidence`).
 
     Args:
@@ -66,16 +66,16 @@ def decide(
     if interval.high < requirement.value if at_least else interval.low > requirement.value:
         return "inconclusive", (
             f"the whole {interval.level} interval is {wrong_side} the required value, but with several gates in the "
-            f"policy a check fails only if its whole {wider.level} interval is"
+            f"policy a check fails only if its whole {wider.level} interval is on that side"
         )
     return "inconclusive", f"the required value lies inside the {interval.level} interval"
 
 
 def fail_confidence(confidence: float, gated: int) -> float:
-    """Return the confidence at which failures are decided: the Bonferroni correction for the number of gates.
+    """Return the confidence at which failures are decided, with a Bonferroni correction for the number of gates.
 
-    If every true value meets its threshold, the probability that at least one gate fails is at most half of 1 -
-    confidence, for one model on one data set.
+    Suppose that the true value of every gate meets its threshold. Then the probability that at least one gate fails,
+    for one model on one data set, is at most (1 - confidence) / 2.
 
     Args:
         confidence: The confidence of the check.
@@ -85,12 +85,12 @@ def fail_confidence(confidence: float, gated: int) -> float:
 
 
 def blocks(verdict: VerdictName, *, severity: Severity, inconclusive: InconclusiveRule) -> bool:
-    """Return whether the pytest case fails.
+    """Return whether a verdict blocks the release, that is, whether its pytest case fails.
 
     Args:
         verdict: The verdict on the case.
-        severity: "gate", or "report" for an informational check, which never fails.
-        inconclusive: Whether an inconclusive gate fails: "fail" if it does, "warn" or "pass" if it does not.
+        severity: "gate", or "report" for an informational check, which never blocks.
+        inconclusive: "fail" if the gate blocks when it is inconclusive, "warn" or "pass" if it does not.
     """
     if severity == "report" or verdict == "pass":
         return False

@@ -1,8 +1,9 @@
 """The embedded data set: 10,070 sentences of movie reviews with human ratings, in three fixed parts.
 
-tools/make_movie_reviews.py derives it from vaderSentiment 3.3.2 (Hutto & Gilbert 2014, "VADER", ICWSM; MIT licence, see
-LICENSE-vaderSentiment.txt). The label is the sign of the mean rating; sentences with |mean| < 0.5 are left out. Many of
-these sentences are also in the Stanford Sentiment Treebank: never train on one and test on the other.
+tools/make_movie_reviews.py creates it from vaderSentiment 3.3.2 (Hutto & Gilbert 2014, "VADER", ICWSM; MIT licence, see
+LICENSE-vaderSentiment.txt). The label of a sentence is the sign of its mean rating. Sentences with |mean| < 0.5 are
+left out. Many of the sentences are also in the Stanford Sentiment Treebank, so never train on one of the two data sets
+and test on the other.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from attnaudit.errors import DataError, nearest
 from attnaudit.instances import Dataset, Instance
 
 Split = Literal["train", "dev", "test"]
-#: part -> name of the registered data set
+#: Name of a part -> name of the registered data set.
 NAMES: dict[str, str] = {"train": "movie-reviews-train", "dev": "movie-reviews-dev", "test": "movie-reviews"}
 
 
 def split(name: Split) -> Dataset:
-    """Return one part.
+    """Return one part of the data set.
 
     Args:
         name: "train" (7,010 sentences), "dev" (1,034) or "test" (2,026).
 
     Raises:
-        DataError: There is no part of this name.
+        DataError: There is no part with this name.
     """
     if name not in NAMES:
         raise DataError(f"movie-reviews has no part '{name}'. {nearest(name, NAMES)}")

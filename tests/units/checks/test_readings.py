@@ -162,7 +162,7 @@ def test_a_sweep_of_a_statistic_of_the_data_set_is_the_mean_of_its_cells_without
     assert len(cells) >= 2
     assert record.value == pytest.approx(np.mean(cells))
     assert record.interval is None
-    assert "mean of the values under the single readings" in failure_message(record)
+    assert "the value is the mean over the readings" in failure_message(record)
 
 
 def test_a_missing_operator_is_no_disagreement_under_a_reading_either() -> None:
