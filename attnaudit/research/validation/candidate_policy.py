@@ -1,4 +1,4 @@
-"""Read the policy to validate: its checks, and its gates with their questions."""
+"""Read the policy to validate: its checks, its gates and the question that each gate answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ class CandidatePolicy:
 def read_policy(path: Path) -> CandidatePolicy:
     """Read a policy from a TOML file.
 
-    Raises CheckError if it cannot be read, has a relative threshold, or has no gate.
+    A gate answers the question "used" or "points" if the policy lists its check under that question. Otherwise it
+    answers the question of the candidate check.
+
+    Raises:
+        CheckError: The file cannot be read, a threshold is relative to a reference, or no check is gated.
     """
     policy = load_policy(path)
     questions: dict[str, Question] = {candidate.check.id: candidate.question for candidate in candidates(policy)}
