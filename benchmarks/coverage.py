@@ -53,7 +53,7 @@ class Scenario:
         statistic: The name of the statistic.
         shape: The name of the distribution.
         draw: (n, random generator) -> the interval of the statistic on a sample of n instances; None if it has none.
-        truth: n -> the true value.
+        truth: N -> the true value.
         slow: Whether a sample takes about a second.
     """
 

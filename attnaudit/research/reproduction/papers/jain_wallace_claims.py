@@ -137,8 +137,8 @@ def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy,
     The figures are medians over the recurrent models that both reports have with several seeds.
 
     Args:
-        report: the report from word vectors.
-        random: the report from random embeddings; None where there is none.
+        report: The report from word vectors.
+        random: The report from random embeddings; None where there is none.
     """
     if report.vectors is None or random is None:
         return ()

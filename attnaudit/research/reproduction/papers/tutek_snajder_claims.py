@@ -140,8 +140,8 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
     the TVD under permuted attention, which the default policy gates, by less than .02 is no remedy.
 
     Args:
-        report: the report.
-        options: form of the model -> what to do, in words.
+        report: The report.
+        options: Form of the model -> what to do, in words.
     """
     found = []
     source = f"Tutek & Šnajder 2020 from {report.vectors.name}" if report.vectors else "Tutek & Šnajder 2020"

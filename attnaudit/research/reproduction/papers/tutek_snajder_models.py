@@ -39,10 +39,10 @@ def plan(of: str, form: str, alignment: str, *, layers: int | None = None, weigh
     that a state is as wide as an embedding.
 
     Args:
-        of: name of the corpus.
-        form: a key of FORMS.
-        alignment: alignment of the attention.
-        layers: number of layers of the BiLSTM; None for one.
+        of: Name of the corpus.
+        form: A key of FORMS.
+        alignment: Alignment of the attention.
+        layers: Number of layers of the BiLSTM; None for one.
         weight: δ or η; DELTA or ETA by default.
     """
     defaults = {"tying": DELTA, "mlm": ETA}
