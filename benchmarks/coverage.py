@@ -53,7 +53,7 @@ class Scenario:
         statistic: The name of the statistic.
         shape: The name of the distribution.
         draw: (n, random generator) -> the interval of the statistic on a sample of n instances; None if it has none.
-        truth: N -> the true value.
+        truth: Returns the true value for a sample of n instances.
         slow: Whether a sample takes about a second.
     """
 

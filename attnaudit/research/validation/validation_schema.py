@@ -117,7 +117,7 @@ class Rate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         hits: The number of models that raise an alarm.
         n: The number of all models.
-        value: Hits / n. None if there are no models.
+        value: The share hits / n. None if there are no models.
         low: The lower limit of the interval.
         high: The upper limit of the interval.
     """
