@@ -1,6 +1,7 @@
 """Wen, Subbalakshmi & Yang 2022: do attention weights show how much information hidden states carry?
 
-The title is "Revisiting Attention Weights as Explanations from an Information Theoretic Perspective". The paper asks whether attention ranks hidden states by their information about the output. The only numbers in figure 2 are its means.
+The title is "Revisiting Attention Weights as Explanations from an Information Theoretic Perspective". The paper asks
+whether attention ranks hidden states by their information about the output. The only numbers in figure 2 are its means.
 They are compared in separate rows.
 """
 
