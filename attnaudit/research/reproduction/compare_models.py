@@ -188,7 +188,7 @@ def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[
         largest.append(audits[0])
     first, second = largest
     if first.ids != second.ids or (attention and first.tokens != second.tokens):
-        raise CheckError(f"'{of}' and '{against}' were audited on different texts. Give both the same audit.")
+        raise CheckError(f"'{of}' and '{against}' were audited on different texts. Declare the same audit for both.")
     return first, second
 
 

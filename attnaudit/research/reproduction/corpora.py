@@ -304,7 +304,7 @@ def _bytes(corpus: Corpus, source: Source, root: Path | None) -> bytes:
         raise DataError(
             f"{path}: {'not found' if isinstance(error, FileNotFoundError) else error.strerror}. {corpus.title} is "
             f"expected below --data-root as the Parquet file {source.path} with the columns "
-            f"{', '.join(source.columns)}, which docs/reproduction.md describes. Put the file there, or use --only to "
+            f"{', '.join(source.columns)}. docs/reproduction.md describes the file. Put it there, or use --only to "
             f"leave out the rows of this corpus."
         ) from error
 

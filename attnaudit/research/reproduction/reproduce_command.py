@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="word vectors that the embeddings start from, in the text format of GloVe, fastText or word2vec (default: "
         "random embeddings); results with word vectors go to a separate report",
     )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of models per row (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds per row (default: 3)")
     parser.add_argument(
         "--max-instances", type=int, metavar="N", help="audit at most N test texts per corpus (default: all)"
     )

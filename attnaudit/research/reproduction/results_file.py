@@ -143,7 +143,7 @@ def read_results(path: Path) -> Results | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path}: cannot be read ({error}).") from error
+        raise ReportError(f"{path}: cannot be read ({error}). Make the file readable, or move it away.") from error
     fix = "Move the file away and run again."
     records: list[RunHeader | MeasuredRow | MeasuredFigure] = []
     for number, line in enumerate(lines, start=1):

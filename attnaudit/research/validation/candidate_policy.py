@@ -51,8 +51,8 @@ def read_policy(path: Path) -> CandidatePolicy:
         threshold = check.at_least if direction == "at_least" else check.at_most
         if isinstance(threshold, str):
             raise CheckError(
-                f"{path}: {check.id}: the threshold '{threshold}' is relative. Only a policy whose thresholds are "
-                "numbers can be validated: give a number."
+                f"{path}: {check.id}: the threshold '{threshold}' is relative to a reference. A policy can be "
+                "validated only if its thresholds are numbers. Give a number."
             )
         if check.severity == "gate" and direction is not None and threshold is not None:
             gates.append(Gate(check=check.id, question=questions[check.id], direction=direction, threshold=threshold))
