@@ -47,7 +47,13 @@ def interval_of(values: Floats, shape: str, random: np.random.Generator) -> Inte
 
 
 def verdict(values: Floats, estimate: IntervalEstimate | None, requirement: Requirement) -> VerdictName:
-    """Return the verdict on a sample at 95% confidence."""
+    """Return the verdict on a sample at 95% confidence.
+
+    Args:
+        values: The sample.
+        estimate: The interval of its mean. None if it has no interval.
+        requirement: The threshold that the mean must meet.
+    """
     return decide(
         value=float(values.mean()),
         interval=None if estimate is None else estimate.at(0.95),

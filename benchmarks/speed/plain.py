@@ -1,4 +1,4 @@
-"""What a user would write in plain PyTorch for a BiLSTM with additive attention, in batches of 32 texts."""
+"""The rivals on a BiLSTM with additive attention: what a user would write in plain PyTorch, in batches of 32 texts."""
 
 from __future__ import annotations
 

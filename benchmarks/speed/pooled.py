@@ -203,9 +203,10 @@ class Pooled:
         name = f"adversarial.{rivals.EPSILON}"
 
         def above(ours: Found, theirs: Any) -> float:
-            """Return the largest violation of what the exact adversary promises; 0 if there is none.
+            """Return by how much the result of the exact adversary is wrong, or 0 if it is right.
 
-            Its TVD must be at most ε, and no feasible result of the search may have a larger JSD.
+            Its TVD must be at most ε. Its JSD must be at least as large as that of every result of the search with a
+            TVD of at most ε.
             """
             attentions, moved = theirs
             own, optimum = ours[0].vectors["attention"], ours[0].scalars[f"{name}.jsd"]
@@ -351,7 +352,7 @@ class Pooled:
 
 
 def _probability(found: Found) -> NDArray[np.float64]:
-    """Return the probability of the second class."""
+    """Return the (n,) probabilities of the second class."""
     return np.stack(found[0].vectors["probabilities"])[:, 1]
 
 

@@ -133,7 +133,10 @@ def merged(labels: NDArray[np.int32], centres: Floats) -> NDArray[np.int32]:
 
 
 def information(shrink: int = 1) -> Iterator[Comparison]:
-    """Yield the comparison of the mutual-information ranking: k-means, plug-in estimates and 100 shuffles."""
+    """Yield the comparison of the mutual-information ranking. It uses k-means, plug-in estimates and 100 shuffles.
+
+    The number of instances is divided by `shrink`.
+    """
     from sklearn.cluster import KMeans
     from sklearn.metrics import mutual_info_score
     from threadpoolctl import threadpool_limits

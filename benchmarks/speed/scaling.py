@@ -141,7 +141,7 @@ def by_heads() -> list[dict[str, Any]]:
 
 
 def main(quick: bool) -> int:
-    """Run all parts and print them as JSON."""
+    """Run all measurements and print the results as JSON. If `quick` is True, they use shorter and fewer texts."""
     import torch
 
     torch.set_num_threads(1)

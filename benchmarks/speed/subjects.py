@@ -34,8 +34,8 @@ class Subject:
 
     Attributes:
         name: The length of the texts, such as "n≈20".
-        adapter: The model as an audit sees it.
-        model: The torch module.
+        adapter: The adapter of the model.
+        model: The torch module of the model.
         data: The instances.
     """
 
@@ -73,10 +73,10 @@ def long_texts(count: int, length: int = LONG) -> Dataset:
 
 @cache
 def trained() -> tuple[Any, Any]:
-    """Return a model and its vocabulary, trained for one epoch on a part of the embedded sentences.
+    """Train a model for one epoch on a part of the embedded sentences, and return it with its vocabulary.
 
-    It has the sizes of Jain & Wallace's models: 300-wide embeddings, a BiLSTM with 128 units per direction, additive
-    attention and one sigmoid output. Training makes its attention differ from that of random weights.
+    The model has the sizes of Jain & Wallace's models: 300-wide embeddings, a BiLSTM with 128 units per direction,
+    additive attention and one sigmoid output. It is trained because the attention of random weights is not realistic.
     """
     from attnaudit.models.architecture import Architecture
     from attnaudit.models.training import train

@@ -71,7 +71,7 @@ _SHORT = ("forward", "forward_rows", "backward", "decode", "resume", "resumed_ro
 
 
 def passes(counts: Mapping[str, int]) -> str:
-    """Format counts of passes, such as "3 f (96 rows), 2 b". The page explains the letters."""
+    """Format counts of passes, such as "3 f (96 rows), 2 b". README.md explains the letters."""
     words = []
     if counts.get("forward"):
         words.append(f"{counts['forward']:,} f ({counts.get('forward_rows', counts['forward']):,} rows)")

@@ -239,7 +239,7 @@ def _data_sha256(data: str) -> str:
 
 @cache
 def _training_data(data: str) -> tuple[Any, Any, frozenset[str], frozenset[str]]:
-    """Return training set, dev set, cue words and decoy words."""
+    """Return the training set, the development set, the cue words and the decoy words of a data set."""
     training, dev = load(f"{DATASETS[data]}-train"), load(f"{DATASETS[data]}-dev")
     cue_words, decoy_words = (cues(), hints()) if data == "synthetic" else class_words(training)
     return training, dev, cue_words, decoy_words

@@ -79,7 +79,7 @@ class MeanInterval:
 
 
 def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Finding, ...]:
-    """Answer each claim from the report, in the order of the claims."""
+    """Answer each claim from the report. The answers have the order of the claims."""
     findings = []
     for claim in claims:
         holds, evidence = claim.read(report)

@@ -176,9 +176,9 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     vectors: WordVectors | None = None
 
     def with_findings(self, findings: Sequence[Finding]) -> Reproduction:
-        """Return the same report with these answers to the paper's claims."""
+        """Return the same report with other answers to the claims of the paper."""
         return msgspec.structs.replace(self, findings=tuple(findings))
 
     def with_remedies(self, remedies: Sequence[Remedy]) -> Reproduction:
-        """Return the same report with these remedies."""
+        """Return the same report with other remedies."""
         return msgspec.structs.replace(self, remedies=tuple(remedies))

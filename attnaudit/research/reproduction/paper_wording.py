@@ -22,7 +22,7 @@ def heading(report: Reproduction) -> str:
 
 
 def cells(line: Line) -> tuple[str, str, str, str, str]:
-    """Return the cells of one line of a table, in the columns of HEAD."""
+    """Return the cells of one line of a table, one cell for each column in HEAD."""
     return (
         line.words,
         paper_number(line),

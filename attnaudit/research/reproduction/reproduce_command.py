@@ -1,6 +1,6 @@
 """The command `attnaudit reproduce`: train and audit the models of a paper, and compare the results with its numbers.
 
-This module imports torch only when the command runs.
+This module does not import torch until the command runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write the files of a report: its JSON, its Markdown and its HTML page."""
+"""Write the files of a report. They are in JSON, Markdown and HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one function on many tasks, in one or several processes. If a task fails, the others still run."""
+"""Run one function on many tasks, in one process or in several. If a task fails, the others still run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class TaskOutcomes(Generic[TaskT, ResultT]):
     """The results and failures of all tasks, in the order in which the tasks finished.
 
     Attributes:
-        results: Pairs (task, result).
-        failures: Pairs (task, message of the AuditError).
+        results: Pairs (task, result), one for each task that succeeded.
+        failures: Pairs (task, message of the AuditError), one for each task that failed.
     """
 
     results: list[tuple[TaskT, ResultT]]

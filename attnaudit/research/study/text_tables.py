@@ -1,4 +1,4 @@
-"""Tables and numbers for Markdown pages and for the terminal."""
+"""Format tables and numbers for Markdown pages and for the terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Make a text safe for a cell of a Markdown table: escape vertical bars and replace line breaks by spaces."""
+    """Make a text safe for a cell of a Markdown table. Vertical bars are escaped, and line breaks become spaces."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 

@@ -65,7 +65,7 @@ def read_policy(path: Path) -> CandidatePolicy:
 
 
 def shipped_policy() -> Path | None:
-    """Return the installed default policy, or None if the installation has none."""
+    """Return the path of the default policy that is installed with attnaudit. Return None if there is none."""
     resource = files("attnaudit.run") / "templates" / SHIPPED_POLICY
     with as_file(resource) as path:
         return path if path.is_file() else None

@@ -29,7 +29,7 @@ class Candidate:
             that is relative to a reference is kept.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        costly: Why --quick leaves the check out; "" if --quick includes it.
+        costly: Why --quick leaves the check out. It is "" if --quick includes the check.
         reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.
     """
 

@@ -33,7 +33,7 @@ class Gate:
 
     @property
     def text(self) -> str:
-        """Return the gate in short, such as "decision_flip ≥ 0.15"."""
+        """Return the gate as a short text, such as "decision_flip ≥ 0.15"."""
         threshold = self.threshold if isinstance(self.threshold, str) else f"{self.threshold:g}"
         return f"{self.check} {'≥' if self.direction == 'at_least' else '≤'} {threshold}"
 
@@ -102,7 +102,7 @@ def margin(record: CheckRecord | None, gate: Gate) -> Margin:
     there is no interval.
 
     Args:
-        record: The check record of a model; None if the check has no record.
+        record: The check record of a model. None if the model has no record of the check.
         gate: The gate.
     """
     from scipy.special import ndtri

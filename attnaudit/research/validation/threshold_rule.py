@@ -102,8 +102,8 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
 
     Returns:
         The gates, sorted by question. If one question has no eligible check, the first gate comes from the other
-        question alone. The list is empty if no question has one. This happens, for example, if the tuning half lacks
-        faithful or unfaithful models.
+        question alone. The list is empty if neither question has an eligible check. This happens, for example, if the
+        tuning half has no faithful models or no unfaithful models.
     """
     half = tuning(models)
     not_alone = {candidate.check.id for candidate in candidates if candidate.check.family in NEVER_ALONE}
@@ -129,7 +129,9 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
 
 
 def policy_area(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed: int) -> Area | None:
-    """Return the area under the ROC curve of the policy score; None unless there are faithful and unfaithful models.
+    """Return the area under the ROC curve of the policy score.
+
+    The area is None unless there are both faithful and unfaithful models.
 
     Args:
         models: The models. Trends are ignored.

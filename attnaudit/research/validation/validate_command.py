@@ -1,4 +1,4 @@
-"""The command `attnaudit validate`: how often are the verdicts of a policy right?"""
+"""The command `attnaudit validate`: measure how often the verdicts of a policy are right."""
 
 from __future__ import annotations
 

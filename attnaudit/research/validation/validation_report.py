@@ -1,4 +1,4 @@
-"""Write validation.json, validation.md and validation.html."""
+"""Write the result of a validation to validation.json, validation.md and validation.html."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ValidationPage:
 
     Attributes:
         validation: The result of the validation.
-        gated_roc: A chart with the ROC curves of the policy and of its gated checks; None if none of them has a curve.
-        ungated_roc: A chart with the ROC curves of the other checks; None if none of them has a curve. If there are too
-            many curves, it shows only some of them.
+        gated_roc: A chart with the ROC curves of the policy and of its gated checks. None if there are no curves.
+        ungated_roc: A chart with the ROC curves of the other checks. If there are too many curves, it shows only some
+            of them. None if there are no curves.
         checks: The checks in the order in which the page lists them.
         figure_text: The module whose functions the template calls to format numbers.
     """

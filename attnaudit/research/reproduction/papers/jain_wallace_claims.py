@@ -142,7 +142,11 @@ def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy,
 
     Args:
         report: The report from word vectors.
-        random: The report from random embeddings; None where there is none.
+        random: The report from random embeddings. None if there is none.
+
+    Returns:
+        The remedy. It is absent if `random` is None or `report` has no word vectors, because there is nothing to
+        compare.
     """
     if report.vectors is None or random is None:
         return ()

@@ -1,4 +1,4 @@
-"""The claims of Wiegreffe & Pinter 2019 about their four tests."""
+"""The claims of Wiegreffe & Pinter 2019 about their four tests of attention."""
 
 from __future__ import annotations
 
