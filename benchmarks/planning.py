@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 
 def population(shape: str) -> coverage.Population:
-    """Return the population with the shape of this name."""
+    """Return the population of the shape with the given name."""
     if shape == "share 0.1":
         return coverage.Population(np.linspace(0, 1, 201), lambda u: (u < 0.1).astype(np.float64))
     return coverage.populations()[shape]

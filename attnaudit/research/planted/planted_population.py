@@ -88,7 +88,12 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
 
 
 def half_of(kind: Kind, seed: int) -> str:
-    """Return the half that the model of a kind with this seed belongs to: "tuning" or "held_out"."""
+    """Return the half that a model belongs to: "tuning" or "held_out".
+
+    Args:
+        kind: The kind of the model.
+        seed: The seed of the model.
+    """
     return "held_out" if kind.half == "held_out" or seed % 2 else "tuning"
 
 

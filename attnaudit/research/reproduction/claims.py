@@ -70,7 +70,10 @@ class MeanInterval:
     n: int
 
     def text(self, digits: int = 3) -> str:
-        """Return the mean with its interval, such as "+0.12 [0.08, 0.16]". Without an interval: "+0.12 (one seed)"."""
+        """Return the mean with its interval, such as "+0.12 [0.08, 0.16]".
+
+        If there is no interval, the text is, for example, "+0.12 (one seed)".
+        """
         mean = number(self.mean, digits=digits)
         mean = mean if mean.startswith("−") else f"+{mean}"
         if self.low is None or self.high is None:

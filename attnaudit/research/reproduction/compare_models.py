@@ -126,7 +126,9 @@ def over_roles(of: Callable[[str], Read], roles: Sequence[str], statistic: Stati
 
 
 def over_roles_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: Statistic) -> Read:
-    """Return a function that computes the mean over texts of a statistic over models, such as the largest JSD.
+    """Return a function that computes a statistic over several models for each text, and averages it over the texts.
+
+    An example is the largest JSD between the attention of the models and that of another model.
 
     Args:
         by_text: Computes one number per text for a role.

@@ -227,7 +227,7 @@ CORPORA: dict[str, Corpus] = {
 
 
 def corpus(name: str) -> Corpus:
-    """Return the corpus with a name.
+    """Return the corpus with the given name.
 
     Raises:
         DataError: No corpus has this name. The message gives the nearest known name.

@@ -325,7 +325,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def variant(name: str) -> Variant:
-    """Return the variant with a name.
+    """Return the variant with the given name.
 
     Raises:
         ModelError: No variant has this name. The message gives the nearest known name.

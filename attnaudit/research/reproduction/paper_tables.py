@@ -34,7 +34,7 @@ class Result:
     audits: tuple[AuditedModel, ...]
 
     def check(self, name: str) -> CheckRecord | None:
-        """Return the record of the check with an id.
+        """Return the record of the check with the given id.
 
         If several audits have the check, the record comes from the audit with the most instances.
 

@@ -25,7 +25,7 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
 
     Args:
         folder: The folder with the results files, NAME.jsonl.
-        find_paper: Returns the declaration of the paper with a name.
+        find_paper: Returns the declaration of the paper with the given name.
 
     Returns:
         File name without extension -> report, in alphabetical order.
@@ -63,7 +63,7 @@ def render(
         name: The name of a paper. Only the pages of its reports are written. None for all papers.
         stem: The file name of a report, without extension. Only the pages of this report are written. None for all
             reports.
-        find_paper: Returns the declaration of the paper with a name.
+        find_paper: Returns the declaration of the paper with the given name.
 
     Returns:
         All reports of the folder, as `read_reports` returns them, and the paths of the written files.

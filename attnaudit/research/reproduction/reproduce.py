@@ -221,7 +221,7 @@ def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[st
 
 
 def quick(plan: Plan) -> Plan:
-    """Return the plan of a much smaller model with short training."""
+    """Return a plan for a quick run: the same model with much smaller sizes and short training."""
     width = 2 * QUICK_SIZES["hidden_size"]
     sizes = {**QUICK_SIZES, "embedding_size": width}  # Residual states and tying need states as wide as embeddings.
     architecture = msgspec.structs.replace(plan.architecture, **sizes)

@@ -24,7 +24,7 @@ PAPERS = {
 
 
 def paper(name: str) -> Paper:
-    """Return the declaration of the paper with a name.
+    """Return the declaration of the paper with the given name.
 
     Raises:
         AuditError: No paper has this name. The message gives the nearest known name.

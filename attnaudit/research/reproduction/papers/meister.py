@@ -92,10 +92,10 @@ TAU_GRADIENT, TAU_LEFT_OUT = "agreement.gradient.meister.inputs.tau", "agreement
 
 
 def plan(of: str, model: tuple[str, str], projection: str, parameter: float | None = None) -> Plan:
-    """Return the plan of a model that is trained as in Jain & Wallace 2019, because the paper follows their setting.
+    """Return the plan of a model of the paper.
 
-    The learning rates are ten times those of the paper. sparsegen with λ = 0 is the same as sparsemax, so both share
-    one checkpoint.
+    The model is trained as in Jain & Wallace 2019, because the paper follows their setting. The learning rates are ten
+    times those of the paper. sparsegen with λ = 0 is the same as sparsemax, so both share one checkpoint.
 
     Args:
         of: The name of the corpus.
