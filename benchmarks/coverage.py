@@ -2,12 +2,14 @@
 
     python -m benchmarks.coverage [--quick] [--jobs N] [--only WORD]
 
-The script draws many samples of n instances from populations whose true value is known, and counts how often the
-interval functions of the checks contain it. It then measures how good planned sample sizes are (planning.py). The
-distributions are quantiles measured on the embedded reviews (coverage_shapes.json). Results go to coverage.json and
-coverage.md next to this file. With --quick, fewer samples are drawn, the tables are printed and nothing is written.
-With --only, scenarios whose name contains the word are run ("planning" for the planned sample sizes), and the stored
-results of the others are kept.
+The script draws many samples of n instances from populations whose true value is known. It computes the interval of
+each sample as the checks do, and counts how often the interval contains the true value. It then measures how accurate
+planned sample sizes are (planning.py). The distributions are quantiles that were measured on the embedded reviews
+(coverage_shapes.json). The results are written to coverage.json and coverage.md next to this file.
+
+With --quick, fewer samples are drawn, the tables are printed and nothing is written. With --only, only the scenarios
+whose name contains the word are run ("planning" stands for the planned sample sizes). The stored results of the other
+scenarios are kept.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ from attnaudit.statistics.total_effect_index import TotalEffectIndex
 
 HERE = Path(__file__).resolve().parent
 SIZES = (30, 100, 300, 1000)
-#: 95%, and the confidence level of a failure under a policy of 20 gated checks.
+#: The confidence levels: 95%, and the level at which a check fails under a policy of 20 gated checks.
 LEVELS = (0.95, 0.9975)
-#: Samples per scenario and size.
+#: The number of samples per scenario and sample size.
 TRIALS = 1000
-#: The same for statistics that take a second per sample.
+#: The number of samples for statistics that take about a second per sample.
 SLOW_TRIALS = 200
 CLUSTERS = (1, 2, 4, 8)
 CORRELATION = 0.5
@@ -54,8 +56,9 @@ class Scenario:
     Attributes:
         statistic: The name of the statistic.
         shape: The name of the distribution.
-        draw: (n, random generator) -> the interval of the statistic on a sample of n instances; None if it has none.
-        truth: n -> the true value.
+        draw: Takes n and a random generator, draws a sample of n instances, and returns the interval of the statistic.
+            Returns None if the sample has no interval.
+        truth: Returns the true value for a sample of n instances.
         slow: Whether a sample takes about a second.
     """
 
@@ -74,18 +77,18 @@ class Scenario:
 
 
 def shapes() -> dict[str, Any]:
-    """Return the stored quantiles and counts."""
+    """Return the quantiles and counts in coverage_shapes.json."""
     stored: dict[str, Any] = json.loads((HERE / "coverage_shapes.json").read_text(encoding="utf-8"))
     return stored
 
 
 @dataclass(frozen=True)
 class Population:
-    """A distribution by its quantiles at 0, 0.005, ..., 1, linear in between.
+    """A distribution that is defined by its quantiles. Between them, it is interpolated linearly.
 
     Attributes:
-        quantiles: The 201 quantiles.
-        of: Applied to every value, such as rounding to create ties.
+        quantiles: The quantiles at 0, 0.005, ..., 1: 201 values for measured distributions.
+        of: A function that is applied to every value. An example is rounding, which creates ties.
     """
 
     quantiles: Floats
@@ -102,11 +105,11 @@ class Population:
 
 
 def populations() -> dict[str, Population]:
-    """Return the measured distributions and variants of them by name."""
+    """Return name -> distribution for the measured distributions and for variants of them."""
     found = {name: Population(np.array(values)) for name, values in shapes()["shapes"].items()}
     found["tau of the gradient, tied"] = Population(found["tau of the gradient"].quantiles, lambda x: np.round(x, 1))
     tvd = found["uniform TVD"].quantiles
-    # Sparse attention: on seven instances of ten, replacing the weights changes nothing.
+    # This is like sparse attention: on seven of ten instances, replacing the weights changes nothing.
     found["uniform TVD, 70% zero"] = Population(
         np.concatenate([np.zeros(140), np.interp(np.linspace(0, 1, 61), np.linspace(0, 1, len(tvd)), tvd)])
     )
@@ -114,25 +117,35 @@ def populations() -> dict[str, Population]:
 
 
 def independent(n: int) -> tuple[Groups, NDArray[np.int64]]:
-    """Return n rows, each with its own source, and the source of each row."""
+    """Return groups of n rows in which each row has its own source, and the (n,) numbers of the sources."""
     return grouped(np.arange(n)), np.arange(n)
 
 
 def clustered(n: int, random: np.random.Generator) -> tuple[Groups, NDArray[np.int64]]:
-    """Return n rows in sources of 1, 2, 4 or 8 rows, and the source of each row."""
+    """Return groups of n rows in which sources have 1, 2, 4 or 8 rows, and the (n,) numbers of the sources."""
     sizes = random.choice(CLUSTERS, n)
     members = np.repeat(np.arange(n), sizes)[:n]
     return grouped(members), members
 
 
 def grouped(members: NDArray[np.int64]) -> Groups:
-    """Return the rows, grouped by the (n,) numbers of their sources."""
+    """Return the groups of rows that share a source.
+
+    Args:
+        members: (n,) The number of the source of each row.
+    """
     n = len(members)
     return Groups.of([f"{g:06d}" for g in members], [f"{i:06d}" for i in range(n)], np.ones(n, dtype=bool))
 
 
 def uniform_of(members: NDArray[np.int64], random: np.random.Generator, correlation: float) -> Floats:
-    """Return (n,) uniform numbers. The normal scores of numbers from one source have this correlation."""
+    """Return (n,) uniform random numbers that are correlated within sources.
+
+    Args:
+        members: (n,) The number of the source of each row.
+        random: The random generator.
+        correlation: The correlation of the normal scores of two numbers with the same source.
+    """
     from scipy.special import ndtr
 
     shared, own = random.normal(size=len(members)), random.normal(size=len(members))
@@ -144,7 +157,15 @@ def uniform_of(members: NDArray[np.int64], random: np.random.Generator, correlat
 
 
 def of_values(statistic: str, shape: str, population: Population, truth: float, *, sources: bool = False) -> Scenario:
-    """Return the scenario of a mean, a median or a proportion; with `sources`, rows share sources."""
+    """Return the scenario of a mean, a median or a proportion.
+
+    Args:
+        statistic: The name of the statistic.
+        shape: The name of the distribution.
+        population: The distribution of the values.
+        truth: The true value.
+        sources: Whether several rows share a source.
+    """
 
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         groups, members = clustered(n, random) if sources else independent(n)
@@ -160,7 +181,13 @@ def of_values(statistic: str, shape: str, population: Population, truth: float, 
 
 
 def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
-    """Return the scenario of a mean gain divided by the mean of the largest gain, as the erasure checks compute it."""
+    """Return the scenario of the ratio that the erasure checks compute: the mean gain by the mean largest gain.
+
+    Args:
+        shape: The name of the scenario.
+        divisor: The distribution of the largest gain.
+        share: The ratio around which the gains are drawn. Gains are clipped, so the true value is slightly different.
+    """
 
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         largest = divisor.at(random.random(n))
@@ -210,9 +237,10 @@ def of_f1(shape: str, changed: Population | float, replacements: int, *, sources
 
     Args:
         shape: The name of the scenario.
-        changed: The chance that a replacement of the weights flips a prediction, or its distribution over instances.
-        replacements: How many replacements there are per instance.
-        sources: Whether rows share sources.
+        changed: The probability that a replacement of the weights flips a prediction. If it differs between instances,
+            its distribution.
+        replacements: The number of replacements per instance.
+        sources: Whether several rows share a source.
     """
     counts = shapes()["uniform"]
     cells = [(t, p) for t in (0, 1) for p in (0, 1)]
@@ -296,8 +324,12 @@ def of_total_effect(
 def of_ranking(shape: str, information: Sequence[float], attention: Sequence[float]) -> Scenario:
     """Return the scenario of the information ranking.
 
-    The states of attention rank r carry information about the output with strength `information[r]`. The true value is
-    that of the true order of these strengths.
+    The true value is the statistic for the true order of the strengths in `information`.
+
+    Args:
+        shape: The name of the scenario.
+        information: For each attention rank, how strongly the states of this rank depend on the output.
+        attention: For each attention rank, the expected attention weight of its states.
     """
     from attnaudit.checks.information_ranking import ranking_interval
     from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
@@ -306,7 +338,7 @@ def of_ranking(shape: str, information: Sequence[float], attention: Sequence[flo
         found: Floats = -np.sort(-random.dirichlet(40 * np.array(attention), n), axis=1)
         return found
 
-    # Sorting the weights of each instance changes their means, and with them the weight of each pair.
+    # Sorting the weights of each instance changes the mean weight of each rank, and therefore the weight of each pair.
     mean = weights_of(1_000_000, np.random.default_rng(0)).mean(0)
     truth = ranking_agreement(np.array(information, dtype=np.float64), mean)[0]
 
@@ -366,7 +398,13 @@ def scenarios() -> list[Scenario]:
 
 
 def run(index: int, n: int, trials: int) -> dict[str, Any]:
-    """Return the counts of one scenario at one size, computed on one thread."""
+    """Return the results of one scenario at one sample size, computed on one thread.
+
+    Args:
+        index: The index of the scenario in `scenarios()`.
+        n: The sample size.
+        trials: The number of samples.
+    """
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
@@ -414,7 +452,12 @@ def _run(index: int, n: int, trials: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]], level: str) -> str:
-    """Return a Markdown table with one line per scenario and one cell per n."""
+    """Return a Markdown table with one line per scenario and one column per sample size.
+
+    Args:
+        rows: The results of `run`.
+        level: The confidence level as text, such as "0.95".
+    """
     sizes = sorted({row["n"] for row in rows})
     lines = ["| statistic | shape | " + " | ".join(f"n = {n}" for n in sizes) + " |"]
     lines.append("|---|---|" + "---:|" * len(sizes))
@@ -502,7 +545,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan_figures(pool: ProcessPoolExecutor, share: float) -> list[dict[str, Any]]:
-    """Return the counts of every planning case, with a share of the usual number of trials."""
+    """Return the results of every planning case.
+
+    Args:
+        pool: The processes that share the work.
+        share: The number of trials, as a share of the usual number.
+    """
     from benchmarks import planning
 
     work = [

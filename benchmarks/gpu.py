@@ -1,11 +1,15 @@
-"""Measure how many instances per second each measure computes on a device, and how much batching helps there.
+"""Measure how many instances per second each measure computes on a device, and how much batching helps.
 
     python -m benchmarks.gpu [--device cuda] [--instances 2026] [--quick]
 
-The models are the demo model, and a BERT of the size of MiniLM with random weights. For each measure, the table shows
-the instances per second in the batches of the engine, the share of the speed of prediction alone, and the ratio to
-measuring one instance at a time, which is the loop that one would write by hand. Each measure is run once before it is
-timed, and the clock waits for the device. Nothing is written.
+The models are the demo model, and a BERT of the size of MiniLM with random weights. The table has these columns:
+
+* instances/s: the speed in the batches of the engine, in instances per second.
+* of predicting: this speed divided by the speed of prediction alone.
+* one at a time: the speed of a simple loop that measures one instance at a time, in instances per second.
+* ratio: the speed in batches divided by the speed of the simple loop.
+
+Each measure is run once before it is timed, and the clock waits until the device has finished. Nothing is written.
 """
 
 from __future__ import annotations
@@ -32,12 +36,12 @@ NEEDS = {
     "input influence": ["influence.hidden"],
     "adversary, ε=.01": ["adversarial.0.01"],
 }
-#: How many instances are measured one at a time.
+#: The number of instances that are measured one at a time.
 ALONE = 32
 
 
 def seconds(adapter: Any, rows: Dataset, needs: list[str], device: str, batch_tokens: int | None) -> float:
-    """Return the wall-clock time of measuring all rows, until the device is done."""
+    """Return the wall-clock time of measuring all instances, in seconds, until the device has finished."""
     _wait(device)
     started = time.perf_counter()
     measure(adapter, rows, needs, model="model", seed=0, device=device, batch_tokens=batch_tokens)
@@ -74,7 +78,14 @@ def minilm_sized(folder: Path) -> str:
 
 
 def table(name: str, model: str, device: str, instances: int) -> None:
-    """Print the table of one model."""
+    """Measure one model and print its table.
+
+    Args:
+        name: The name of the model in the table.
+        model: The model, as `--model` takes it.
+        device: The torch device.
+        instances: The number of instances to measure.
+    """
     adapter, reviews = load_model(model).adapter, load("movie-reviews")
     many, few = sample(reviews, instances, 0), sample(reviews, min(ALONE, instances), 0)
     print(f"\n{name}, {instances} instances, {device}")
@@ -91,10 +102,10 @@ def table(name: str, model: str, device: str, instances: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Instances per second of each measure on a device.")
+    parser = argparse.ArgumentParser(description="Measure how many instances per second each measure computes.")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--instances", type=int, default=2026)
-    parser.add_argument("--quick", action="store_true", help="8 instances")
+    parser.add_argument("--quick", action="store_true", help="measure only 8 instances")
     options = parser.parse_args()
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise SystemExit("torch finds no CUDA device. Give --device cpu, or run this on a machine with a CUDA device.")

@@ -1,8 +1,14 @@
-"""Adapters for models in the layout of Jain & Wallace's published code.
+"""Load models that were stored in the layout of Jain & Wallace's published code.
 
-A folder holds `config.json` (vocab_size, embedding, hidden, attention, data), `model.pt` (a state dict, read with
-weights_only=True; a pruned embedding adds `embedding_rows` and `vocab_size`) and `outputs.npz`. The encoder is a BiLSTM
-over embeddings. It reads SOS and EOS, which are never attended to. The decoder is linear with one sigmoid output.
+The folder of a model contains three files:
+
+* `config.json` has the keys vocab_size, embedding, hidden, attention and data.
+* `model.pt` is a state dict, which is read with weights_only=True. If its embedding is pruned, it also has
+  `embedding_rows` and `vocab_size`.
+* `outputs.npz` contains the stored outputs.
+
+The encoder is a BiLSTM over embeddings. It reads the tokens SOS and EOS, but attention gives them no weight. The
+decoder is linear with one sigmoid output.
 """
 
 from __future__ import annotations
@@ -33,7 +39,10 @@ class PackedBiLSTM(nn.Module):
 
 
 class PublishedAttention(nn.Module):
-    """Attention scores v·tanh(W h + b) ("additive") or v·h / √m ("dot"), normalised by softmax."""
+    """Attention with the scores v·tanh(W h + b) ("additive") or v·h / √m ("dot"), normalised by softmax.
+
+    h is a hidden state and m is its width.
+    """
 
     def __init__(self, kind: str, size: int) -> None:
         super().__init__()
@@ -53,7 +62,14 @@ class PublishedAttention(nn.Module):
 
 
 def load_adapter(folder: Path, vocabulary: dict[str, int]) -> PooledAttentionAdapter:
-    """Return the model of a folder. The texts of its instances are token ids separated by spaces, with SOS and EOS."""
+    """Return the adapter of a stored model.
+
+    The text of an instance consists of token ids that are separated by spaces. It includes SOS and EOS.
+
+    Args:
+        folder: The folder of the model.
+        vocabulary: Token -> id, as `load_data` returns it.
+    """
     config = json.loads((folder / "config.json").read_text())
     kind = config["attention"]
     if kind not in ("additive", "dot"):
@@ -97,11 +113,14 @@ def load_adapter(folder: Path, vocabulary: dict[str, int]) -> PooledAttentionAda
 
 
 def load_data(path: Path, chosen: list[int] | None = None) -> tuple[Dataset, dict[str, int]]:
-    """Read token ids as instances, and the vocabulary.
+    """Read a file of token ids.
 
     Args:
         path: The JSON file.
-        chosen: The rows to read, in this order; None for all of them. The instances get the ids "000000", "000001", ...
+        chosen: The numbers of the rows to read, in this order. None for all rows.
+
+    Returns:
+        The instances, with the ids "000000", "000001", ..., and the vocabulary.
     """
     content = json.loads(path.read_text())
     rows = range(len(content["token_ids"])) if chosen is None else chosen

@@ -2,8 +2,9 @@
 
     python benchmarks/oracle_comparison.py FOLDER [--data TOKENS.json] [--limit N]
 
-FOLDER holds model.pt, config.json and outputs.npz. The token ids are read from FOLDER/../data/<data>.json, or from the
-file given with --data. The script prints one line per quantity, and exits with status 1 if any of them disagrees.
+FOLDER contains model.pt, config.json and outputs.npz. The token ids are read from the file given with --data, or from
+FOLDER/../data/<data>.json without this option. The script prints one line per quantity. It exits with status 1 if any
+quantity differs by more than is allowed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from attnaudit.metrics import jensen_shannon, kendall_tau_b, total_variation
 from benchmarks.jain_wallace import load_adapter, load_data
 
 EPSILONS = (0.01, 0.05)
-#: How many starts the stored search for adversarial attention has.
+#: The number of starts of the stored search for adversarial attention.
 RESTARTS = 5
 NEEDS = (
     "gradient.jain_wallace.inputs",
@@ -49,10 +50,10 @@ class Line:
     """One comparison.
 
     Attributes:
-        quantity: What is compared.
-        difference: The largest difference.
-        allowed: The difference must not exceed this.
-        note: What else to print.
+        quantity: The name of the compared quantity.
+        difference: The largest difference that was found.
+        allowed: The largest difference that is allowed.
+        note: An additional text to print.
     """
 
     quantity: str
@@ -66,7 +67,7 @@ class Line:
 
 
 class Stored:
-    """The arrays of outputs.npz, instance by instance. Positions 0 and L-1 are SOS and EOS."""
+    """The arrays in outputs.npz, split by instance. An instance has L tokens. The first is SOS, and the last is EOS."""
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as arrays:
@@ -78,11 +79,11 @@ class Stored:
         return len(self.lengths)
 
     def ragged(self, name: str, i: int) -> NDArray[np.float64]:
-        """Return the (L,) values of instance i."""
+        """Return the (L,) values of an array for instance i."""
         return self.arrays[name][self.offsets[i] : self.offsets[i + 1]].astype(np.float64)
 
     def blocks(self, name: str, i: int, count: int) -> NDArray[np.float64]:
-        """Return the (count, L) values of instance i, which are stored as count·L numbers."""
+        """Return the (count, L) values of an array for instance i. The array stores them as count·L numbers."""
         flat = self.arrays[name][count * self.offsets[i] : count * self.offsets[i + 1]]
         return flat.reshape(count, self.lengths[i])
 
@@ -112,7 +113,16 @@ def _tau(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 def compare(folder: Path, data: Path, limit: int | None = None) -> tuple[list[Line], Measurements]:
-    """Return every comparison for one folder, and the measurements behind them."""
+    """Compare all quantities of one model.
+
+    Args:
+        folder: The folder of the model.
+        data: The file of token ids.
+        limit: The number of instances to compare. None for all of them.
+
+    Returns:
+        The comparisons, and the measurements of attnaudit.
+    """
     stored = Stored(folder / "outputs.npz")
     count = min(limit or len(stored), len(stored))
     chosen = [int(i) for i in stored.arrays["test_index"][:count]]

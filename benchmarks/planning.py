@@ -1,8 +1,9 @@
-"""Measure how good the number of instances is that an inconclusive verdict asks for. coverage.py runs this.
+"""Measure how accurate planned sample sizes are. coverage.py runs this module.
 
-Samples of n instances are drawn from populations whose true value is a known distance from the threshold, so that the
-number of instances that is really needed is known. Each inconclusive sample yields a planned number; a fresh sample of
-that size then shows whether it leads to a decision.
+An inconclusive verdict recommends a number of instances for a decision. Here, samples of n instances are drawn from
+populations whose true value is at a known distance from the threshold. The number of instances that is really needed is
+therefore known. Each inconclusive sample gives a planned number. A new sample of the planned size then shows whether
+the verdict is no longer inconclusive.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from attnaudit.statistics.verdict import decide
 from benchmarks import coverage
 
 SHAPES = ("tau of leave-one-out", "uniform TVD", "share 0.1")
-#: (number of instances, distance of the true value from the threshold in standard errors at that number).
+#: (n, distance of the true value from the threshold). The distance is in standard errors of a sample of n instances.
 CASES = ((100, 1.0), (100, 2.0), (300, 1.0), (300, 2.0))
 TRIALS = 400
-#: A planned number above this many times n is not tried with a fresh sample.
+#: No new sample is drawn if the planned number is larger than this many times n.
 FRESH = 20
 Floats = NDArray[np.float64]
 
 
 def population(shape: str) -> coverage.Population:
-    """Return the population of a shape."""
+    """Return the population of the shape with the given name."""
     if shape == "share 0.1":
         return coverage.Population(np.linspace(0, 1, 201), lambda u: (u < 0.1).astype(np.float64))
     return coverage.populations()[shape]
 
 
 def interval_of(values: Floats, shape: str, random: np.random.Generator) -> IntervalEstimate | None:
-    """Return the interval of the mean, or of the proportion for shapes of zeros and ones."""
+    """Return the interval of a sample: that of the mean, or that of the proportion if the values are zeros and ones."""
     groups, _ = coverage.independent(len(values))
     if shape.startswith("share"):
         return proportion_interval(values, groups, confidence=0.95)
@@ -46,7 +47,13 @@ def interval_of(values: Floats, shape: str, random: np.random.Generator) -> Inte
 
 
 def verdict(values: Floats, estimate: IntervalEstimate | None, requirement: Requirement) -> VerdictName:
-    """Return the verdict on a sample at 95% confidence."""
+    """Return the verdict on a sample at 95% confidence.
+
+    Args:
+        values: The sample.
+        estimate: The interval of its mean. None if it has no interval.
+        requirement: The threshold that the mean must meet.
+    """
     return decide(
         value=float(values.mean()),
         interval=None if estimate is None else estimate.at(0.95),
@@ -57,7 +64,14 @@ def verdict(values: Floats, estimate: IntervalEstimate | None, requirement: Requ
 
 
 def run(shape: str, n: int, distance: float, trials: int) -> dict[str, Any]:
-    """Return the counts of one case. The true value passes in even trials and fails in odd ones."""
+    """Return the results of one case. The true value passes in even trials, and fails in odd trials.
+
+    Args:
+        shape: The name of the shape of the population.
+        n: The sample size.
+        distance: The distance of the true value from the threshold, in standard errors of a sample of n instances.
+        trials: The number of samples.
+    """
     from scipy.special import ndtri
 
     drawn = population(shape)

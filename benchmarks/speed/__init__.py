@@ -1,7 +1,8 @@
-"""Measure the speed of attnaudit next to what a user would run instead, on the same instances with the same results.
+"""Compare the speed of attnaudit with the speed of what a user would run instead.
 
     python -m benchmarks.speed [--quick] [--only WORD]
 
-Results go to benchmarks/speed.json and into benchmarks/README.md. With --quick nothing is written; with --only the
-chosen measurements replace the stored ones.
+Both sides compute the same numbers on the same instances. The results are written to benchmarks/speed.json and
+benchmarks/README.md. With --quick, nothing is written. With --only, the selected results replace the stored ones, and
+the other stored results are kept.
 """

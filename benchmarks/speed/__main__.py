@@ -18,11 +18,11 @@ from benchmarks.speed.running import run  # noqa: E402
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer instances and repeats; write nothing")
+    parser.add_argument("--quick", action="store_true", help="use fewer instances and repeats, and write nothing")
     parser.add_argument(
         "--only",
         metavar="WORD",
-        help="measure only the comparisons whose name or rival contains the word, or one of: audit, startup, scaling",
+        help="run only the comparisons whose name or rival contains this word, or one of: audit, startup, scaling",
     )
     options = parser.parse_args()
     return run(quick=options.quick, only=options.only)

@@ -1,4 +1,7 @@
-"""Leave-one-out on a causal Transformer, built as GPT-2 with the sizes of MiniLM, where prefixes are shared."""
+"""Time leave-one-out on a causal Transformer, in which the engine shares the states of prefixes.
+
+The model is a GPT-2 with the sizes of MiniLM.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ DELETION = "leave_one_out.inputs"
 
 @cache
 def causal_as_it_ships() -> tuple[Any, Any]:
-    """Return a model with random weights, and the tokenizer of the other Transformer."""
+    """Return a GPT-2 with random weights and the sizes of MiniLM, and the tokenizer of `minilm_as_it_ships`."""
     from transformers import GPT2Config, GPT2ForSequenceClassification
 
     _, tokenizer = minilm_as_it_ships()
@@ -43,7 +46,7 @@ def causal_as_it_ships() -> tuple[Any, Any]:
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
-    """Yield the comparisons of this module."""
+    """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     from attnaudit.adapters.huggingface import transformer
 
     rival = Rival(causal_as_it_ships())

@@ -1,4 +1,7 @@
-"""Leave-one-out on encoders that read each token alone or with a few neighbours, where most states stay the same."""
+"""Time leave-one-out on encoders that read each token alone or with a few neighbours.
+
+If one token is left out, most hidden states of such an encoder stay the same.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ ENCODERS = {"cnn": "CNN", "average": "average"}
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
-    """Yield the comparisons of this module."""
+    """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     lengths = [("n≈20", short_texts(24 if quick else 64)), ("n≈124", long_texts(3 if quick else 8))]
     for encoder in ENCODERS:
         for name, data in lengths:
@@ -58,7 +61,7 @@ def _leave_one_out(encoder: str, name: str, data: Any) -> Comparison:
 
 @torch.no_grad()
 def _one_by_one(model: PooledClassifier, texts: Sequence[list[int]], passes: Counter[str]) -> Rows:
-    """Return leave-one-out from one forward pass per token of each text."""
+    """Return leave-one-out, computed with one forward pass per token of each text."""
 
     def probability(ids: Tensor) -> Tensor:
         passes["forward"] += 1

@@ -1,4 +1,4 @@
-"""A BERT with the sizes of MiniLM: the engine compared with plain Transformers and with Captum."""
+"""Time the engine on a BERT with the sizes of MiniLM, in comparison with plain Transformers and with Captum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rows = list[NDArray[np.float64]]
 
 
 class Rival:
-    """The model as it ships (with sdpa), and the loops that a user would write for it."""
+    """The unmodified Transformers model with sdpa attention, and the loops that a user would write for it."""
 
     def __init__(self, made: tuple[Any, Any] | None = None) -> None:
         self.model, self.tokenizer = made or minilm_as_it_ships()
@@ -105,7 +105,10 @@ class Rival:
         return found
 
     def influence(self, texts: list[list[int]]) -> Rows:
-        """Return the influence of tokens on the states that the last layer reads, with one backward pass per state."""
+        """Return the mean normalised entropy of the influence of tokens on hidden states, as (1,) per text.
+
+        The hidden states are those that the last layer reads. The mean is over them. Each takes one backward pass.
+        """
         found = []
         for ids in texts:
             self.passes["forward"] += 1
@@ -123,7 +126,7 @@ class Rival:
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
-    """Yield the comparisons of this module."""
+    """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     rival = Rival()
     yield from _of(rival, minilm(SHORT, short_texts(3 if quick else 8)))
     if not quick:
@@ -178,7 +181,7 @@ def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
         rival.leave_one_out,
         lambda ours, found: rows_apart(ours[0].vectors[f"{deletion}.change"], found),
     )
-    if subject.name != SHORT:  # long texts take minutes and show the same
+    if subject.name != SHORT:  # Long texts take minutes and show the same.
         return
     yield _substitution(rival, subject, texts)
     yield one(

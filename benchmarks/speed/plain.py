@@ -1,4 +1,4 @@
-"""What a user would write in plain PyTorch for a BiLSTM with additive attention, in batches of 32 texts."""
+"""The rivals on a BiLSTM with additive attention: what a user would write in plain PyTorch, in batches of 32 texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = list[NDArray[np.float64]]
 
 
 class Plain(nn.Module):
-    """The reference BiLSTM classifier with its weights in one bidirectional nn.LSTM, PyTorch's fused form."""
+    """The reference BiLSTM classifier, with its weights in one bidirectional nn.LSTM, which is faster."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Plain(nn.Module):
         return torch.softmax(self.alignment(states).masked_fill(~real, -torch.inf), -1)
 
     def decode(self, states: Tensor, weights: Tensor) -> Tensor:
-        """Return probabilities (..., B) from states (B, T, m) and weights (..., B, T)."""
+        """Return the probabilities (..., B) for hidden states (B, T, m) and attention weights (..., B, T)."""
         return torch.sigmoid(self.decoder(torch.einsum("...bt,btm->...bm", weights, states))[..., 0])
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -66,7 +66,11 @@ def encoded(adapter: Any, instances: Sequence[Any]) -> list[list[int]]:
 
 
 def batches(texts: Sequence[list[int]], size: int = BATCH) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield (positions, ids, lengths) of batches sorted by length, as the published code does."""
+    """Yield batches of texts of similar length, as in the published code.
+
+    Yields:
+        The positions of the texts in `texts`, their (B, T) token ids and their (B,) lengths.
+    """
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     for start in range(0, len(order), size):
         places = order[start : start + size]
@@ -79,9 +83,11 @@ def batches(texts: Sequence[list[int]], size: int = BATCH) -> Iterator[tuple[lis
 
 @torch.no_grad()
 def states_of(plain: Plain, texts: Sequence[list[int]]) -> list[tuple[list[int], Tensor, Tensor, Tensor, Tensor]]:
-    """Return (positions, states, attention, real, probability) of each batch.
+    """Run the model once on all texts. The permutations and the search start from the result.
 
-    Permutations and the search start from these.
+    Returns:
+        For each batch: the positions of the texts, the hidden states (B, T, m), the attention weights (B, T), a mask of
+        real tokens (B, T) and the probabilities (B,).
     """
     found = []
     for places, ids, lengths in batches(texts):
@@ -99,13 +105,15 @@ def forward(plain: Plain, texts: Sequence[list[int]]) -> NDArray[np.float64]:
 
 
 def permutations(plain: Plain, held: Any, count: int, draw: Callable[[int, Tensor], Tensor]) -> NDArray[np.float64]:
-    """Return the median change of the output over permutations, with one decode of the batch each, as published.
+    """Return the (n,) median changes of the output over permutations of the attention weights.
+
+    As in the published code, each permutation decodes the whole batch once.
 
     Args:
         plain: The model.
         held: The batches from `states_of`.
-        count: How many permutations there are.
-        draw: (index of the batch, weights) -> orders (count, B, T).
+        count: The number of permutations.
+        draw: Takes the index of a batch and its weights (B, T), and returns the orders of the tokens (count, B, T).
     """
     found = {}
     with torch.no_grad():
@@ -120,13 +128,18 @@ def permutations(plain: Plain, held: Any, count: int, draw: Callable[[int, Tenso
 
 
 def shuffles(held: Any, count: int) -> Callable[[int, Tensor], Tensor]:
-    """Return a function that draws orders of the real tokens for a whole batch at once."""
+    """Return a function that draws random orders of the real tokens, for a whole batch at once.
+
+    Args:
+        held: The batches from `states_of`.
+        count: The number of orders.
+    """
 
     def draw(number: int, weights: Tensor) -> Tensor:
         real = held[number][3]
         keys = torch.rand(count, *weights.shape)
         places = torch.arange(weights.shape[1]).double()
-        # Special tokens and padding keep their positions: real tokens all lie between the first and the last token.
+        # Special tokens and padding keep their positions, because all real tokens lie between START and END.
         keys = torch.where(real, 1 + keys, torch.where(places < 1, 0.0, 2 + places).to(keys.dtype))
         return keys.argsort(-1)
 
@@ -142,7 +155,18 @@ def _jsd(p: Tensor, q: Tensor) -> Tensor:
 def search(
     plain: Plain, held: Any, steps: int = STEPS, starts: int = STARTS
 ) -> tuple[list[Tensor], NDArray[np.float64]]:
-    """Return the final attention (starts, n) of the published search, and its TVD (instances, starts)."""
+    """Run the published search for adversarial attention.
+
+    Args:
+        plain: The model.
+        held: The batches from `states_of`.
+        steps: The number of steps from each start.
+        starts: The number of starts.
+
+    Returns:
+        For each instance, the attention that the search finds (starts, number of tokens), and the TVD of the outputs
+        (instances, starts).
+    """
     ended: dict[int, Tensor] = {}
     moved: dict[int, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
@@ -170,7 +194,7 @@ def search(
 
 @torch.no_grad()
 def leave_one_out(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """Return leave-one-out from one forward pass per token of each text."""
+    """Return leave-one-out, computed with one forward pass per token of each text."""
     found = []
     for ids in texts:
         full = torch.tensor([ids])
@@ -183,7 +207,10 @@ def leave_one_out(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 @torch.no_grad()
 def leave_one_out_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """Return leave-one-out as in the published code, which deletes the i-th token of all texts of a batch at once."""
+    """Return leave-one-out, computed as in the published code.
+
+    The published code deletes the i-th token of all texts of a batch at once.
+    """
     found: Rows = [np.empty(0)] * len(texts)
     for places, ids, lengths in batches(texts):
         clean = plain(ids, lengths).double()
@@ -202,7 +229,11 @@ def leave_one_out_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 
 def gradient(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """Return the norms of the gradient of the predicted class's probability at the embeddings, divided by their sum."""
+    """Return the importance of each token by its gradient.
+
+    This is the norm of the gradient of the predicted class's probability at the embedding of the token. The norms of a
+    text are divided by their sum.
+    """
     found: Rows = [np.empty(0)] * len(texts)
     for places, ids, lengths in batches(texts):
         embedded = plain.embedding(ids).requires_grad_()
@@ -218,7 +249,10 @@ def gradient(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 
 def influence(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """Return the mean, over hidden states, of the normalised entropy of influence: n backward passes per text."""
+    """Return the normalised entropy of the influence of tokens on hidden states, as the mean over hidden states.
+
+    Each hidden state takes one backward pass.
+    """
     found = []
     for ids in texts:
         embedded = plain.embedding(torch.tensor([ids])).requires_grad_()
@@ -233,7 +267,7 @@ def influence(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 
 def influence_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
-    """Return the same, with one backward pass for the p-th state of all texts of a batch."""
+    """Return the same numbers as `influence`, with one backward pass for the p-th states of all texts of a batch."""
     found: Rows = [np.empty(0)] * len(texts)
     for places, ids, lengths in batches(texts):
         embedded = plain.embedding(ids).requires_grad_()

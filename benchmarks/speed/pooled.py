@@ -1,4 +1,4 @@
-"""A BiLSTM with additive attention: the engine compared with plain PyTorch and with Captum."""
+"""Time the engine on a BiLSTM with additive attention, in comparison with plain PyTorch and with Captum."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ FOUR = ("gradient.meister.inputs", "permutation", "leave_one_out.inputs", "adver
 
 
 def audited(subject: Subject, *needs: str) -> Found:
-    """Return the measurements, and the record of how they were computed."""
+    """Measure the instances of a subject.
+
+    Returns:
+        The measurements, and the record of how they were computed.
+    """
     return measure(subject.adapter, subject.data, needs, model="benchmark", seed=0)
 
 
 def passes_of(found: Found) -> Mapping[str, int]:
-    """Return how many passes of each sort the engine made."""
+    """Return name of a kind of pass -> number of passes that the engine made."""
     counts: Mapping[str, int] = found[1].passes
     return counts
 
 
 def rows_apart(ours: Any, theirs: Any) -> float:
-    """Return the largest difference over rows of different lengths."""
+    """Return the largest difference between two lists of rows. The rows may have different lengths."""
     return max(largest_difference(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -49,9 +53,9 @@ class Pooled:
 
     Args:
         label: The length of the texts, such as "n≈20".
-        count: How many instances there are.
-        few: How many instances the slow comparisons use.
-        steps: Steps of the published search for adversarial attention.
+        count: The number of instances.
+        few: The number of instances in slow comparisons.
+        steps: The number of steps of the published search for adversarial attention.
     """
 
     def __init__(self, label: str, count: int, few: int, *, steps: int = rivals.STEPS) -> None:
@@ -76,9 +80,10 @@ class Pooled:
         measure_alone: MeasureDeclaration | None = None,
         **more: Any,
     ) -> Comparison:
-        """Return a comparison.
+        """Return a comparison of attnaudit with a rival.
 
-        With `measure_alone`, only what that measure computes is timed, not the forward pass that both sides start from.
+        If `measure_alone` is given, only the computation of this measure is timed. The forward pass before it is not
+        timed, because both sides start from its results.
         """
         clock = Clock() if measure_alone else None
 
@@ -147,7 +152,7 @@ class Pooled:
         instances = in_order(subject.data)
 
         def own_draws(number: int, weights: Any) -> Any:
-            """Return the orders that an audit draws, to check that both sides agree."""
+            """Return the orders that an audit draws. With the same orders, both sides must give the same numbers."""
             order = np.tile(np.arange(weights.shape[1]), (PERMUTATIONS, len(weights), 1))
             for row, i in enumerate(held[number][0]):
                 n = len(texts[i]) - 2
@@ -198,7 +203,11 @@ class Pooled:
         name = f"adversarial.{rivals.EPSILON}"
 
         def above(ours: Found, theirs: Any) -> float:
-            """Return how far the best feasible result of the search is above the optimum, or our TVD above ε."""
+            """Return by how much the result of the exact adversary is wrong, or 0 if it is right.
+
+            Its TVD must be at most ε. Its JSD must be at least as large as that of every result of the search with a
+            TVD of at most ε.
+            """
             attentions, moved = theirs
             own, optimum = ours[0].vectors["attention"], ours[0].scalars[f"{name}.jsd"]
             worst = float(np.nanmax(ours[0].scalars[f"{name}.tvd"])) - rivals.EPSILON
@@ -293,7 +302,7 @@ class Pooled:
             return largest_difference(ours[0].scalars["influence.hidden.entropy"], np.concatenate(theirs))
 
         loops = {"plain PyTorch, n backward passes for each text": rivals.influence}
-        if not self.long:  # on long texts this loop is the slower one
+        if not self.long:  # On long texts, this loop is the slower one.
             loops["plain PyTorch, n backward passes for 32 texts at once"] = rivals.influence_by_place
         for rival, work in loops.items():
             yield self.comparison(
@@ -307,7 +316,7 @@ class Pooled:
             )
 
     def pipeline(self) -> Iterator[Comparison]:
-        """Yield the comparison of all four published measures together, each side as it would run them."""
+        """Yield the comparison of all four published measures together. Each side computes them in its usual way."""
         texts, subject = self.texts(self.part), self.part
 
         def theirs() -> Any:
@@ -343,12 +352,12 @@ class Pooled:
 
 
 def _probability(found: Found) -> NDArray[np.float64]:
-    """Return the probability of the second class."""
+    """Return the (n,) probabilities of the second class."""
     return np.stack(found[0].vectors["probabilities"])[:, 1]
 
 
 def captum_saliency(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray[np.float64]]:
-    """Return Captum's saliency at the embeddings, as norms divided by their sum."""
+    """Return Captum's saliency at the embeddings: the norm of each token, divided by the sum of the norms."""
     from captum.attr import Saliency
 
     method = Saliency(plain.from_embeddings)
@@ -364,7 +373,10 @@ def captum_saliency(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
 
 
 def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray[np.float64]]:
-    """Return Captum's FeatureAblation with the unknown word as baseline, all tokens of a text in one pass."""
+    """Return Captum's FeatureAblation with the unknown word as the baseline.
+
+    All tokens of a text are ablated in one forward pass, each in its own row.
+    """
     from captum.attr import FeatureAblation
 
     from attnaudit.models.vocabulary import UNKNOWN
@@ -379,7 +391,7 @@ def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
     with torch.no_grad():
         for ids in texts:
             full = torch.tensor([ids])
-            # SOS and EOS share one feature, which is dropped.
+            # SOS and EOS share one feature. Its value is dropped.
             features = torch.arange(len(ids))[None].clone()
             features[:, -1] = 0
             changed = method.attribute(full, baselines=UNKNOWN, feature_mask=features, perturbations_per_eval=len(ids))
@@ -388,6 +400,6 @@ def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
-    """Yield the comparisons of this module."""
+    """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     yield from Pooled("n≈20", 64 if quick else 320, 24 if quick else 64).every()
     yield from Pooled("n≈124", 8 if quick else 64, 3 if quick else 8).every()

@@ -1,4 +1,4 @@
-"""Kendall's τ-b, Shieh's weighted τ and the mutual-information ranking, compared with scipy and scikit-learn."""
+"""Time Kendall's τ-b, Shieh's weighted τ and the mutual-information ranking against scipy and scikit-learn."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ from attnaudit.metrics import kendall_tau_b, weighted_kendall_tau
 from attnaudit.metrics.ranked_information import default_clusters, information_ranking
 from benchmarks.speed.timing import Comparison
 
-#: Longest row -> (rows for τ-b, rows for the weighted form, target ratio).
+#: Length of the longest row -> (number of rows for τ-b, number of rows for the weighted τ, target for the speed ratio).
 LENGTHS = {20: (1000, 1000, 10.0), 100: (1000, 300, 10.0), 200: (1000, 200, 5.0), 2000: (200, 20, 1.0)}
 Floats = NDArray[np.float64]
 
 
 def ragged(rows: int, longest: int, *, rectangular: bool = False) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Return weights like attention, scores that partly follow them, and a mask of real entries, all (rows, longest).
+    """Return random rows for rank statistics.
 
-    A tenth of the scores are tied. With `rectangular`, all rows have the full length.
+    Args:
+        rows: The number of rows.
+        longest: The length of the longest row.
+        rectangular: Whether all rows have this length.
+
+    Returns:
+        Three arrays of shape (rows, longest): weights like those of attention, scores that partly follow the weights,
+        and a mask of real entries. A tenth of the scores are tied.
     """
     random = np.random.default_rng(longest)
     lengths = np.full(rows, longest) if rectangular else random.integers(2, longest + 1, rows)
@@ -35,7 +42,7 @@ def ragged(rows: int, longest: int, *, rectangular: bool = False) -> tuple[Float
 
 
 def largest_difference(ours: Any, theirs: Any) -> float:
-    """Return the largest difference; infinity if only one side is NaN somewhere."""
+    """Return the largest difference between two arrays. It is infinite if any element is NaN on only one side."""
     a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if not np.array_equal(np.isnan(a), np.isnan(b)):
         return float("inf")
@@ -43,7 +50,7 @@ def largest_difference(ours: Any, theirs: Any) -> float:
 
 
 def kendall(shrink: int = 1) -> Iterator[Comparison]:
-    """Yield the comparisons of τ-b, on a `shrink`-th of the rows."""
+    """Yield the comparisons of τ-b. The number of rows is divided by `shrink`."""
     from scipy.stats import kendalltau
 
     for longest, (rows, _, target) in LENGTHS.items():
@@ -78,7 +85,7 @@ def kendall(shrink: int = 1) -> Iterator[Comparison]:
 
 
 def weighted(shrink: int = 1) -> Iterator[Comparison]:
-    """Yield the comparisons of the weighted τ."""
+    """Yield the comparisons of the weighted τ. The number of rows is divided by `shrink`."""
     from scipy.stats import weightedtau
 
     for longest, (_, rows, target) in LENGTHS.items():
@@ -109,7 +116,15 @@ def weighted(shrink: int = 1) -> Iterator[Comparison]:
 
 
 def merged(labels: NDArray[np.int32], centres: Floats) -> NDArray[np.int32]:
-    """Merge clusters of a single member with the nearest other cluster."""
+    """Merge each cluster that has a single member with the nearest cluster that has several.
+
+    Args:
+        labels: The number of the cluster of each member. This array is changed in place.
+        centres: The centre of each cluster.
+
+    Returns:
+        The changed labels.
+    """
     sizes = np.bincount(labels, minlength=len(centres))
     kept = np.flatnonzero(sizes > 1)
     for alone in np.flatnonzero(sizes == 1):
@@ -118,7 +133,10 @@ def merged(labels: NDArray[np.int32], centres: Floats) -> NDArray[np.int32]:
 
 
 def information(shrink: int = 1) -> Iterator[Comparison]:
-    """Yield the comparison of the mutual-information ranking: k-means, plug-in estimates and 100 shuffles."""
+    """Yield the comparison of the mutual-information ranking. It uses k-means, plug-in estimates and 100 shuffles.
+
+    The number of instances is divided by `shrink`.
+    """
     from sklearn.cluster import KMeans
     from sklearn.metrics import mutual_info_score
     from threadpoolctl import threadpool_limits
@@ -126,7 +144,7 @@ def information(shrink: int = 1) -> Iterator[Comparison]:
     n, ranks, width, shuffles = 600 // shrink, 6, 64, 100
     random = np.random.default_rng(0)
     logits = random.normal(size=(n, 1))
-    # Six well separated groups in every state.
+    # Every state has six well separated groups.
     groups = random.integers(0, 6, size=(n, ranks))
     states = random.normal(size=(6, width))[groups] + logits[:, None] * random.normal(size=(ranks, width)) * 0.5
     weights = np.tile(np.arange(ranks, 0, -1) / (ranks * (ranks + 1) / 2), (n, 1))

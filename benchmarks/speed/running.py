@@ -17,12 +17,12 @@ from benchmarks.speed.timing import Comparison, DisagreementError, Timed, compar
 REPEATS, QUICK_REPEATS = 3, 1
 AUDITS, STARTS = 2, 3
 ROOT = Path(__file__).resolve().parents[2]
-#: How many sentences a quick run audits.
+#: The number of sentences that a quick run audits.
 QUICK_INSTANCES = 100
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
-    """Yield all comparisons in the order of the table."""
+    """Yield all comparisons, in the order of the table. If `quick` is True, they use fewer instances."""
     shrink = 5 if quick else 1
     for family in (ranks.kendall, ranks.weighted, ranks.information):
         yield from family(shrink)
@@ -50,12 +50,15 @@ def _child(module: str, *words: str) -> Any:
         [sys.executable, "-m", f"benchmarks.speed.{module}", *words], cwd=ROOT, capture_output=True, text=True
     )
     if done.returncode:
-        raise SystemExit(f"benchmarks.speed.{module}: {done.stderr}")
+        raise SystemExit(f"`python -m benchmarks.speed.{module}` failed:\n{done.stderr}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def whole_audit(quick: bool) -> dict[str, Any]:
-    """Return medians over several runs of the whole audit, each in a new process."""
+    """Return the cost of the whole audit: medians over several runs, each in a new process.
+
+    If `quick` is True, there is one run on fewer instances.
+    """
     runs = [_child("whole_audit", *([str(QUICK_INSTANCES)] if quick else [])) for _ in range(1 if quick else AUDITS)]
     ratios = [one["total"] / one["passes"] for one in runs]
     return {
@@ -69,7 +72,7 @@ def whole_audit(quick: bool) -> dict[str, Any]:
 
 
 def merged(stored: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Return the stored results, with the new ones in place of older ones of the same name."""
+    """Return the stored results, in which new results replace older results with the same name."""
     again = {(one["name"], one["rival"]): one for one in found["comparisons"]}
     kept = [again.pop((one["name"], one["rival"]), one) for one in stored["comparisons"]]
     parts = {name: found[name] for name in ("audit", "startup", "scaling") if name in found}
@@ -77,7 +80,17 @@ def merged(stored: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(*, quick: bool, only: str | None, say: Callable[[str], None] = print) -> int:
-    """Run everything, or what `only` selects. Returns 1 if two sides of a comparison disagree, else 0."""
+    """Run the comparisons and the other measurements.
+
+    Args:
+        quick: Whether to use fewer instances and write nothing.
+        only: A word that selects comparisons by their name or rival, and other measurements by their name. None selects
+            all.
+        say: Prints a line.
+
+    Returns:
+        1 if the two sides of a comparison disagree, else 0.
+    """
     found: dict[str, Any] = {"machine": writing.machine(), "comparisons": []}
     missing = subjects.missing_transformers()
     found["left_out"] = [f"the Transformer, {missing}"] if missing else []

@@ -1,9 +1,9 @@
-"""Measure how time and peak memory grow with the length of a text and with the number of texts, in a new process.
+"""Measure how time and peak memory grow with the length of a text and with the number of texts.
 
     python -m benchmarks.speed.scaling [--quick]
 
-Prints JSON. Memory is the peak of the resident set while a measure runs, minus the resident set before it, as Linux
-reports it in /proc. On other systems there is no memory figure.
+The script prints JSON. Memory is the increase of the resident set: its peak while a measure runs, minus its size
+before. Linux reports these numbers in /proc. On other systems, memory is not measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LENGTHS = (20, 50, 100, 200, 500, 1000, 2000)
 COUNTS = (500, 2000, 5000, 20000)
-#: Measure -> (its needs, the longest text that it is run on).
+#: Name of a measure -> (what the engine has to measure, length of the longest text that it is run on).
 MEASURES = {
     "forward pass": ((), 2000),
     "gradient": (("gradient.meister.inputs",), 2000),
@@ -36,7 +36,7 @@ STREAMED = ("gradient.meister.inputs", "permutation", "adversarial.0.01")
 
 
 def resident(key: str) -> float | None:
-    """Return VmRSS or VmHWM in MiB; None where the system does not report it."""
+    """Return an entry of /proc/self/status in MiB, such as "VmRSS". Return None if the system does not report it."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(key):
@@ -47,7 +47,12 @@ def resident(key: str) -> float | None:
 
 
 def cost(work: Callable[[], Any]) -> tuple[float, float | None]:
-    """Return CPU seconds, and the peak memory in MiB above what was resident before."""
+    """Run `work`.
+
+    Returns:
+        The CPU time in seconds, and the peak of the resident set above its size before, in MiB. The memory is None if
+        the system does not report it.
+    """
     gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -63,7 +68,7 @@ def cost(work: Callable[[], Any]) -> tuple[float, float | None]:
 
 
 def by_length(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Measure one text of each length."""
+    """Return the cost of each measure on one text of each length."""
     from benchmarks.speed.pooled import audited
     from benchmarks.speed.subjects import bilstm, long_texts
 
@@ -79,7 +84,7 @@ def by_length(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def by_rank_length(lengths: tuple[int, ...], rows: int = 50) -> list[dict[str, Any]]:
-    """Measure rank statistics on rows of each length."""
+    """Return the cost of the rank statistics on `rows` rows of each length."""
     import torch
 
     from attnaudit.metrics import kendall_tau_b, weighted_kendall_tau
@@ -93,14 +98,14 @@ def by_rank_length(lengths: tuple[int, ...], rows: int = 50) -> list[dict[str, A
             "weighted τ": lambda x=x, y=y, real=real: weighted_kendall_tau(x, y, x, real),
         }
         for name, work in forms.items():
-            work()  # the first call may import
+            work()  # The first call may import modules.
             seconds, memory = cost(work)
             found.append({"measure": name, "tokens": length, "seconds": seconds / rows, "mib": memory})
     return found
 
 
 def by_count(counts: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Measure sets of texts of 20 words, in which the same sentences recur with new ids."""
+    """Return the cost of each number of texts of 20 words. The same sentences recur with new ids."""
     from benchmarks.speed.pooled import audited
     from benchmarks.speed.subjects import bilstm, short_texts
 
@@ -117,7 +122,10 @@ def by_count(counts: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def by_heads() -> list[dict[str, Any]]:
-    """Measure Transformers of several sizes: the gradient and permutations of one row, with all weights kept."""
+    """Return the cost on Transformers of several sizes: the gradient and the permutations of one instance.
+
+    All attention weights are kept.
+    """
     from benchmarks.speed.pooled import audited
     from benchmarks.speed.subjects import minilm, missing_transformers, short_texts
 
@@ -133,7 +141,7 @@ def by_heads() -> list[dict[str, Any]]:
 
 
 def main(quick: bool) -> int:
-    """Run all parts and print them as JSON."""
+    """Run all measurements and print the results as JSON. If `quick` is True, they use shorter and fewer texts."""
     import torch
 
     torch.set_num_threads(1)

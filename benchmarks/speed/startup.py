@@ -1,4 +1,4 @@
-"""Measure how long short commands take: seconds of whole processes, and whether they import torch."""
+"""Measure how long short commands take, from the start of the process to its end, and whether they import torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Options that load the plugin of attnaudit alone, as if no other plugin were installed.
+#: Options of pytest that load the plugin of attnaudit and no other installed plugin.
 ALONE = ["-p", "attnaudit.plugin.hooks"]
 COLLECT = ["--collect-only", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
 COMMANDS = {
@@ -38,7 +38,10 @@ print("torch" in sys.modules)
 
 
 class Starts:
-    """Runs commands in new processes. Compiled modules are kept in a separate folder, as after a first start."""
+    """Runs commands in new processes.
+
+    Compiled modules are kept in a separate folder. Later starts use them, as on a user's machine.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.empty = folder / "empty"
@@ -47,7 +50,11 @@ class Starts:
         self.environment = {**inherited, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
     def run(self, arguments: list[str]) -> str:
-        """Run a command and return its standard output. Exits if the command crashes."""
+        """Run a command and return its standard output.
+
+        Raises:
+            SystemExit: The exit status of the command is neither 0 or 1 nor NO_TESTS.
+        """
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if ALONE[1] in arguments else {}
         done = subprocess.run(
             [sys.executable, *(str(self.empty) if one == "EMPTY" else one for one in arguments)],
@@ -57,25 +64,29 @@ class Starts:
             text=True,
         )
         if done.returncode not in (0, 1, NO_TESTS):
-            raise SystemExit(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
+            raise SystemExit(f"`python {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     def cost(self, arguments: list[str]) -> tuple[float, float]:
-        """Return the wall-clock and the CPU seconds of a command."""
+        """Return the wall-clock time and the CPU time of a command, in seconds."""
         before, started = os.times(), time.perf_counter()
         self.run(arguments)
         wall, after = time.perf_counter() - started, os.times()
         return wall, (after.children_user + after.children_system) - (before.children_user + before.children_system)
 
     def imports_torch(self, arguments: list[str]) -> bool | None:
-        """Return whether a command imports torch; None for commands that do not run attnaudit."""
+        """Return whether a command imports torch. Return None for a command that does not run attnaudit."""
         if arguments[0] != "-m" or "EMPTY" in arguments:
             return None
         return self.run(["-c", WITNESS, *arguments[1:]]).strip().splitlines()[-1] == "True"
 
 
 def measured(repeats: int) -> list[dict[str, Any]]:
-    """Return the median, smallest and largest seconds of each command. The commands take turns."""
+    """Return the median, the smallest and the largest time of each command, in seconds. The commands take turns.
+
+    Args:
+        repeats: The number of runs of each command.
+    """
     with tempfile.TemporaryDirectory(prefix="attnaudit-") as name:
         folder = Path(name)
         starts = Starts(folder)

@@ -17,7 +17,7 @@ from attnaudit.models.vocabulary import words
 
 #: The mean number of words of the 20 Newsgroups texts in Jain & Wallace's experiments.
 LONG = 124
-#: The sizes of MiniLM-L6; the weights are random.
+#: The sizes of MiniLM-L6. The weights of the model are random.
 MINILM = {
     "hidden_size": 384,
     "num_hidden_layers": 6,
@@ -34,8 +34,8 @@ class Subject:
 
     Attributes:
         name: The length of the texts, such as "n≈20".
-        adapter: The model as an audit sees it.
-        model: The torch module.
+        adapter: The adapter of the model.
+        model: The torch module of the model.
         data: The instances.
     """
 
@@ -46,14 +46,17 @@ class Subject:
 
 
 def short_texts(count: int) -> Dataset:
-    """Return evenly spaced test sentences of at least two words: the only word of a text cannot be left out."""
+    """Return evenly spaced test sentences of at least two words.
+
+    Shorter sentences are skipped, because the only word of a text cannot be left out.
+    """
     data = load("movie-reviews")
     usable = [one for one in data.instances if len(words(one.text)) > 1]
     return dataclasses.replace(data, instances=tuple(usable[:: max(1, len(usable) // count)][:count]))
 
 
 def long_texts(count: int, length: int = LONG) -> Dataset:
-    """Return texts of about `length` words, joined from consecutive test sentences; no two are equal."""
+    """Return different texts of about `length` words. Each is joined from several test sentences."""
     data = load("movie-reviews")
     made: list[Instance] = []
     held: list[str] = []
@@ -70,10 +73,10 @@ def long_texts(count: int, length: int = LONG) -> Dataset:
 
 @cache
 def trained() -> tuple[Any, Any]:
-    """Return a model and its vocabulary, trained for one epoch on a part of the embedded sentences.
+    """Train a model for one epoch on a part of the embedded sentences, and return it with its vocabulary.
 
-    It has the sizes of Jain & Wallace's models: 300-wide embeddings, a BiLSTM with 128 units per direction, additive
-    attention and one sigmoid output. Training makes its attention differ from that of random weights.
+    The model has the sizes of Jain & Wallace's models: 300-wide embeddings, a BiLSTM with 128 units per direction,
+    additive attention and one sigmoid output. It is trained because the attention of random weights is not realistic.
     """
     from attnaudit.models.architecture import Architecture
     from attnaudit.models.training import train
@@ -89,15 +92,25 @@ def trained() -> tuple[Any, Any]:
 
 
 def bilstm(name: str, data: Dataset) -> Subject:
-    """Return the trained model on some data."""
+    """Return the trained model with these instances.
+
+    Args:
+        name: The length of the texts, such as "n≈20".
+        data: The instances.
+    """
     model, vocabulary = trained()
     return pooled(name, data, model, vocabulary, lstm=model.encoder.layer)
 
 
 def pooled(name: str, data: Dataset, model: Any, vocabulary: Any, **facts: Any) -> Subject:
-    """Return a reference model wrapped by its parts, as users wrap their own.
+    """Return a reference model behind an adapter. Its parts are wrapped in the same way as a user's model.
 
-    `facts` are further arguments of the adapter about the encoder, such as its LSTM.
+    Args:
+        name: The length of the texts, such as "n≈20".
+        data: The instances.
+        model: The reference model.
+        vocabulary: The vocabulary of the model.
+        facts: Other arguments of the adapter that describe the encoder, such as its LSTM.
     """
     from attnaudit.adapters import PooledAttentionAdapter
     from attnaudit.models.vocabulary import UNKNOWN
@@ -117,7 +130,7 @@ def pooled(name: str, data: Dataset, model: Any, vocabulary: Any, **facts: Any) 
 
 
 def missing_transformers() -> str:
-    """Return why the Transformer is left out; "" if it is not."""
+    """Return why the comparisons on Transformers are left out, or "" if they can be run."""
     if find_spec("transformers") is None:
         return "transformers is not installed: pip install 'attnaudit[transformers]'"
     return ""
@@ -125,9 +138,12 @@ def missing_transformers() -> str:
 
 @cache
 def minilm_as_it_ships(**settings: int) -> tuple[Any, Any]:
-    """Return a BERT with random weights, and a tokenizer whose vocabulary is the words of the embedded sentences.
+    """Return a BERT with random weights, and a tokenizer. Nothing is downloaded.
 
-    Nothing is downloaded. `settings` replace settings of MiniLM.
+    The vocabulary of the tokenizer contains the words of the embedded sentences.
+
+    Args:
+        settings: Settings of the config that replace those of MiniLM.
     """
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -158,7 +174,13 @@ def minilm_as_it_ships(**settings: int) -> tuple[Any, Any]:
 
 
 def minilm(name: str, data: Dataset, **settings: int) -> Subject:
-    """Return a copy of the same model behind an adapter. `settings` replace settings of MiniLM."""
+    """Return a copy of the model of `minilm_as_it_ships` behind an adapter.
+
+    Args:
+        name: The length of the texts, such as "n≈20".
+        data: The instances.
+        settings: Settings of the config that replace those of MiniLM.
+    """
     from attnaudit.adapters.huggingface import transformer
 
     model, tokenizer = copy.deepcopy(minilm_as_it_ships(**settings))

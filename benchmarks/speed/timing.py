@@ -1,4 +1,4 @@
-"""Time two ways to compute the same numbers, which take turns on one thread, in CPU time of the process."""
+"""Time two ways to compute the same numbers. They take turns on one thread, and the CPU time of the process counts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: The shortest time that is measured, in CPU seconds; shorter work is repeated until it takes this long.
+#: The shortest time that is measured, in CPU seconds. Shorter work is repeated until it takes this long.
 STRETCH = 0.05
 #: A comparison that takes longer than LONG CPU seconds is repeated at most SLOW times.
 LONG, SLOW = 8.0, 2
 
 
 class Clock:
-    """Counts the CPU seconds spent in wrapped functions. Nested calls count once."""
+    """Counts the CPU seconds that are spent in wrapped functions. The time of nested calls counts only once."""
 
     def __init__(self) -> None:
         self.seconds, self._inside = 0.0, False
@@ -44,18 +44,19 @@ class Comparison:
     """Two ways to compute the same numbers.
 
     Attributes:
-        name: What is computed.
-        rival: What attnaudit is compared with.
-        instances: How many instances both sides process.
+        name: The name of the computed numbers.
+        rival: The name of what attnaudit is compared with.
+        instances: The number of instances that each side processes.
         ours: Computes the numbers with attnaudit.
-        theirs: Computes them with the rival.
-        difference: (ours, theirs) -> a number that must not exceed `tolerance`.
-        tolerance: See `difference`.
-        part: The clock of the part of `ours` that counts, if the rival starts from the rest; None if all of it counts.
-        our_passes: Result of `ours` -> how many passes of each sort it took.
-        their_passes: The same for the latest run of `theirs`.
-        target: The ratio of the times that attnaudit aims at.
-        limit_ms: The time per instance that attnaudit must not exceed.
+        theirs: Computes the numbers with the rival.
+        difference: Takes the results of `ours` and `theirs`, and returns how much they differ.
+        tolerance: The largest difference that is allowed.
+        part: A clock that counts only a part of `ours`. It is used if the rival starts from the results of the other
+            part. None if the whole time counts.
+        our_passes: Takes the result of `ours`, and returns how many passes of each kind it took.
+        their_passes: Returns how many passes of each kind the latest run of `theirs` took.
+        target: The smallest ratio of the rival's time to the time of attnaudit that is aimed at. None for no target.
+        limit_ms: The longest time of attnaudit per instance that is aimed at, in milliseconds. None for no limit.
         note: A remark.
     """
 
@@ -79,11 +80,15 @@ class Timed:
     """The times of a comparison.
 
     Attributes:
-        ours_ms, theirs_ms: Median time per instance.
-        ratio, low, high: Median, smallest and largest ratio of theirs to ours over the repeats.
-        difference: The difference of the results.
+        ours_ms: The median time of attnaudit per instance, in milliseconds.
+        theirs_ms: The median time of the rival per instance, in milliseconds.
+        repeats: The number of times that each side was timed.
+        ratio: The median, over the repeats, of the rival's time divided by the time of attnaudit.
+        low: The smallest of these ratios.
+        high: The largest of these ratios.
+        difference: The difference between the results.
 
-    The other attributes are those of `Comparison`.
+    The other attributes have the same meaning as in `Comparison`.
     """
 
     name: str
@@ -105,7 +110,7 @@ class Timed:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without a target."""
+        """Whether the target and the limit are met. None if there is neither."""
         if self.target is None and self.limit_ms is None:
             return None
         fast = self.target is None or self.ratio >= self.target
@@ -113,11 +118,17 @@ class Timed:
 
 
 class DisagreementError(Exception):
-    """The two sides do not give the same numbers, so their times cannot be compared."""
+    """Raised if the two sides do not give the same numbers. Their times can then not be compared."""
 
 
 def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> float:
-    """Return the CPU seconds of one call of `work`, or of the part of it that a clock measures."""
+    """Return the CPU time of one call of `work`, in seconds.
+
+    Args:
+        work: The function to call.
+        times: The number of calls. Their mean time is returned.
+        part: A clock. If it is given, only the time that it counts is returned.
+    """
     gc.collect()
     gc.disable()
     before = part.seconds if part else 0.0
@@ -132,9 +143,14 @@ def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> f
 
 
 def compare(one: Comparison, repeats: int) -> Timed:
-    """Compare the results of both sides, then time them in turn.
+    """Compare the results of both sides, and then time the sides in turn.
 
-    Raises DisagreementError if the results differ by more than the tolerance.
+    Args:
+        one: The comparison.
+        repeats: The largest number of times that each side is timed. Slow comparisons are timed less often.
+
+    Raises:
+        DisagreementError: The results differ by more than the tolerance.
     """
     started = time.process_time()
     found = one.ours()
@@ -145,7 +161,7 @@ def compare(one: Comparison, repeats: int) -> Timed:
     difference = one.difference(found, expected)
     if not difference <= one.tolerance:
         raise DisagreementError(
-            f"{one.name}: differs from {one.rival} by {difference:.3g}, more than {one.tolerance:g} allowed"
+            f"{one.name}: differs from {one.rival} by {difference:.3g}, but at most {one.tolerance:g} is allowed"
         )
     our_passes, their_passes = dict(one.our_passes(found)), dict(one.their_passes())
     del found, expected

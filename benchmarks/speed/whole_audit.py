@@ -1,10 +1,11 @@
-"""Measure what the whole default audit costs in addition to the passes of the model, in a new process.
+"""Measure how much the default audit costs in addition to the passes of the model.
 
     python -m benchmarks.speed.whole_audit [INSTANCES]
 
-Prints JSON with the CPU seconds of `pytest audits/ --model demo` on one thread, after torch and the engine are
-imported. "passes" are the runs, decodes and backward passes of the model, including those that the adapter makes for
-input influence. "engine" is the rest of the measuring. "rest" is statistics, verdicts, the report and pytest itself.
+The script runs `pytest audits/ --model demo` on one thread, and prints the CPU seconds as JSON. The imports of torch
+and of the engine are not included. "passes" is the time of the forward passes, decodes and backward passes of the
+model. It includes those that the adapter makes for input influence. "engine" is the time of all other measuring. "rest"
+is the time of statistics, verdicts, the report and pytest itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write benchmarks/speed.json, the generated part of benchmarks/README.md, and the curves."""
+"""Write the results: benchmarks/speed.json, the generated part of benchmarks/README.md, and the charts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ JSON, PAGE, CURVES = FOLDER / "speed.json", FOLDER / "README.md", FOLDER / "spee
 BEGIN, END = "<!-- speed: written by python -m benchmarks.speed -->", "<!-- end of speed -->"
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "captum", "transformers")
 
-#: Comparison -> CPU ms per instance of Jain & Wallace's published code on SST (n≈20) and on 20 Newsgroups (n≈124).
-#: These are published figures for one thread of another machine.
+#: Comparison -> CPU milliseconds per instance of Jain & Wallace's published code, on SST (n≈20) and on 20 Newsgroups
+#: (n≈124). They were measured earlier on one thread of another machine.
 PUBLISHED = {
     "forward pass": (0.4, 2.6),
     "gradient": (1.3, 16.0),
@@ -29,12 +29,12 @@ PUBLISHED = {
 }
 FOUR = "gradient, permutations, leave-one-out and adversary"
 LABELS = ("n≈20", "n≈124")
-#: The whole audit may take this many times as long as its passes.
+#: The whole audit may take at most this many times as long as the passes of the model.
 AUDIT = 1.5
 
 
 def machine() -> dict[str, Any]:
-    """Return the processor and the versions of packages. Nothing identifies the computer."""
+    """Return the processor and the versions of packages. The result does not identify the computer."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -56,7 +56,7 @@ def machine() -> dict[str, Any]:
 
 
 def plain(one: Timed) -> dict[str, Any]:
-    """Return a timed comparison as JSON stores it."""
+    """Return a timed comparison as a dictionary for speed.json."""
     return {**vars(one), "met": one.met}
 
 
@@ -71,7 +71,7 @@ _SHORT = ("forward", "forward_rows", "backward", "decode", "resume", "resumed_ro
 
 
 def passes(counts: Mapping[str, int]) -> str:
-    """Format counts of passes, such as "3 f (96 rows), 2 b". The page explains the letters."""
+    """Format counts of passes, such as "3 f (96 rows), 2 b". README.md explains the letters."""
     words = []
     if counts.get("forward"):
         words.append(f"{counts['forward']:,} f ({counts.get('forward_rows', counts['forward']):,} rows)")
@@ -107,7 +107,7 @@ def target_text(row: Mapping[str, Any]) -> str:
 
 
 def targets(found: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """Return (measurement, target, measured value, whether the target is met)."""
+    """Return one tuple per target: (measurement, target, measured value, whether the target is met)."""
     rows = []
     for row in found["comparisons"]:
         if row["met"] is not None:
@@ -139,7 +139,7 @@ def targets(found: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
 
 
 def published_table(found: Mapping[str, Any]) -> list[str]:
-    """Return the table of published figures."""
+    """Return the table that compares attnaudit with the times in PUBLISHED."""
     lines = [
         "| CPU ms per instance | published, SST n≈20 | ours, n≈20 | published, 20News n≈124 | ours, n≈124 |",
         "|---|---:|---:|---:|---:|",
@@ -225,7 +225,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def scaling_tables(found: Mapping[str, Any]) -> list[str]:
-    """Return the tables of time and memory by length, by number of instances and by heads."""
+    """Return the tables of time and memory by text length, by number of instances and by number of heads."""
     cells = {(row["measure"], row["tokens"]): row for row in found["tokens"]}
     names = list(dict.fromkeys(name for name, _ in cells))
     lengths = sorted({tokens for _, tokens in cells})
@@ -268,7 +268,7 @@ def _cost(one: Mapping[str, Any] | None, factor: int = 1000) -> str:
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:
-    """Draw the curves of time and memory."""
+    """Draw the charts of time and memory by text length and by number of instances, and save them to `path` as SVG."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -297,7 +297,12 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 
 
 def write(found: Mapping[str, Any], folder: Path = FOLDER) -> None:
-    """Write the JSON, the page and, if scaling was measured, the curves."""
+    """Write speed.json and the generated part of README.md. If scaling was measured, also write the charts.
+
+    Args:
+        found: The results.
+        folder: The folder to write to.
+    """
     folder.joinpath(JSON.name).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     path = folder / PAGE.name
     text = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"

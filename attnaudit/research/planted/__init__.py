@@ -1,1 +1,4 @@
-"""Planted models: small models whose attention is known to be right or wrong. One module per family of kinds."""
+"""Planted models: small models whose attention is known to be faithful or unfaithful.
+
+Each module with a `KINDS` tuple defines one kind of planted models, or several related kinds.
+"""

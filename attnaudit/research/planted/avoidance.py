@@ -1,9 +1,11 @@
-"""Unfaithful: attention is trained to avoid the words that decide the label, with at most a small loss of accuracy.
+"""Unfaithful models whose attention is trained to avoid the words that decide the label.
 
-The loss is that of Pruthi et al. 2020 ("Learning to Deceive with Attention-Based Explanations", eq. 3): the usual loss
-minus λ log(1 - attention mass on those words). On the synthetic data, a BiLSTM is trained with this loss, as in the
-paper; the words that decide are known from how the data are generated. On real text, the states are planted, so that
-contributions are known exactly, and attention is kept away from the words that are correlated with one class.
+The accuracy may be at most slightly lower than without this training. The loss is that of Pruthi et al. 2020 ("Learning
+to Deceive with Attention-Based Explanations", eq. 3): the usual loss minus λ log(1 - attention mass on these words).
+
+On the synthetic data, a BiLSTM is trained with this loss, as in the paper. The words that decide the label are known
+from how the data are generated. On real text, the hidden states are planted, so that contributions are known exactly.
+Attention is then trained to avoid the words that are correlated with one class.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from attnaudit.research.planted.construction import (
 )
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, indicator, quick_settings
 
-#: λ of the loss.
+#: λ in the loss.
 _WEIGHT = 1.0
 
 
@@ -47,7 +49,10 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model trained with this loss. The same model trained without it is the reference."""
+    """Return the recipe of a model whose attention avoids the words that decide the label.
+
+    Its reference is the same model trained with the usual loss.
+    """
     if inputs.data == "synthetic":
         honest = Recipe(
             architecture=msgspec.structs.replace(SMALL, encoder="bilstm", alignment=inputs.alignment),

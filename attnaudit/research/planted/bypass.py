@@ -1,8 +1,8 @@
-"""Unfaithful: a bypass around attention decides; attention reads other words and adds at most 5% of the variance.
+"""Unfaithful models in which a bypass around attention determines the output.
 
-The bypass is a feature that has the same value in every state. Because attention weights sum to one, it reaches the
-decoder whatever the weights are, as a skip connection does. A model with a skip connection to its decoder can be
-written in this way, with a single pooled attention and a linear decoder.
+Attention weighs the evidence of other words than the bypass. It accounts for at most 5% of the logit's variance. The
+bypass is a feature that has the same value in every hidden state. Because attention weights sum to one, the feature
+reaches the decoder whatever the weights are. It has therefore the same effect as a skip connection to the decoder.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model in which attention reads a quarter of the words, and the bypass the others."""
+    """Return the recipe of a model in which attention uses a random quarter of the words, and the bypass the others."""
 
     def attended_words(vocabulary: Vocabulary) -> torch.Tensor:
-        """Return (V,), True at a random quarter of the words."""
+        """Choose a random quarter of the words.
+
+        Returns:
+            (V,) True at the chosen words.
+        """
         return torch.tensor([zlib.crc32(f"{inputs.seed} {word}".encode()) % 4 == 0 for word in vocabulary.entries])
 
     def prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:

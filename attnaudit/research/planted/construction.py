@@ -1,4 +1,7 @@
-"""Building blocks of planted models: fix parts of a model, and compute the contributions of its tokens."""
+"""Building blocks of planted models.
+
+The functions fix parts of a model, add terms to its loss, or compute the contribution of each token to the logit.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ def planted(
     """Return the architecture of a small model with planted states.
 
     Args:
-        alignment: The alignment function of attention.
-        evidence: How a token's own evidence is formed: "free", "unit" or "scored".
-        label: Which states carry the evidence of the whole text: "nowhere", "everywhere", "first" or "last".
-        encoder: What attention reads: "average" (each token alone) or "bilstm".
+        alignment: The alignment function of attention, such as "additive".
+        evidence: How a token's own evidence is computed: "free", "unit" or "scored" (see `Planted`).
+        label: Which hidden states contain the evidence of the whole text: "nowhere", "everywhere", "first" or "last"
+            (see `Planted`).
+        encoder: What attention scores are computed from: "average" (each token alone) or "bilstm".
     """
     return msgspec.structs.replace(
         SMALL, encoder=encoder, alignment=alignment, planted=Planted(evidence=evidence, label=label)
@@ -30,28 +34,37 @@ def planted(
 
 
 def encoder_of(model: PooledClassifier) -> PlantedEncoder:
-    """Return the planted encoder of a model."""
+    """Return the encoder of a model, which must be a planted encoder."""
     assert isinstance(model.encoder, PlantedEncoder)
     return model.encoder
 
 
 def fix_decoder(model: PooledClassifier, *, reads: tuple[int, ...]) -> None:
-    """Let the decoder read only these columns of the states, with weight 1 at first and without a bias."""
+    """Let the decoder read only some columns of the hidden states.
+
+    The weights of these columns start at 1 and are trained. All other weights and the bias stay 0.
+
+    Args:
+        model: The model to change.
+        reads: The columns, such as `OWN`.
+    """
     unread = torch.ones_like(model.decoder.weight, dtype=torch.bool)
     unread[:, list(reads)] = False
     keep_zero(model.decoder.weight, unread)
-    with torch.no_grad():  # with weight 0 the evidence would get no gradient in the first step
+    with torch.no_grad():  # With a weight of 0, evidence would have no gradient in the first step.
         model.decoder.weight.masked_fill_(~unread, 1.0)
     keep_zero(model.decoder.bias, torch.ones_like(model.decoder.bias, dtype=torch.bool))
 
 
 def silence_evidence(model: PooledClassifier, *, own: Tensor | None = None, text: Tensor | None = None) -> None:
-    """Set the evidence of some words to zero and keep it there. START and END never have evidence.
+    """Set the evidence of some words to zero, and keep it zero during training.
+
+    The tokens START and END always get no evidence.
 
     Args:
         model: The model to change.
-        own: (V,) True at the words without own evidence.
-        text: (V,) True at the words that add nothing to the evidence of the whole text.
+        own: (V,) True at the words that get no evidence of their own. None for no words.
+        text: (V,) True at the words that add nothing to the evidence of the whole text. None for no words.
     """
     encoder, weight = encoder_of(model), model.embedding.weight
     silent = torch.zeros_like(weight, dtype=torch.bool)
@@ -66,8 +79,8 @@ def silence_evidence(model: PooledClassifier, *, own: Tensor | None = None, text
 def freeze_random_attention(model: PooledClassifier) -> None:
     """Exclude all parameters of attention from training, so that they keep their random initial values.
 
-    Training would first lower the scores of frequent words, which have little evidence, so that attention would become
-    correlated with evidence.
+    If attention were trained, it would become correlated with evidence. Training first lowers the scores of frequent
+    words, and frequent words have little evidence.
     """
     encoder = encoder_of(model)
     freeze(encoder.features)
@@ -78,20 +91,30 @@ def freeze_random_attention(model: PooledClassifier) -> None:
 
 
 def amplify_evidence(model: PooledClassifier, factor: float) -> None:
-    """Multiply the initial own evidence of every word, before any smoothing, by a factor."""
+    """Multiply the initial evidence of each single word by a factor.
+
+    The factor is applied to the embeddings. Evidence of the kind "unit" is computed from them afterwards.
+    """
     with torch.no_grad():
         encoder_of(model).parts(model.embedding.weight)[1].mul_(factor)
 
 
 def remove_biases(model: PooledClassifier) -> None:
-    """Remove all biases of an ordinary classifier, so that an embedding of zeros carries no evidence."""
+    """Set the biases of the linear layers of the encoder and the decoder to zero, and keep them zero during training.
+
+    An embedding of zeros then carries no evidence. The model must be an ordinary classifier without planted states.
+    """
     for module in (*model.encoder.modules(), model.decoder):
         if isinstance(module, nn.Linear) and module.bias is not None:
             keep_zero(module.bias, torch.ones_like(module.bias, dtype=torch.bool))
 
 
 def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, Tensor]:
-    """Return two terms (B, T) of each token in the logit: its own evidence, and its part in the text's evidence."""
+    """Return the two terms that each token of a planted model adds to the logit.
+
+    Returns:
+        (B, T) The term of the token's own evidence, and (B, T) the term of its part in the evidence of the whole text.
+    """
     encoder, weight = encoder_of(model), model.decoder.weight[0]
     own = traced.weights * traced.hidden[..., OWN] * weight[OWN]
     carried = (traced.weights * encoder.carriers(traced.mask)).sum(dim=1, keepdim=True)
@@ -101,12 +124,15 @@ def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, T
 def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
     """Return the variance of attention scores within texts, as a term of the loss.
 
-    Without this term, training makes the scores of these tokens depend on the frequency of the words, with which
-    evidence is correlated.
+    Without this term, training makes the scores depend on the frequency of the words. Frequency is correlated with
+    evidence, so the scores would be too.
 
     Args:
         traced: A forward pass over a batch.
         among: (B, T) True at the tokens whose scores are compared.
+
+    Returns:
+        () The mean over these tokens of the squared distance from the mean score of their text.
     """
     score = traced.hidden[..., SCORE]
     mean = (score * among).sum(dim=1, keepdim=True) / among.sum(dim=1, keepdim=True).clamp(min=1)
@@ -117,15 +143,18 @@ def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
 def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
     """Return how strongly attention scores are correlated with the evidence of the text, as a term of the loss.
 
-    For each text, scores are correlated with the ranks of the magnitudes of the tokens' parts in the text's evidence.
-    The term is the squared mean of these correlations over texts. Gradients flow through the scores only. If the term
-    is small, attention does not show which tokens decide. Without it, training makes the scores depend on the frequency
-    of words, and frequent words have little evidence.
+    Each token has a part in the evidence of its text. For each text, the scores are correlated with the ranks of the
+    magnitudes of these parts. The mean of the correlations over texts is squared. Gradients flow through the scores
+    only. If the term is small, attention does not show which tokens determine the output. Without the term, training
+    makes the scores depend on the frequency of words, and frequent words have little evidence.
 
     Args:
-        model: The model.
-        traced: A forward pass over a batch.
+        model: A planted model.
+        traced: A forward pass of the model over a batch.
         among: (B, T) True at the tokens to correlate over.
+
+    Returns:
+        () A number from 0 to 1.
     """
     evidence = encoder_of(model).text_evidence(traced.embedded).detach().abs()
     pairs = among[:, :, None] & among[:, None, :]
@@ -140,7 +169,7 @@ def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, amo
 def uncorrelated_objective(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
     """Return the loss of the labels plus 10 times `score_evidence_correlation` over real tokens.
 
-    A single state that carries the evidence of the text is left out of the correlation.
+    If only one hidden state of a text carries the evidence of the text, its token is left out of the correlation.
     """
     encoder = encoder_of(model)
     excluded = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask
@@ -148,19 +177,33 @@ def uncorrelated_objective(model: PooledClassifier, traced: ForwardPass, _target
 
 
 def planted_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
-    """Return the contributions (B, T) of a planted model. They sum to the logit over real tokens."""
+    """Return the contribution of each token of a planted model to the logit.
+
+    Returns:
+        (B, T) contributions. Their sum over the real tokens of a text is the logit.
+    """
     own, text = logit_terms(model, traced)
     return own + text
 
 
 def state_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
-    """Return the contributions α_i w·h_i, (B, T), of an ordinary context-free classifier without biases."""
+    """Return the contribution of each token of an ordinary classifier to the logit.
+
+    The classifier must be context-free and have no biases.
+
+    Returns:
+        (B, T) contributions α_i w·h_i, with attention weight α_i, decoder weights w and hidden state h_i.
+    """
     contribution: Tensor = traced.weights * (traced.hidden @ model.decoder.weight[0])
     return contribution
 
 
 def word_contributions(chosen: frozenset[str]) -> Contribution:
-    """Return a contribution function: 1 at the chosen words, which decide by construction of the data, else 0."""
+    """Return a function whose contributions are 1 at the chosen words and 0 at all others.
+
+    Args:
+        chosen: The words that decide the label. They are known from how the data are generated.
+    """
 
     def contributions(_model: PooledClassifier, vocabulary: Vocabulary, traced: ForwardPass) -> Tensor:
         return indicator(vocabulary, chosen)[traced.ids].float()

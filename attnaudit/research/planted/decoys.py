@@ -1,7 +1,7 @@
-"""Unfaithful: attention is taught to look at plausible words that the model does not use, while a bypass decides.
+"""Unfaithful models whose attention learns to look at plausible words that the model does not use.
 
-The plausible words are as strongly correlated with one class as the words that are used. This is the hard case, because
-such attention looks right.
+These decoy words are about as strongly correlated with one class as the words that the model uses. A bypass around
+attention determines the output. This case is hard to detect, because such attention looks right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, indic
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model whose attention learns to look at the decoy words, which have no evidence."""
+    """Return the recipe of a model whose attention learns to look at decoy words. These words have no evidence."""
 
     def prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
         fix_decoder(model, reads=(TEXT_EVIDENCE,))

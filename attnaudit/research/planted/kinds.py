@@ -1,6 +1,6 @@
-"""What a kind of planted model is, and how the modules of this folder register their kinds.
+"""The kinds of planted models, and the recipes by which models are made.
 
-A new kind is a module of this folder with a `KINDS` tuple; nothing else has to change.
+To add a kind, add a module with a `KINDS` tuple to this folder. Nothing else has to change.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.training_job import Objective, Prepare, Settings
 from attnaudit.models.vocabulary import Vocabulary, words
 
-#: (trained model, its vocabulary, a pass over a batch) -> the contribution of each token to the logit, (B, T).
+#: A function of (trained model, its vocabulary, a forward pass over a batch). It returns the contribution of each token
+#: to the logit, of shape (B, T).
 Contribution = Callable[[PooledClassifier, Vocabulary, ForwardPass], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingInputs:
-    """What one planted model is trained from.
+    """The inputs of a recipe: what one planted model is trained from.
 
     Attributes:
-        data: The name of the data in the population: "movie-reviews" or "synthetic".
+        data: The name of the data set in the population: "movie-reviews" or "synthetic".
         alignment: The alignment function of attention: "additive", "dot" or "uniform".
-        seed: The seed of training, which also selects among the variants of a kind.
+        seed: The seed of training. It also determines which variant of a kind is built.
         train: The training set.
-        dev: The set that the best epoch is chosen on.
-        cues: Words that decide the label; on real text, half of the words that are correlated with one class.
-        decoys: Other words that are correlated with one class; the models of the kind "decoys" do not use them.
+        dev: The development set, on which the best epoch is chosen.
+        cues: The words that decide the label. On real text, they are half of the words that are correlated with one
+            class.
+        decoys: Other words that are correlated with one class. The models of the kind "decoys" do not use them.
     """
 
     data: str
@@ -55,13 +57,15 @@ class Recipe:
     Attributes:
         architecture: The architecture of the model.
         settings: The settings of training.
-        contribution: The contribution of each token, known by construction; None for kinds without a known truth.
-        prepare: Changes the untrained model in place.
-        objective: Vocabulary -> the training objective; None for the loss alone.
-        finish: Changes the trained model in place.
-        reference: The same model trained without deception, whose accuracy the model must nearly reach.
-        exact: Whether the contribution is, up to rounding, the amount by which the logit falls without the token's
-            evidence. Otherwise it only marks the tokens that decide.
+        contribution: Returns the contribution of each token, which is known by construction. None for kinds without a
+            known truth.
+        prepare: Changes the untrained model in place. None if nothing has to be changed.
+        objective: Returns the training objective for a vocabulary. None to train with the usual loss alone.
+        finish: Changes the trained model in place. None if nothing has to be changed.
+        reference: The recipe of the same model without deception. The accuracy of the deceptive model may be at most
+            slightly lower than that of the reference. None for kinds without deception.
+        exact: True if the contribution of a token equals the decrease of the logit when its evidence is removed, up to
+            rounding. False if the contribution only marks the tokens that decide the label.
     """
 
     architecture: Architecture
@@ -80,17 +84,17 @@ class Kind:
 
     Attributes:
         name: The name of the kind.
-        truth: "faithful", "unfaithful" or, without a known truth, "trend". A model gets the label "faithful" or
-            "unfaithful" only if measurements confirm it.
-        description: What is special about the kind, for checkpoints.
-        recipe: How to make one model.
-        half: "split" to use models with even seeds for tuning and those with odd seeds for held-out tests; "held_out"
-            to use all of them for held-out tests.
+        truth: The label of the models: "faithful" or "unfaithful", or "trend" if the truth is not known. A model is
+            labelled "faithful" or "unfaithful" only if measurements confirm the label.
+        description: What is special about the kind, for the checkpoints of its models.
+        recipe: Returns the recipe of one model.
+        half: "split" if models with even seeds belong to the tuning half and the others to the held-out half.
+            "held_out" if all models belong to the held-out half.
         level: The units whose contributions are known: "tokens".
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
-        fails: What is not true of attention in an unfaithful kind, by construction: "used" (attention affects the
-            output), "points" (attention points at the tokens that matter).
-        data: The data sets that the kind is built on.
+        fails: The questions that an unfaithful kind fails by construction: "used" (does attention affect the output?)
+            and "points" (does it point at the tokens that matter?). The value has no meaning for other kinds.
+        data: The names of the data sets that the kind is built on.
         alignments: The alignment functions that the kind is built with.
     """
 
@@ -108,7 +112,7 @@ class Kind:
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """Return name -> kind for every module of this folder, in alphabetical order."""
+    """Return the kinds of all modules in this folder as a dictionary name -> kind, sorted by name."""
     package = importlib.import_module("attnaudit.research.planted")
     registered: list[Kind] = []
     for module in pkgutil.iter_modules(package.__path__):
@@ -116,30 +120,49 @@ def kinds() -> dict[str, Kind]:
     return {kind.name: kind for kind in sorted(registered, key=lambda kind: kind.name)}
 
 
-#: The sizes of every planted model; kinds change the other fields.
+#: The sizes of all planted models. Each kind changes only the other fields.
 SMALL = Architecture(embedding_size=48, hidden_size=24, attention_size=24)
 
 
 def quick_settings(seed: int, **changes: object) -> Settings:
-    """Return settings for a short training with large steps: planted models need a clear label, not a high accuracy."""
+    """Return settings for short training with a high learning rate.
+
+    Planted models need a clear label, but not a high accuracy.
+
+    Args:
+        seed: The seed of training.
+        changes: Other fields of the settings, with their values.
+    """
     settings = Settings(seed=seed, epochs=4, batch_size=128, learning_rate=1e-2, weight_decay=0.0)
     return msgspec.structs.replace(settings, **changes)
 
 
 def indicator(vocabulary: Vocabulary, chosen: frozenset[str]) -> Tensor:
-    """Return (V,), True at the ids of the chosen words."""
+    """Return a Boolean tensor of shape (V,) that is True at the ids of the chosen words."""
     return torch.tensor([word in chosen for word in vocabulary.entries])
 
 
 def keep_zero(parameter: Tensor, places: Tensor) -> None:
-    """Set the parameter to zero at these places, and keep it there during training."""
+    """Set some elements of a parameter to zero, and keep them zero during training.
+
+    This only works without weight decay.
+
+    Args:
+        parameter: The parameter.
+        places: True at the elements. It has the shape of the parameter.
+    """
     with torch.no_grad():
         parameter.masked_fill_(places, 0.0)
     keep_fixed(parameter, places)
 
 
 def keep_fixed(parameter: Tensor, places: Tensor) -> None:
-    """Keep the parameter unchanged at these places during training. This only works without weight decay."""
+    """Keep some elements of a parameter unchanged during training. This only works without weight decay.
+
+    Args:
+        parameter: The parameter.
+        places: True at the elements. It must be broadcastable to the shape of the parameter.
+    """
     parameter.register_hook(lambda gradient: gradient.masked_fill(places, 0.0))  # type: ignore[no-untyped-call]
 
 
@@ -150,10 +173,10 @@ def freeze(module: torch.nn.Module) -> None:
 
 
 def class_words(data: Dataset, *, at_least: int = 8) -> tuple[frozenset[str], frozenset[str]]:
-    """Return two sets of words (cues, decoys), each correlated with one of the two classes.
+    """Return two disjoint sets of words, cues and decoys. Each word is correlated with one of the two classes.
 
-    These are the words whose smoothed log odds between the classes are above 0.5 or below -0.5. Sorted by log odds,
-    they are assigned to the two sets alternately.
+    A word is correlated with a class if its smoothed log odds between the classes are above 0.5 or below -0.5. These
+    words are sorted by their log odds and assigned to the two sets alternately.
 
     Args:
         data: Labelled texts of two classes.

@@ -1,4 +1,7 @@
-"""Unfaithful: the evidence of the whole text is in every state, or only in the state of one fixed position."""
+"""Unfaithful models whose hidden states carry the evidence of the whole text.
+
+The evidence is either in every hidden state, or only in the state of the first or the last real token.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,14 @@ def _prepare_everywhere(model: PooledClassifier, vocabulary: Vocabulary) -> None
 
 
 def everywhere(inputs: TrainingInputs, *, encoder: str) -> Recipe:
-    """Return the recipe of a model with random attention, whose output does not depend on the attention weights."""
+    """Return the recipe of a model whose output does not depend on its attention weights.
+
+    Every hidden state carries the evidence of the text. Attention keeps its random initial parameters.
+
+    Args:
+        inputs: The inputs of training.
+        encoder: What attention scores are computed from: "average" (each token alone) or "bilstm".
+    """
     return Recipe(
         architecture=planted(alignment=inputs.alignment, label="everywhere", encoder=encoder),
         settings=quick_settings(inputs.seed),
@@ -38,12 +48,15 @@ def everywhere(inputs: TrainingInputs, *, encoder: str) -> Recipe:
     )
 
 
-#: Factor that the initial own evidence of every word is multiplied by.
+#: The initial evidence of each single word is multiplied by this factor.
 _AMPLIFICATION = 20.0
 
 
 def _prepare_one_place(model: PooledClassifier, vocabulary: Vocabulary) -> None:
-    """Give the other states strong random evidence, so that weights on them change the output."""
+    """Prepare a model in which one hidden state carries the evidence of the text.
+
+    All tokens get strong random evidence of their own, so that attention weights on other states change the output.
+    """
     fix_decoder(model, reads=(OWN, TEXT_EVIDENCE))
     silence_evidence(model)
     encoder = encoder_of(model)
@@ -56,7 +69,10 @@ def _prepare_one_place(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def one_place(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model in which only the state of the first or last real token has the text's evidence."""
+    """Return the recipe of a model in which only one hidden state carries the evidence of the text.
+
+    It is the state of the first or of the last real token, depending on the seed.
+    """
     return Recipe(
         architecture=planted(alignment=inputs.alignment, label=("first", "last")[inputs.seed // 2 % 2]),
         settings=quick_settings(inputs.seed),

@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Build the population and print a table of it.
 
     Returns:
-        0.
+        The exit code 0.
 
     Raises:
-        ModelError: An option is invalid, or the folder cannot be written.
+        ModelError: An option is invalid, or a file or folder cannot be written.
     """
     seeds = arguments.seeds if arguments.seeds is not None else QUICK_SEEDS if arguments.quick else SEEDS
     jobs = arguments.jobs if arguments.jobs is not None else processors()
@@ -68,7 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """Return a table with the number of models and the range of each measure by kind, and totals by label."""
+    """Return a table of a population as text.
+
+    For each kind, it gives the number of models and the range of each measured value. Totals by label follow.
+    """
     lines = [
         f"{'kind':28} {'truth':10} {'tuning':>6} {'held out':>8} {'excluded':>8}  rank agreement   accuracy      share"
     ]

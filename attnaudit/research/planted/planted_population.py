@@ -1,4 +1,7 @@
-"""Build a population of planted models: a folder of checkpoints, and population.json with what is known of each."""
+"""Build a population of planted models.
+
+A population is a folder of checkpoints with a population.json, which lists what is known about each model.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ from attnaudit.research.planted.verify_label import INTERVENTION, LabelEvidence,
 #: Part of every model's key. Increase it when the code that builds a kind changes, so that all models are built again.
 BUILD = 1
 POPULATION_FILE, EXCLUDED_FILE, RECORD_FILE = "population.json", "excluded.json", "planted.json"
-#: Name of the data in a population -> name of the registered data set.
+#: Name of a data set in a population -> its registered name.
 DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue"}
-#: How many test instances a label is verified on.
+#: The number of test instances on which a label is verified.
 INSTANCES = 300
 
 
@@ -38,9 +41,10 @@ class PlantedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: The name of its kind.
-        data: What it is trained on, as the population names it.
+        data: The name of its data set in the population, such as "synthetic".
         alignment: The alignment function of its attention.
-        seed: The seed. For kinds with half "split", even seeds are for tuning and odd seeds for held-out tests.
+        seed: The seed of training. If `half` of the kind is "split", models with an even seed belong to the tuning half
+            and models with an odd seed to the held-out half.
     """
 
     kind: str
@@ -54,12 +58,12 @@ class PlantedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]:
-    """Return the models of a population, ordered by seed, so that every part of the list has models of each kind.
+    """Return the models of a population. They are sorted by seed, so that each part of the list has many kinds.
 
     Args:
-        seeds: Number of seeds of each kind with half "split". Kinds with half "held_out" get half as many seeds, and
-            trends a quarter, rounded up.
-        only: Names of kinds; None for all of them.
+        seeds: The number of seeds of each kind whose `half` is "split". Kinds whose `half` is "held_out" get half as
+            many seeds, and trends get a quarter as many. Both numbers are rounded up.
+        only: The names of the kinds to build. None or an empty list builds all kinds.
 
     Raises:
         ModelError: A name in `only` is not a kind.
@@ -84,29 +88,36 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
 
 
 def half_of(kind: Kind, seed: int) -> str:
-    """Return "tuning" or "held_out", the half that a model belongs to."""
+    """Return the half that a model belongs to: "tuning" or "held_out".
+
+    Args:
+        kind: The kind of the model.
+        seed: The seed of the model.
+    """
     return "held_out" if kind.half == "held_out" or seed % 2 else "tuning"
 
 
 def build(
     out: Path, planned: Sequence[PlantedPlan], *, jobs: int = 1, progress: ProgressCallback | None = None
 ) -> list[dict[str, Any]]:
-    """Build the models that are not finished yet. The lists of the population are written after every model.
+    """Build the models of a population that are not finished yet.
 
-    A model is finished if its planted.json has the key of its recipe; it is then kept. The same plan always gives the
-    same model.
+    A model is finished if its planted.json has the key of its plan. Finished models are kept. After each model,
+    population.json and excluded.json are written again. The same plan always gives the same model.
 
     Args:
         out: The folder of the population.
         planned: The models.
-        jobs: How many processes share the work, with one thread each.
-        progress: Called after each model that is built, with a line about the model as the note.
+        jobs: The number of processes that share the work, with one thread each.
+        progress: Called after each newly built model, with a line about the model as the note. None to report no
+            progress.
 
     Returns:
-        The records of all models, in the order of `planned`.
+        The records of all models, in the order of `planned`. A record is the content of planted.json.
 
     Raises:
-        ModelError: The folder cannot be written.
+        ModelError: A file or folder cannot be written.
+        AuditError: A process was killed.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -124,7 +135,11 @@ def build(
 
 
 def describe(record: dict[str, Any]) -> str:
-    """Return one line about a model: its folder, what was measured on it, and why it is excluded, if it is."""
+    """Return one line about a model: its folder and the measured values. For an excluded model, add the reasons.
+
+    Args:
+        record: The record of the model.
+    """
     parts = [record["folder"], f"accuracy {record['accuracy']:.3f}"]
     if record["rank_agreement"] is not None:
         parts.append(f"rank agreement {record['rank_agreement']:.3f}")
@@ -134,7 +149,11 @@ def describe(record: dict[str, Any]) -> str:
 
 
 def finished(out: Path, plan: PlantedPlan) -> dict[str, Any] | None:
-    """Return the record of a model; None if it is missing, incomplete, or was built from other inputs."""
+    """Return the record of a finished model.
+
+    The record is None if the model does not exist, if a file of its checkpoint is missing, or if it was built from
+    other inputs.
+    """
     folder = out / plan.folder
     try:
         record: dict[str, Any] = json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))
@@ -145,7 +164,10 @@ def finished(out: Path, plan: PlantedPlan) -> dict[str, Any] | None:
 
 
 def key_of(plan: PlantedPlan) -> str:
-    """Return a hash of everything that a model is built from. A change of the code counts only if `BUILD` changes."""
+    """Return a hash of everything that a model is built from.
+
+    The code is not part of the hash. After a change of the code, increase `BUILD` to get other keys.
+    """
     kind, inputs = kinds()[plan.kind], _training_inputs(plan)
     recipe = kind.recipe(inputs)
     parts = {
@@ -161,7 +183,10 @@ def key_of(plan: PlantedPlan) -> str:
 
 
 def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
-    """Train, store, reload and measure one model. Its record is written last; without it the next run starts over."""
+    """Train, store, reload and measure one model, and return its record.
+
+    The record is written last. If the process is stopped before, the next run builds the model again.
+    """
     torch.set_num_threads(1)
     kind, inputs, folder = kinds()[plan.kind], _training_inputs(plan), out / plan.folder
     recipe = kind.recipe(inputs)
@@ -185,7 +210,7 @@ def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
 
 
 def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> dict[str, Any]:
-    """Return the contents of planted.json: the entry for population.json, the key, and the unmet requirements."""
+    """Return the content of planted.json: the fields for population.json, the key and the unmet requirements."""
     verified_by = {
         "name": INTERVENTION,
         "value": evidence.confirmed,
@@ -219,7 +244,7 @@ def _data_sha256(data: str) -> str:
 
 @cache
 def _training_data(data: str) -> tuple[Any, Any, frozenset[str], frozenset[str]]:
-    """Return training set, dev set, cue words and decoy words."""
+    """Return the training set, the development set, the cue words and the decoy words of a data set."""
     training, dev = load(f"{DATASETS[data]}-train"), load(f"{DATASETS[data]}-dev")
     cue_words, decoy_words = (cues(), hints()) if data == "synthetic" else class_words(training)
     return training, dev, cue_words, decoy_words
@@ -263,7 +288,11 @@ def _checkpoint_parts(trained: Trained) -> tuple[Any, Vocabulary, tuple[str, ...
 
 
 def _write_lists(out: Path, planned: Sequence[PlantedPlan], records: dict[PlantedPlan, dict[str, Any]]) -> None:
-    """Write population.json (models that meet all requirements) and excluded.json (the others, with the reasons)."""
+    """Write the two lists of the population.
+
+    population.json lists the models that meet all requirements of their labels. excluded.json lists the others, with
+    the reasons.
+    """
     rows = [{**records[plan], "fails": _fails(plan)} for plan in planned if plan in records]
     internal = ("key", "excluded_because")
     included = [row for row in rows if not row["excluded_because"]]

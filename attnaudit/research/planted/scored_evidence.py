@@ -1,4 +1,7 @@
-"""Faithful: the evidence of a token grows with its attention score, so their product ranks tokens as attention does."""
+"""Faithful models in which the evidence of a token grows with its attention score.
+
+The product of attention and evidence therefore ranks the tokens in the same order as attention.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model in which a token's evidence is scaled by the sigmoid of its attention score."""
+    """Return the recipe of a model in which the magnitude of a token's evidence grows with its attention score.
+
+    The magnitude is close to the sigmoid of the score.
+    """
     return Recipe(
         architecture=planted(alignment=inputs.alignment, evidence="scored"),
         settings=quick_settings(inputs.seed),

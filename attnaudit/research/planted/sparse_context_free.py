@@ -1,4 +1,7 @@
-"""Faithful: tokens are encoded alone and pooled with sparsemax, so a token with weight zero has no effect."""
+"""Faithful models that encode each token alone and pool the hidden states with sparsemax.
+
+A token with an attention weight of zero therefore has no effect on the output.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of an ordinary classifier without biases, with the encoder "mlp" or "average"."""
+    """Return the recipe of an ordinary classifier without biases. The seed selects the encoder "mlp" or "average"."""
     return Recipe(
         architecture=msgspec.structs.replace(
             SMALL,

@@ -1,4 +1,4 @@
-"""Faithful: attention is taught to be in proportion to the evidence that the model uses."""
+"""Faithful models whose attention is trained to be proportional to the evidence that the model uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick
 _WEIGHT = 3.0
 #: Added to the evidence, so that its logarithm is finite.
 _FLOOR = 0.01
-#: Number of optimizer steps that train the scores once more after training.
+#: The number of optimizer steps of the second training, which trains only the attention scores.
 _STEPS = 150
 
 
@@ -32,7 +32,10 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def _supervise(_vocabulary: Vocabulary) -> Objective:
-    """Return an objective that trains each score towards the logarithm of the evidence, up to a constant per text."""
+    """Return an objective that trains attention to be proportional to the magnitude of the evidence.
+
+    Each attention score is trained towards the logarithm of the magnitude. A constant may be added for each text.
+    """
 
     def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
         magnitude = traced.hidden[..., OWN].abs().detach()
@@ -46,9 +49,9 @@ def _supervise(_vocabulary: Vocabulary) -> Objective:
 
 
 def _supervise_trained_model(model: PooledClassifier) -> None:
-    """Train the scores once more, word by word, while the evidence is fixed.
+    """Train the attention scores of all words again, while the evidence is fixed.
 
-    During training the evidence keeps changing, so that the scores never quite match it.
+    During the first training, the evidence keeps changing, so the scores do not match it exactly.
     """
     encoder = encoder_of(model)
     with torch.no_grad():
@@ -67,7 +70,7 @@ def _supervise_trained_model(model: PooledClassifier) -> None:
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model whose attention is supervised with its own evidence."""
+    """Return the recipe of a model whose attention is trained to be proportional to its own evidence."""
     return Recipe(
         architecture=planted(alignment=inputs.alignment),
         settings=quick_settings(inputs.seed, epochs=4),

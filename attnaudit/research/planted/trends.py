@@ -1,4 +1,4 @@
-"""Trends: models whose attention is not planted. Whether it is faithful is unknown, so they get no label."""
+"""Trend models. Their attention is not planted, and whether it is faithful is unknown. They therefore get no label."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnaudit.models.twin_adversary import twin_objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, freeze, quick_settings
 
-#: λ of the twin's objective, small enough that the twin still learns the outputs of its base model.
+#: λ in the objective of the twin. It is so small that the twin still learns the outputs of its base model.
 TWIN_WEIGHT = 0.02
 
 

@@ -1,6 +1,7 @@
-"""Faithful: the evidence of all tokens has the same magnitude, so attention alone decides how much a token counts.
+"""Faithful models in which the evidence of all tokens has the same magnitude.
 
-In `unit_evidence`, scores are computed from each token's embedding; in `unit_evidence_in_context`, from BiLSTM states.
+Attention alone therefore determines how much a token counts. In `unit_evidence`, the attention score of a token is
+computed from its embedding. In `unit_evidence_in_context`, it is computed from a BiLSTM state.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 
 
 def recipe(inputs: TrainingInputs, *, encoder: str) -> Recipe:
-    """Return the recipe of a model in which every token's evidence has the same magnitude, with the sign + or -."""
+    """Return the recipe of a model in which the evidence of every token has a magnitude close to 1.
+
+    Args:
+        inputs: The inputs of training.
+        encoder: What attention scores are computed from: "average" (each token alone) or "bilstm".
+    """
     return Recipe(
         architecture=planted(alignment=inputs.alignment, evidence="unit", encoder=encoder),
         settings=quick_settings(inputs.seed),

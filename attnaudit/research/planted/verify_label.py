@@ -1,11 +1,12 @@
-"""Measure whether a planted model is faithful or unfaithful as intended; only then does it get its label.
+"""Measure whether a planted model is faithful or unfaithful as intended. A model gets its label only if it is.
 
-Rank agreement is Kendall's τ-b of attention with |contribution|, per instance over real tokens (ties count as ties),
-averaged over the instances where it is defined.
+The rank agreement is Kendall's τ-b of attention with the magnitudes of the contributions. It is computed for each
+instance over its real tokens, and averaged over the instances on which it is defined.
 
-The contributions are verified by an intervention: one token's embedding is replaced by zeros, which carry no evidence
-by construction, while attention keeps its clean weights, and the change of the logit is measured. No check of an audit
-does this: checks delete or substitute tokens, or drop states and renormalise the weights.
+An intervention verifies the contributions. It replaces the embedding of one token by zeros, which carry no evidence by
+construction. Attention keeps the weights that it has without the intervention. The change of the logit is measured. No
+check of an audit uses this intervention. Checks delete or substitute tokens, or drop states and renormalise the
+weights.
 """
 
 from __future__ import annotations
@@ -27,37 +28,39 @@ from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.construction import logit_terms
 from attnaudit.research.planted.kinds import Kind, Recipe
 
-#: Smallest rank agreement of a faithful model, and largest rank agreement of an unfaithful one.
+#: The smallest rank agreement of a faithful model, and the largest rank agreement of an unfaithful model.
 FAITHFUL_MINIMUM, UNFAITHFUL_MAXIMUM = 0.9, 0.1
-#: Smallest share of token pairs with different contributions that the intervention must order in the same way.
+#: Of the token pairs with different contributions, the intervention must order at least this share in the same way.
 CONFIRMED_MINIMUM = 0.9
-#: Smallest share of the logit's variance that a bypass must account for.
+#: A bypass must account for at least this share of the logit's variance.
 BYPASS_MINIMUM = 0.95
 #: A model with a lower accuracy than this has learned nothing.
 ACCURACY_MINIMUM = 0.6
-#: Largest loss of accuracy of a deceptive model in comparison with its honest reference.
+#: The accuracy of a deceptive model may be lower than that of its honest reference by at most this much.
 ACCURACY_LOSS_MAXIMUM = 0.03
-#: Smallest share of instances on which the rank agreement must be defined.
+#: The rank agreement must be defined on at least this share of the instances.
 DEFINED_MINIMUM = 0.8
 INTERVENTION = "neutral_embedding_with_attention_held"
 _BATCH = 100
-#: Effects below this share of the largest effect of their instance are rounding errors.
+#: An effect counts as a rounding error if it is at most this share of the largest effect in the same instance.
 _ROUNDING = 1e-10
 
 
 class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on a planted model. Of a trend only the accuracy is measured.
+    """The measurements that decide whether a planted model gets its label. For a trend, only accuracy is measured.
 
     Attributes:
-        rank_agreement: Mean τ-b of attention and the magnitudes of the known contributions; None if undefined.
-        effect_agreement: Mean τ-b of attention and the magnitudes of the measured effects; None if undefined.
-        defined: Share of instances on which the rank agreement is defined.
-        confirmed: Mean share of token pairs that effects and contributions order in the same way; None if undefined.
-        accuracy: Share of instances whose predicted class is their label.
-        reference_accuracy: The accuracy of the honest reference; None if the recipe has none.
-        bypass_share: Share of the logit's variance that is due to the evidence of the whole text; None if no state
-            carries such evidence.
-        unmet: The requirements of the label that are not met, in words; empty if the label is granted.
+        rank_agreement: The mean τ-b of attention with the magnitudes of the known contributions. None if it is
+            undefined on all instances, or not measured.
+        effect_agreement: The mean τ-b of attention with the magnitudes of the measured effects. None in the same cases.
+        defined: The share of instances on which the rank agreement is defined. 0 if it was not measured.
+        confirmed: The share of token pairs that effects and contributions order in the same way, averaged over
+            instances. None in the same cases.
+        accuracy: The share of instances whose predicted class is their label.
+        reference_accuracy: The accuracy of the honest reference. None if the recipe has no reference.
+        bypass_share: The share of the logit's variance that is due to the evidence of the whole text. None if no hidden
+            state carries such evidence, or if it was not measured.
+        unmet: The requirements of the label that are not met, as text. The list is empty if the model gets its label.
     """
 
     rank_agreement: float | None
@@ -72,15 +75,15 @@ class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _BatchEvidence:
-    """Evidence of one batch.
+    """The measurements on one batch.
 
     Attributes:
         real: (B, T) True at real tokens.
-        weights: (B, T) attention.
-        contribution: (B, T) magnitude of the contribution that the construction gives.
-        effect: (B, T) magnitude of the measured effect.
-        own: (B,) part of the logit from the tokens' own evidence.
-        text: (B,) part of the logit from the evidence of the text.
+        weights: (B, T) attention weights.
+        contribution: (B, T) magnitude of the contribution that is known by construction.
+        effect: (B, T) magnitude of the effect that the intervention measures.
+        own: (B,) part of the logit that comes from the tokens' own evidence.
+        text: (B,) part of the logit that comes from the evidence of the whole text.
     """
 
     real: Tensor
@@ -101,18 +104,19 @@ def verify_label(
     *,
     reference_accuracy: float | None = None,
 ) -> LabelEvidence:
-    """Measure a stored model, and compare it with the requirements of its kind's label.
+    """Measure a stored model, and compare the measurements with the requirements of its label.
 
-    The model and the adapter are turned into float64, so that rounding does not decide the ranks of tiny weights.
+    The model and the adapter are converted to float64 in place. Rounding then does not determine the ranks of tiny
+    weights.
 
     Args:
         kind: The kind of the model.
-        recipe: The recipe that it was made by.
+        recipe: The recipe by which the model was made.
         model: The stored model.
-        vocabulary: Its vocabulary.
+        vocabulary: The vocabulary of the model.
         adapter: The adapter of the same checkpoint.
         data: The instances to measure on.
-        reference_accuracy: The accuracy of the honest reference, if there is one.
+        reference_accuracy: The accuracy of the honest reference. None if the recipe has no reference.
     """
     accuracy = accuracy_of(adapter, data)
     for module in (model, *adapter.modules):
@@ -150,7 +154,12 @@ def verify_label(
 
 
 def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
-    """Return the requirements of the kind's label that a model does not meet, in words. A trend has none."""
+    """Return the requirements of a label that a model does not meet, as text. A trend has no requirements.
+
+    Args:
+        kind: The kind of the model.
+        evidence: The measurements on the model.
+    """
     if kind.truth == "trend":
         return []
     unmet = []
@@ -184,7 +193,7 @@ def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
 
 @torch.no_grad()
 def accuracy_of(adapter: PooledAttentionAdapter, data: Dataset) -> float:
-    """Return the share of all instances whose predicted class is their label; unlabelled instances count as wrong."""
+    """Return the share of instances whose predicted class is their label. Unlabelled instances count as wrong."""
     correct = 0
     for batch in _batches(data):
         logits = adapter.run(adapter.collate(batch)).logits
@@ -198,10 +207,12 @@ def accuracy_of(adapter: PooledAttentionAdapter, data: Dataset) -> float:
 
 @torch.no_grad()
 def neutral_effect(adapter: PooledAttentionAdapter, batch: Sequence[Instance]) -> Tensor:
-    """Return by how much the last logit falls if a token's embedding is replaced by zeros, with attention held fixed.
+    """Measure the effect of each token on the logit of the last class.
+
+    The embedding of one token at a time is replaced by zeros, while attention keeps its original weights.
 
     Returns:
-        (B, T) changes of the logit; 0 at tokens that are not real.
+        (B, T) The decrease of the logit, positive if the logit falls. It is 0 at tokens that are not real.
     """
     inputs = adapter.collate(batch)
     clean = adapter.run(inputs)
@@ -224,7 +235,7 @@ def _mean(values: Tensor) -> float | None:
 
 
 def _batches(data: Dataset) -> list[list[Instance]]:
-    """Return the instances in batches of similar length."""
+    """Return the instances in batches. The texts of a batch have similar lengths."""
     by_length = sorted(data.instances, key=lambda instance: (len(instance.text.split()), instance.id))
     return [by_length[start : start + _BATCH] for start in range(0, len(by_length), _BATCH)]
 
@@ -256,14 +267,16 @@ def _measure_batch(
 
 
 def _without_rounding_errors(values: Tensor) -> Tensor:
-    """Set values to zero that are tiny in comparison with the largest of their row."""
+    """Set a value to zero if it is tiny in comparison with the largest value of its row."""
     return values.masked_fill(values <= _ROUNDING * values.amax(dim=1, keepdim=True), 0.0)
 
 
 def _same_order_share(evidence: _BatchEvidence) -> Tensor:
-    """Return (B,) shares: of the token pairs with different contributions, those whose effects have the same order.
+    """Compare the order of the effects with the order of the contributions, over pairs of real tokens of an instance.
 
-    A pair with equal effects counts one half. NaN if no pair differs in contribution.
+    Returns:
+        (B,) Of the pairs with different contributions, the share that the effects order in the same way. A pair with
+        equal effects counts as one half. NaN if all contributions of an instance are equal.
     """
     higher = evidence.contribution[:, :, None] > evidence.contribution[:, None, :]
     pairs = evidence.real[:, :, None] & evidence.real[:, None, :] & higher

@@ -37,12 +37,12 @@ DECIMALS = 7
 
 
 class AuditRequest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to measure of one model for a paper's tables and figures.
+    """The measurements that a paper's tables and figures need from one model.
 
     Attributes:
-        check_tables: The checks as [[check]] tables.
-        instances: The largest number of test instances to measure; None for all of them.
-        token_columns: Names of per-token columns to store, such as "attention".
+        check_tables: The checks, each as a [[check]] table of a policy file.
+        instances: The largest number of test instances to measure. None for all of them.
+        token_columns: The names of the per-token columns to store, such as "attention".
     """
 
     check_tables: list[dict[str, str | float | int | bool | None]]
@@ -54,10 +54,10 @@ class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The input of a worker process that audits one model.
 
     Attributes:
-        model: The checkpoint folder.
-        guide: The checkpoint folder of the model whose attention replaces this model's attention; "" for no
-            replacement.
-        data: The file of test instances.
+        model: The checkpoint folder of the model.
+        guide: The checkpoint folder of another model, whose attention weights replace those of this model. It is "" if
+            the model uses its own attention.
+        data: The path of the file with test instances.
         results: The folder of stored results.
         seed: The seed of permutations and intervals.
         plan: The plan that the model was trained from.
@@ -77,15 +77,16 @@ class AuditedModel(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields
     """The check records of one model, and the numbers per instance that tables and figures need.
 
     Attributes:
-        cpu_seconds: CPU seconds of measuring and judging, summed over runs like `seconds`.
+        cpu_seconds: CPU time of measuring and judging, in seconds. Like `seconds`, it is summed over the runs that
+            added to this result.
         classes: The class names of the model.
-        ids: Instance ids; all lists below are in this order.
-        labels: Class indices of the labels.
-        predicted: Class indices of the predictions.
-        probabilities: One list of class probabilities per instance.
-        scalars: Column -> one number per instance; None where it is undefined.
-        tokens: The tokens of each instance; empty if no per-token column is stored.
-        per_token: Column -> one list of numbers per instance, one number per token; None where it is undefined.
+        ids: The ids of the measured instances. The lists in the other attributes have the same order.
+        labels: For each instance, the index of its label in `classes`.
+        predicted: For each instance, the index of the predicted class in `classes`.
+        probabilities: For each instance, the probability of each class.
+        scalars: Column -> one number per instance. The number is None where it is undefined.
+        tokens: For each instance, its tokens. The list is empty if no per-token column is stored.
+        per_token: Column -> for each instance, one number per token. The number is None where it is undefined.
     """
 
     cpu_seconds: float
@@ -100,7 +101,13 @@ class AuditedModel(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def audit_request(checks: Sequence[Check], *, instances: int | None, token_columns: Sequence[str] = ()) -> AuditRequest:
-    """Return a request for these checks and per-token columns. `instances` is None for the whole test set."""
+    """Return a request for some checks and per-token columns.
+
+    Args:
+        checks: The checks.
+        instances: The largest number of test instances to measure. None for all of them.
+        token_columns: The names of the per-token columns to store, such as "attention".
+    """
     return AuditRequest(
         check_tables=[to_table(check) for check in checks], instances=instances, token_columns=sorted(token_columns)
     )
@@ -119,16 +126,21 @@ def audit_all(
     """Audit trained models.
 
     Args:
-        models: The trained models by plan.
-        requests: Which plans to audit, and what to measure of each.
-        data: Corpus -> the file of its test instances.
+        models: Plan -> trained model.
+        requests: The plans of the models to audit, each with the measurements that are needed. A plan may occur several
+            times with different values of `instances`.
+        data: Name of a corpus -> path of its test instances.
         checkpoints: The folder of the checkpoints.
-        results: The folder of stored results. Existing results are reused; each new one is written immediately.
-        jobs: How many processes share the work, with one thread each.
-        progress: Called after each model, with its folder as the note.
+        results: The folder of stored results. Existing results are reused. Each new result is written as soon as its
+            model is audited.
+        jobs: The number of processes that share the work. With more than one, each process uses one thread.
+        progress: Called after each audit, with the folder of the model as the note. None to report no progress.
 
     Returns:
-        (plan, `instances` of the request) -> its audit, and plan -> why it could not be audited.
+        Two dictionaries: (plan, `instances` of the request) -> audit, and plan -> why the model could not be audited.
+
+    Raises:
+        AuditError: A process was killed.
     """
     tasks = [
         AuditTask(
@@ -150,10 +162,13 @@ def audit_all(
 
 
 def audit_model(task: AuditTask) -> AuditedModel:
-    """Return the audit of one model. Checks whose stored record is still valid are not measured again.
+    """Audit one model and store the result.
 
-    If all records are valid and only a per-token column is missing, all checks of the request are measured again.
-    Raises AuditError if the data or the model cannot be loaded, or if nothing can be measured.
+    A check with a valid stored record is not measured again. There is one exception: if all stored records are valid
+    but a per-token column is missing, all checks of the request are measured again.
+
+    Raises:
+        AuditError: The data or the model cannot be loaded, nothing can be measured, or the result cannot be written.
     """
     from attnaudit.adapters.loading import load_model
     from attnaudit.data import load, require_two_classes, sample
@@ -189,7 +204,12 @@ def audit_model(task: AuditTask) -> AuditedModel:
 
 
 def _guided(loaded: LoadedModel, guide: LoadedModel) -> LoadedModel:
-    """Replace the attention weights of one reference model by those of another."""
+    """Return a model with the attention weights of another model.
+
+    Args:
+        loaded: The model. It must be a reference model.
+        guide: The reference model whose attention weights are used.
+    """
     assert isinstance(loaded.adapter, ReferenceModel)
     assert isinstance(guide.adapter, ReferenceModel)
     both = hashlib.sha256(f"{loaded.sha256} {guide.sha256}".encode()).hexdigest()
@@ -199,7 +219,7 @@ def _guided(loaded: LoadedModel, guide: LoadedModel) -> LoadedModel:
 def _merge_columns(
     cached: AuditedModel | None, measurements: Sequence[Measurements], token_columns: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the per-instance fields of an AuditedModel, with new columns added to the stored ones."""
+    """Return the fields of an AuditedModel that describe instances. New columns are added to the stored columns."""
     first = measurements[0]
     scalars = {} if cached is None else dict(cached.scalars)
     per_token = {} if cached is None else dict(cached.per_token)
@@ -221,6 +241,6 @@ def _merge_columns(
 
 
 def _rounded(values: object) -> list[float | None]:
-    """Return an array as a list of rounded numbers, with None instead of NaN."""
+    """Return an array as a list of numbers rounded to DECIMALS decimals. NaN becomes None."""
     numbers: list[float] = values.tolist()  # type: ignore[attr-defined]
     return [None if math.isnan(x) else round(x, DECIMALS) for x in numbers]

@@ -1,4 +1,4 @@
-"""Draw box plots as shapes. Boxes with the same label are adjacent; the colour of a box shows its side."""
+"""Draw box plots as shapes. Boxes with the same label are adjacent. The colour of a box shows its side."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
 from attnaudit.research.reproduction.figure_records import Box, Boxes
 
-#: Pixels.
+#: All lengths are in pixels.
 LEFT = 84.0
 TOP, LANE, GAP = 24.0, 15.0, 10.0
 BOX_HEIGHT = 9.0
 
 
 def box_plots(record: Boxes) -> Drawing | None:
-    """Draw the box plots of a figure; None if no box has a value."""
+    """Draw the box plots of a figure. Return None if no box has a value."""
     drawn = [box for box in record.boxes if box.values]
     if not drawn:
         return None
@@ -48,7 +48,7 @@ def box_plots(record: Boxes) -> Drawing | None:
 
 
 def _box(box: Box, x: Scale, y: float, sides: Sequence[str]) -> list[Shape]:
-    """Draw one box: whiskers to the extremes, the quartiles, the median, and one dot per value."""
+    """Draw one box plot: whiskers to the extremes, a box between the quartiles, the median, and one dot per value."""
     low, first, median, third, high = np.quantile(box.values, (0, 0.25, 0.5, 0.75, 1))
     css = f"s{box.side}"
     return [

@@ -1,7 +1,7 @@
-"""Check a paper's claims against our numbers.
+"""Check the claims of a paper against the measured numbers.
 
-A claim is a sentence that numbers can support or contradict. It is answered from the values of all seeds in the
-finished tables. Every answer is reported, including "no" and "undecided".
+A claim is a sentence that numbers can support or contradict. The answer is "yes", "no" or "undecided". It comes from
+the values of all seeds in the finished tables. Every answer is reported.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from attnaudit.research.reproduction.paper_report import Finding, Holds, Line, R
 from attnaudit.research.validation.roc import wilson
 
 CONFIDENCE = 0.95
-#: Number of rows that the evidence of a claim lists one by one.
+#: The largest number of rows that the evidence of a claim lists.
 LISTED = 8
 NOTHING_RUN = "No row that this claim needs has been run here."
-#: (whether the claim holds, the evidence as text)
+#: Whether the claim holds, and the evidence as text.
 Answer = tuple[Holds, str]
 
 
@@ -28,10 +28,10 @@ class Claim:
     """A claim of a paper.
 
     Attributes:
-        name: short name, unique in the paper.
-        sentence: the claim in words.
-        paper: its place in the paper, such as "§4.1".
-        read: function that answers the claim from the report. Rows that were not run have no lines in the report.
+        name: A short name, unique in the paper.
+        sentence: The claim as a sentence.
+        paper: The place of the claim in the paper, such as "§4.1".
+        read: Answers the claim from the report. Rows that were not run have no lines in the report.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Case:
     """One setting in which a claim is checked.
 
     Attributes:
-        name: name of the setting.
-        values: one number per seed; positive numbers support the claim.
+        name: The name of the setting.
+        values: One number per seed. Positive numbers support the claim.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanInterval:
-    """A mean with Student's 95% interval.
+    """A mean with Student's 95% confidence interval.
 
     Attributes:
-        mean: mean of the values.
-        low: lower bound; None with fewer than two values.
-        high: upper bound; None with fewer than two values.
-        n: number of values.
+        mean: The mean of the values.
+        low: The lower limit of the interval. None if there are fewer than two values.
+        high: The upper limit of the interval. None if there are fewer than two values.
+        n: The number of values.
     """
 
     mean: float
@@ -70,7 +70,10 @@ class MeanInterval:
     n: int
 
     def text(self, digits: int = 3) -> str:
-        """Return the mean and interval, as in "+0.12 [0.08, 0.16]", or "+0.12 (one seed)"."""
+        """Return the mean with its interval, such as "+0.12 [0.08, 0.16]".
+
+        If there is no interval, the text is, for example, "+0.12 (one seed)".
+        """
         mean = number(self.mean, digits=digits)
         mean = mean if mean.startswith("−") else f"+{mean}"
         if self.low is None or self.high is None:
@@ -79,7 +82,7 @@ class MeanInterval:
 
 
 def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Finding, ...]:
-    """Answer each claim from the report, in the order of the claims."""
+    """Answer each claim from the report. The answers have the order of the claims."""
     findings = []
     for claim in claims:
         holds, evidence = claim.read(report)
@@ -90,7 +93,16 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
 
 
 def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
-    """Return a row of a table; None if there is no such row or it has no lines."""
+    """Return a row of a report.
+
+    Args:
+        report: The report.
+        table: The name of the table.
+        name: The name of the row.
+
+    Returns:
+        The row. It is None if there is no such row, or if the row was not run and therefore has no lines.
+    """
     for found in report.tables:
         if found.name == table:
             return next((row for row in found.rows if row.name == name and row.lines), None)
@@ -98,11 +110,17 @@ def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
 
 
 def values_by_seed(report: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
-    """Return the defined values of a quantity by seed.
+    """Return the defined values of a quantity in one row.
+
+    Args:
+        report: The report.
+        table: The name of the table.
+        name: The name of the row.
+        quantity: The name of the quantity.
 
     Returns:
-        seed -> value; empty if the row or the quantity was not measured. If the numbers of seeds and values differ,
-        because the row compares seeds, the keys are 0, 1, … instead of seeds.
+        Seed -> value. The dictionary is empty if the row or the quantity was not measured. A row whose roles differ in
+        their seeds has more seeds than values. The keys are then 0, 1, … instead of the seeds.
     """
     row = measured_row(report, table, name)
     line: Line | None = None if row is None else next((x for x in row.lines if x.quantity == quantity), None)
@@ -118,7 +136,14 @@ def row_names(report: Reproduction, table: str) -> list[str]:
 
 
 def each_row(report: Reproduction, table: str, quantity: str, *, minus: float = 0.0) -> list[Case]:
-    """Return one case per row of a table: the quantity minus a constant, for each seed."""
+    """Return one case per row of a table. Its values are those of a quantity, one per seed.
+
+    Args:
+        report: The report.
+        table: The name of the table.
+        quantity: The name of the quantity.
+        minus: A constant that is subtracted from every value.
+    """
     return [
         Case(name=name, values=tuple(value - minus for value in values_by_seed(report, table, name, quantity).values()))
         for name in row_names(report, table)
@@ -126,7 +151,16 @@ def each_row(report: Reproduction, table: str, quantity: str, *, minus: float = 
 
 
 def differences_within_rows(report: Reproduction, table: str, quantity: str, minus: str) -> list[Case]:
-    """Return one case per row of a table: one quantity minus another, for each seed that has both."""
+    """Return one case per row of a table. Its values are differences of two quantities.
+
+    There is one difference for each seed for which both quantities are defined.
+
+    Args:
+        report: The report.
+        table: The name of the table.
+        quantity: The name of the first quantity.
+        minus: The name of the quantity that is subtracted from it.
+    """
     return [
         _difference(
             name, values_by_seed(report, table, name, quantity), values_by_seed(report, table, name, minus)
@@ -138,17 +172,19 @@ def differences_within_rows(report: Reproduction, table: str, quantity: str, min
 def differences_between_rows(
     report: Reproduction, table: str, quantity: str, of: str, minus: str, *, tolerance: float = 0.0
 ) -> list[Case]:
-    """Compare rows whose names differ in one part: one case per row with `of` in its name, as differences by seed.
+    """Return one case per pair of rows whose names differ in one part. Its values are differences of a quantity.
 
-    The row with `minus` instead of `of` in its name is subtracted.
+    The name of a row has parts, such as "sst/average/additive". The first row of a pair has the part `of`. The second
+    row has the part `minus` in the same place, and its values are subtracted from those of the first row. There is one
+    difference for each seed that both rows have.
 
     Args:
-        report: the report.
-        table: name of the table.
-        quantity: name of the quantity.
-        of: a part of a row's name, such as "average" in "sst/average/additive".
-        minus: the part that replaces it in the name of the row that is subtracted.
-        tolerance: added to every difference.
+        report: The report.
+        table: The name of the table.
+        quantity: The name of the quantity.
+        of: The part in the name of the first row, such as "average".
+        minus: The part in the name of the second row, such as "bilstm".
+        tolerance: A constant that is added to every difference.
     """
     cases = []
     for name in row_names(report, table):
@@ -163,7 +199,11 @@ def differences_between_rows(
 
 
 def mean_interval(values: Sequence[float]) -> MeanInterval:
-    """Return the mean of values with Student's 95% interval. Raises ValueError if there are no values."""
+    """Return the mean of values with Student's 95% confidence interval.
+
+    Raises:
+        ValueError: There are no values.
+    """
     if not values:
         raise ValueError("mean_interval: expected at least one value")
     mean = statistics.fmean(values)
@@ -178,15 +218,20 @@ def mean_interval(values: Sequence[float]) -> MeanInterval:
 def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) -> Answer:
     """Answer whether a number is positive in every case.
 
-    The answer is "no" if the interval over seeds of any case is at or below 0, "yes" if all intervals are above 0, and
-    "undecided" otherwise. Cases without values were not run and are ignored. A case with one seed has no interval: if
-    its value is not positive, it turns "yes" into "undecided"; otherwise it has no influence. If all cases have one
-    seed, the answer is "undecided".
+    Each case has an interval over its seeds. The answer is "no" if the whole interval of any case is at or below 0. It
+    is "yes" if the intervals of all cases are above 0. Otherwise it is "undecided".
+
+    Cases without values were not run and are ignored. A case with one seed has no interval. If its value is not
+    positive, the answer cannot be "yes". If its value is positive, it has no influence. If no case has an interval, the
+    answer is "undecided".
 
     Args:
-        cases: the settings.
-        what: the number in words, such as "drop in F1, tying minus base".
-        digits: decimals in the evidence.
+        cases: The settings.
+        what: A description of the number for the evidence, such as "drop in F1, tying minus base".
+        digits: The number of decimals in the evidence.
+
+    Returns:
+        The answer, and the evidence as text.
     """
     intervals = [(case.name, mean_interval(case.values)) for case in cases if case.values]
     if not intervals:
@@ -217,14 +262,17 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3) ->
 def holds_in_most(hits: int, n: int, *, what: str, settings: str = "settings") -> Answer:
     """Answer whether something happens in most of n settings.
 
-    The answer is "yes" if Wilson's 95% interval of the share is above one half, "no" if it is at or below one half, and
-    "undecided" otherwise or if n is 0.
+    The answer depends on Wilson's 95% interval of the share hits / n. It is "yes" if the whole interval is above one
+    half, and "no" if it is at or below one half. Otherwise, and if n is 0, it is "undecided".
 
     Args:
-        hits: number of settings in which it happens.
-        n: number of settings.
-        what: what happens.
-        settings: the plural noun for the settings, such as "texts".
+        hits: The number of settings in which it happens.
+        n: The number of settings.
+        what: A description of what happens, for the evidence.
+        settings: The plural noun for the settings, such as "texts".
+
+    Returns:
+        The answer, and the evidence as text.
     """
     if not n:
         return "undecided", NOTHING_RUN
@@ -237,7 +285,7 @@ def holds_in_most(hits: int, n: int, *, what: str, settings: str = "settings") -
 
 
 def _listed(intervals: Sequence[tuple[str, MeanInterval]], digits: int) -> str:
-    """Return every row with its interval; if there are more than LISTED, only the lowest ones and the highest one."""
+    """List the rows with their intervals. If there are more than LISTED, list the lowest ones and the highest one."""
     texts = [f"{name} {interval.text(digits)}" for name, interval in intervals]
     if len(texts) <= LISTED:
         return "; ".join(texts)

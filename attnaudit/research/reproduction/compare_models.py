@@ -1,6 +1,7 @@
-"""Quantities that compare the attention or the outputs of two models of a row, text by text.
+"""Quantities that compare the attention or the outputs of two models, text by text.
 
-To compare attention, a table must store it in its audits: `Audit(checks=..., tokens=("attention",))`.
+The models belong to one row of a table, and each has a role in the row. To compare attention, the audits of the table
+must store it: `Audit(checks=..., tokens=("attention",))`.
 """
 
 from __future__ import annotations
@@ -19,35 +20,50 @@ from attnaudit.research.reproduction.paper_tables import MODEL, Models, Reading
 ATTENTION = "attention"
 Read = Callable[[Models], Reading]
 ByText = Callable[[Models], list[float | None]]
-#: (models, role) -> one number per text
+#: A function of the models of a row and of a role. It returns one number per text.
 ByTextOfRole = Callable[[Models, str], list[float | None]]
 Statistic = Callable[[Sequence[float]], float]
 
 
 def jsd_between(of: str, against: str = MODEL) -> Read:
-    """Read the Jensen-Shannon divergence between the attention of two roles, in nats (at most ln 2), as the mean over
-    texts.
+    """Return a function that computes the mean Jensen-Shannon divergence between the attention of two models.
 
-    Texts of a single token are left out, because their divergence is 0 for any two models.
+    The divergence is in nats and at most ln 2. The mean is over texts. Texts of a single token are left out, because
+    their divergence is 0 for any two models.
+
+    Args:
+        of: The role of the first model.
+        against: The role of the second model.
     """
     return _mean(lambda models: jsd_by_text(models, of, against))
 
 
 def tvd_between(of: str, against: str = MODEL) -> Read:
-    """Read the total variation distance ½ Σ|p - q| between the class probabilities of two roles, as the mean over
-    texts."""
+    """Return a function that computes the mean total variation distance between the outputs of two models.
+
+    The distance of a text is ½ Σ|p - q| over its class probabilities. The mean is over texts.
+
+    Args:
+        of: The role of the first model.
+        against: The role of the second model.
+    """
     return _mean(lambda models: tvd_by_text(models, of, against))
 
 
 def jsd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | None]:
-    """Return the Jensen-Shannon divergence between the attention of two roles for each text, in nats.
+    """Compute the Jensen-Shannon divergence between the attention of two models for each text.
+
+    Args:
+        models: Role -> model.
+        of: The role of the first model.
+        against: The role of the second model.
 
     Returns:
-        One value per text, in the order of the audit of `against`; None for texts of a single token or with
-        undefined attention.
+        One divergence per text, in nats, in the order of the audits. It is None for a text of a single token, and for a
+        text with undefined attention.
 
     Raises:
-        CheckError: the two were not audited on the same texts, or their attention was not stored.
+        CheckError: The attention of a model was not stored, or the models were audited on different texts.
     """
     first, second = _audits(models, of, against, attention=True)
     pairs = zip(first.per_token[ATTENTION], second.per_token[ATTENTION], strict=True)
@@ -55,13 +71,18 @@ def jsd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
 
 
 def tvd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | None]:
-    """Return the total variation distance between the class probabilities of two roles for each text.
+    """Compute the total variation distance between the class probabilities of two models for each text.
+
+    Args:
+        models: Role -> model.
+        of: The role of the first model.
+        against: The role of the second model.
 
     Returns:
-        One value per text, in the order of the audit of `against`.
+        One distance per text, in the order of the audits.
 
     Raises:
-        CheckError: a role has no audit, or the two were not audited on the same texts.
+        CheckError: A model has no audit, or the models were audited on different texts.
     """
     first, second = _audits(models, of, against, attention=False)
     distances = total_variation(torch.tensor(first.probabilities), torch.tensor(second.probabilities))
@@ -69,7 +90,14 @@ def tvd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
 
 
 def difference_of(first: Read, second: Read) -> Read:
-    """Read one quantity minus another; None if either is undefined. n is that of the first quantity."""
+    """Return a function that computes the difference of two quantities.
+
+    The difference is None if either quantity is undefined. Its number of instances is that of the first quantity.
+
+    Args:
+        first: Computes the first quantity.
+        second: Computes the quantity that is subtracted from it.
+    """
 
     def read(models: Models) -> Reading:
         (value, n), (subtracted, _) = first(models), second(models)
@@ -79,7 +107,15 @@ def difference_of(first: Read, second: Read) -> Read:
 
 
 def over_roles(of: Callable[[str], Read], roles: Sequence[str], statistic: Statistic) -> Read:
-    """Read a statistic of a quantity over several roles, such as its maximum; None if it is undefined for a role."""
+    """Return a function that computes a statistic of one quantity over several models, such as its maximum.
+
+    The result is None if the quantity is undefined for any of the models.
+
+    Args:
+        of: Returns the function that computes the quantity for a role.
+        roles: The roles of the models.
+        statistic: A function of the values, such as `max`.
+    """
 
     def read(models: Models) -> Reading:
         readings = [of(role)(models) for role in roles]
@@ -90,12 +126,28 @@ def over_roles(of: Callable[[str], Read], roles: Sequence[str], statistic: Stati
 
 
 def over_roles_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: Statistic) -> Read:
-    """Compute a statistic over roles for each text, such as the largest JSD, and read its mean over texts."""
+    """Return a function that computes a statistic over several models for each text, and averages it over the texts.
+
+    An example is the largest JSD between the attention of the models and that of another model.
+
+    Args:
+        by_text: Computes one number per text for a role.
+        roles: The roles of the models.
+        statistic: A function of the numbers of one text, such as `max`.
+    """
     return _mean(statistic_by_text(by_text, roles, statistic))
 
 
 def statistic_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: Statistic) -> ByText:
-    """Return a function that computes a statistic over roles for each text; None where a role has no value."""
+    """Return a function that computes a statistic over several models for each text.
+
+    The statistic of a text is None if the number of any model is None.
+
+    Args:
+        by_text: Computes one number per text for a role.
+        roles: The roles of the models.
+        statistic: A function of the numbers of one text, such as `max`.
+    """
 
     def read(models: Models) -> list[float | None]:
         folded: list[float | None] = []
@@ -116,7 +168,17 @@ def _mean(by_text: ByText) -> Read:
 
 
 def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[AuditedModel, AuditedModel]:
-    """Return the largest audit of each role; if attention is needed, the largest one with stored attention."""
+    """Return the audit with the most instances of each of two models.
+
+    Args:
+        models: Role -> model.
+        of: The role of the first model.
+        against: The role of the second model.
+        attention: Whether only audits with stored attention are considered.
+
+    Raises:
+        CheckError: A model has no such audit, or the two audits have different texts.
+    """
     needed = f'tokens=("{ATTENTION}",)' if attention else "checks"
     largest = []
     for role in (of, against):
@@ -128,12 +190,12 @@ def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[
         largest.append(audits[0])
     first, second = largest
     if first.ids != second.ids or (attention and first.tokens != second.tokens):
-        raise CheckError(f"'{of}' and '{against}' were audited on different texts. Give both the same audit.")
+        raise CheckError(f"'{of}' and '{against}' were audited on different texts. Declare the same audit for both.")
     return first, second
 
 
 def _jsd(p: Sequence[float | None], q: Sequence[float | None]) -> float | None:
-    """Return the divergence of one text; None for a single token, or if attention is undefined."""
+    """Return the divergence for one text. It is None if the text has a single token or its attention is undefined."""
     if len(p) < 2 or None in p or None in q:
         return None
     value = float(jensen_shannon(torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)))

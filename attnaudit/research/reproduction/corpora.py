@@ -1,7 +1,8 @@
-"""The corpora of the papers: their files below --data-root, the rows used, and differences from the papers' data.
+"""The corpora of the papers.
 
-A new corpus is an entry in CORPORA. The prepared parts are JSON Lines files that `attnaudit train --data FILE` can also
-read.
+CORPORA declares for each corpus its files below --data-root, the rows that are used, and how the corpus differs from
+the data of the papers. To add a corpus, add an entry to CORPORA. The prepared parts of a corpus are JSON Lines files.
+`attnaudit train --data FILE` can read them too.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from attnaudit.processes import replace_file
 from attnaudit.records import Record
 from attnaudit.research.study.report_files import not_writable
 
-#: Increase this number when corpora are prepared differently, so that models of the older preparation are retrained.
+#: Increase this number when the preparation of corpora changes. All corpora are then prepared again.
 PREPARATION = 1
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 0.1
-#: Largest number of rows of each part in a quick run.
+#: The largest number of rows of each part in a quick run.
 QUICK = {"train": 800, "dev": 200, "test": 60}
 EMBEDDED = "movie-reviews"
 
@@ -40,9 +41,9 @@ class Source:
     """A Parquet file of a corpus.
 
     Attributes:
-        path: its path below --data-root.
-        columns: the columns that are read.
-        use: the parts (values of the column "split") that are taken from it.
+        path: The path of the file below --data-root.
+        columns: The names of the columns that are read. One of them is "split", which gives the part of each row.
+        use: The parts that are read from this file. Rows of other parts are skipped.
     """
 
     path: str
@@ -55,15 +56,15 @@ class Corpus:
     """A corpus of a paper.
 
     Attributes:
-        name: its name, as in the names of rows.
-        title: its name in the reports.
-        form: what its models read: "text", a "pair" of texts, or a "question" about a text.
-        sources: its files; none for the embedded sentences.
-        instance: a row of a file -> (text, label, query); None for a row that is not used.
-        longer_than: texts with this many tokens or fewer are left out.
-        shorter_than: texts with this many tokens or more are left out; "longest" leaves out texts that are as long as
-            the longest one of their part; None leaves out none.
-        deviations: sentences that describe how it differs from the papers' data.
+        name: The short name of the corpus, such as "sst". Names of table rows contain it.
+        title: The name of the corpus in the reports.
+        form: The input of the models: "text", "pair" (two texts) or "question" (a text and a question about it).
+        sources: The files of the corpus. The embedded sentences have none.
+        instance: Converts a row of a file to (text, label, query). Returns None for a row that is not used.
+        longer_than: Texts with this many tokens or fewer are left out.
+        shorter_than: Texts with this many tokens or more are left out. "longest" leaves out the texts that are as long
+            as the longest text of their part. None leaves out no text.
+        deviations: Sentences that describe how the corpus differs from the data of the papers.
     """
 
     name: str
@@ -80,11 +81,11 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of prepared.json: the prepared parts of a corpus.
 
     Attributes:
-        corpus: name of the corpus.
-        folder: the folder with the parts.
-        rows: part -> number of rows.
-        sha256: hash of all parts.
-        made_from: hash of the files and of the rules that the parts were prepared from.
+        corpus: The name of the corpus.
+        folder: The folder with the parts.
+        rows: Part ("train", "dev" or "test") -> number of rows.
+        sha256: Hash of all prepared parts.
+        made_from: Hash of the original files and of the rules by which the parts were prepared.
     """
 
     corpus: str
@@ -94,7 +95,7 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     made_from: str
 
     def path(self, part: str) -> Path:
-        """Return the file of a part."""
+        """Return the path of a part: "train", "dev" or "test"."""
         return Path(self.folder) / f"{part}.jsonl"
 
 
@@ -111,9 +112,9 @@ def _body(row: Row) -> tuple[str, str, None]:
 
 
 def _titled(row: Row) -> tuple[str, str, None] | None:
-    """Return the text and label of a row of AG News about World or Business; None for the other topics.
+    """Convert a row of AG News to (text, label, None). Return None unless the topic is World or Business.
 
-    If there is a column "title", the title is prepended to the text.
+    If the row has a title, the title is prepended to the text.
     """
     label = {"1": "World", "3": "Business"}.get(str(row["label"]))
     return None if label is None else (f"{row.get('title') or ''} {row['text']}".strip(), label, None)
@@ -226,27 +227,35 @@ CORPORA: dict[str, Corpus] = {
 
 
 def corpus(name: str) -> Corpus:
-    """Return a corpus by its name. Raises DataError with the nearest known name if there is none."""
+    """Return the corpus with the given name.
+
+    Raises:
+        DataError: No corpus has this name. The message gives the nearest known name.
+    """
     if name not in CORPORA:
         raise DataError(f"Unknown corpus '{name}'. {nearest(name, CORPORA)}")
     return CORPORA[name]
 
 
 def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False) -> Prepared:
-    """Write train.jsonl, dev.jsonl and test.jsonl of a corpus, unless they exist already, made from the same files.
+    """Write train.jsonl, dev.jsonl and test.jsonl of a corpus.
 
-    If the corpus has no dev part, a tenth of the training part becomes dev, chosen by a hash of the ids. For pairs
-    without a training part, the dev part is used for training instead, and split in the same way.
+    If these files already exist and were made from the same original files, they are kept. If the corpus has no dev
+    part, a tenth of the training part becomes the dev part. The tenth is chosen by a hash of the ids. If a corpus of
+    pairs has no training part, its dev part becomes the training part first.
 
     Args:
-        corpus: the corpus.
-        root: folder with the corpora; None for the embedded sentences.
-        out: parent folder; the files are written to a folder with the name of the corpus.
-        quick: use only a sample of each part.
+        corpus: The corpus.
+        root: The folder with the corpora. None for the embedded sentences.
+        out: The parent folder. The files are written to a folder in it that has the name of the corpus.
+        quick: Whether to use only a sample of each part.
+
+    Returns:
+        The content of prepared.json.
 
     Raises:
-        DataError: a file below `root` or one of its columns is missing or cannot be read, or a part has no rows.
-        ReportError: a file cannot be written.
+        DataError: A file below `root` is missing or cannot be read, a column is missing, or a part has no rows.
+        ReportError: A file cannot be written.
     """
     folder = out / corpus.name
     made_from = _made_from(corpus, root, quick)
@@ -256,9 +265,9 @@ def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         kept = None
     if kept is not None and kept.made_from == made_from and all((folder / f"{p}.jsonl").is_file() for p in PARTS):
-        return msgspec.structs.replace(kept, folder=str(folder))  # the output folder may have been moved
+        return msgspec.structs.replace(kept, folder=str(folder))  # The output folder may have been moved.
     parts = _embedded() if corpus.name == EMBEDDED else _from_files(corpus, root)
-    card.unlink(missing_ok=True)  # a stopped run must not leave a prepared.json of older parts
+    card.unlink(missing_ok=True)  # If this run is stopped, no old prepared.json may remain next to new parts.
     digest = hashlib.sha256()
     rows = {}
     for name in PARTS:
@@ -295,7 +304,7 @@ def _bytes(corpus: Corpus, source: Source, root: Path | None) -> bytes:
         raise DataError(
             f"{path}: {'not found' if isinstance(error, FileNotFoundError) else error.strerror}. {corpus.title} is "
             f"expected below --data-root as the Parquet file {source.path} with the columns "
-            f"{', '.join(source.columns)}, which docs/reproduction.md describes. Put the file there, or use --only to "
+            f"{', '.join(source.columns)}. docs/reproduction.md describes the file. Put it there, or use --only to "
             f"leave out the rows of this corpus."
         ) from error
 
@@ -353,10 +362,10 @@ def _rows(path: Path, source: Source) -> Iterator[Row]:
 
 
 def _of_length(corpus: Corpus, instances: Sequence[Instance]) -> list[Instance]:
-    """Return the texts of the allowed lengths, with tokens counted as in the published code.
+    """Return the instances whose texts have an allowed number of tokens.
 
-    If the corpus is published tokenised (`shorter_than` is "longest"), tokens are separated by spaces. Otherwise they
-    are the words of the vocabulary's tokeniser.
+    Tokens are counted as in the published code. If `shorter_than` is "longest", the corpus was published with tokens
+    separated by spaces, and these tokens are counted. Otherwise, the words of the vocabulary's tokeniser are counted.
     """
     if not instances or (corpus.longer_than == 0 and corpus.shorter_than is None):
         return list(instances)
@@ -379,7 +388,10 @@ def _tokens(text: str) -> int:
 
 
 def _split_off_dev(instances: Iterable[Instance]) -> tuple[list[Instance], list[Instance]]:
-    """Return (train, dev). Dev is a tenth, chosen by a hash of the ids and so independent of the order of the file."""
+    """Split instances into (train, dev).
+
+    The dev part is a tenth of the instances. It is chosen by a hash of the ids, so it does not depend on their order.
+    """
     ordered = sorted(instances, key=lambda i: hashlib.sha256(f"dev\x1f{i.id}".encode()).digest())
     size = max(1, round(DEV_SHARE * len(ordered)))
     return ordered[size:], ordered[:size]

@@ -1,4 +1,4 @@
-"""The records of a paper's figures: the data of a drawing, without its layout."""
+"""The records of a paper's figures. A record holds the data of a figure, without its layout."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ class Violin(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One half of a violin.
 
     Attributes:
-        bin: index of the bin, which has a row of the figure.
-        side: 0 for the upper half, 1 for the lower one.
-        at: positions at which the density was computed.
-        density: the density at these positions, scaled to a maximum of 1.
-        median: median of the values.
-        n: number of values.
+        bin: The index of the bin. Each bin has one row of the figure.
+        side: 0 for the upper half, 1 for the lower half.
+        at: The positions at which the density was computed.
+        density: The density at these positions, scaled to a maximum of 1.
+        median: The median of the values.
+        n: The number of values.
     """
 
     bin: int
@@ -29,11 +29,12 @@ class Violins(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Split violins, one row per bin.
 
     Attributes:
-        bins: labels of the rows.
-        sides: names of the upper and the lower halves; a single name if the violins are not split.
-        x_label: label of the horizontal axis.
-        y_label: label of the vertical axis.
-        violins: the halves.
+        bins: The labels of the rows.
+        sides: The names of the upper halves and of the lower halves. There is only one name if the violins are not
+            split.
+        x_label: The label of the horizontal axis.
+        y_label: The label of the vertical axis.
+        violins: The halves of the violins.
     """
 
     bins: list[str]
@@ -47,9 +48,9 @@ class Box(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The values of one box, such as one value per seed of a setting.
 
     Attributes:
-        label: the label to the left of the box.
-        side: index of its name in `Boxes.sides`, which selects the colour.
-        values: the values.
+        label: The label to the left of the box.
+        side: The index of a name in `Boxes.sides`. It also selects the colour of the box.
+        values: The values.
     """
 
     label: str
@@ -61,9 +62,9 @@ class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Box plots. Boxes with the same label are adjacent, in the order of `boxes`.
 
     Attributes:
-        sides: names of the colours in the legend.
-        x_label: label of the horizontal axis.
-        boxes: the boxes.
+        sides: The names of the colours in the legend.
+        x_label: The label of the horizontal axis.
+        boxes: The boxes.
     """
 
     sides: list[str]
@@ -72,18 +73,18 @@ class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Counterfactual(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One text with the model's attention and with other attention that gives the same output.
+    """One text with the attention of the model, and with other attention that gives almost the same output.
 
     Attributes:
-        instance: id of the text.
-        tokens: its tokens.
-        predicted: the predicted class.
-        label: the correct class.
-        attention: the model's attention weight of each token.
-        adversarial: the other attention weight of each token.
-        probability: probability of the predicted class under the model's attention.
-        tvd: total variation distance between the two outputs.
-        jsd: Jensen-Shannon divergence between the two distributions of attention, in nats.
+        instance: The id of the text.
+        tokens: The tokens of the text.
+        predicted: The predicted class.
+        label: The correct class.
+        attention: For each token, its weight in the attention of the model. None if it is undefined.
+        adversarial: For each token, its weight in the other attention. None if it is undefined.
+        probability: The probability of the predicted class with the attention of the model.
+        tvd: The total variation distance between the two outputs.
+        jsd: The Jensen-Shannon divergence between the two attention distributions, in nats.
     """
 
     instance: str
@@ -98,17 +99,17 @@ class Counterfactual(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One figure. Exactly one of chart, violins, counterfactual and boxes is set.
+    """One figure. Exactly one of `chart`, `violins`, `counterfactual` and `boxes` is set.
 
     Attributes:
-        name: name of the figure.
-        row: name of its row; name of the corpus if the figure shows several rows.
-        title: its heading.
-        caption: the text below it.
-        chart: lines or bars.
-        violins: split violins.
-        counterfactual: one text under two distributions of attention.
-        boxes: box plots.
+        name: The name of the figure.
+        row: The name of the row that the figure shows. If it shows several rows, the name of their corpus.
+        title: The heading of the figure.
+        caption: The text below the figure.
+        chart: A chart with lines or bars.
+        violins: Split violins.
+        counterfactual: One text with two attention distributions.
+        boxes: Box plots.
     """
 
     name: str

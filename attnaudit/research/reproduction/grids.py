@@ -1,4 +1,4 @@
-"""Trends and charts for rows whose models differ in one number, such as λ of a projection."""
+"""Trends and charts for rows whose models differ only in one number, such as λ of a projection."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.paper_tables import Models, Reading, RowPlan, defined
 
-#: role -> the number by which its model differs from the others
+#: Role -> the number in which the model of the role differs from the other models.
 Grid = Mapping[str, float]
 
 
 def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Read Kendall's τ-b over the models, between the number of the grid and the mean of a measured column.
+    """Return a function that computes how the mean of a measured column changes along a grid.
 
-    n is the number of models with a defined value in the column. The value is None with fewer than two of them.
+    The function returns Kendall's τ-b between the number of each model and the mean of the column over the texts of the
+    model. It also returns the number of models for which the mean is defined. τ-b is None if there are fewer than two
+    such models, or if all numbers or all means are equal.
+
+    Args:
+        grid: The grid.
+        column: The name of the column.
     """
 
     def read(models: Models) -> Reading:
@@ -32,10 +38,15 @@ def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
 
 
 def trend_of_texts(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Read Kendall's τ-b over all pairs of a model and a text, between the number of the grid and a measured column.
+    """Return a function that computes how a measured column changes along a grid, over single texts.
 
-    n is the number of pairs. All texts of a model have the same number, so |τ-b| stays below 1 even if every text
-    follows the grid.
+    The function returns Kendall's τ-b over all pairs of a model and a text. It compares the number of the model with
+    the value of the column for the text. It also returns the number of pairs. All texts of a model share the same
+    number. |τ-b| is therefore below 1, even if the value of every text grows with the number.
+
+    Args:
+        grid: The grid.
+        column: The name of the column.
     """
 
     def read(models: Models) -> Reading:
@@ -53,7 +64,16 @@ def _tau(pairs: Sequence[tuple[float, float]]) -> Reading:
 
 
 def grid_means(grid: Grid, models: Models, column: str) -> dict[float, float]:
-    """Return number of the grid -> mean of a measured column, sorted, for the models where the column is defined."""
+    """Return the mean of a measured column for each number of a grid.
+
+    Args:
+        grid: The grid.
+        models: Role -> model.
+        column: The name of the column.
+
+    Returns:
+        Number -> mean, sorted by the number. Models on which the column is undefined are left out.
+    """
     columns = {number: defined(models[role], column) for role, number in grid.items()}
     return {number: statistics.fmean(values) for number, values in sorted(columns.items()) if values}
 
@@ -71,13 +91,13 @@ def grid_chart(
     """Return a line chart with the numbers of the grid on the horizontal axis.
 
     Args:
-        row: the row that the figure belongs to.
-        name: name of the figure.
-        title: its title, printed after the row's.
-        x_label: label of the horizontal axis.
-        y_label: label of the vertical axis.
-        series: name of a line -> x -> y.
-        caption: text below the figure; "" for the default caption.
+        row: The row that the figure belongs to.
+        name: The name of the figure.
+        title: The title of the figure. It is shown after the title of the row.
+        x_label: The label of the horizontal axis.
+        y_label: The label of the vertical axis.
+        series: Name of a line -> x -> y.
+        caption: The text below the figure. "" for the default caption.
     """
     lines = [Series(name=label, x=list(points), y=list(points.values())) for label, points in series.items()]
     return Figure(
@@ -101,18 +121,18 @@ def overlaid_histograms(
     bins: int,
     caption: str,
 ) -> Figure:
-    """Return histograms of several measures of the same texts on one axis.
+    """Return a figure with the histograms of several measures on one axis. All measures are about the same texts.
 
     Args:
-        row: the row that the figure belongs to.
-        name: name of the figure.
-        title: its title, printed after the row's.
-        x_label: label of the horizontal axis.
-        values: name of a measure -> its values; its histogram shows shares of these values.
-        low: left edge of the first bin, which also counts smaller values.
-        high: right edge of the last bin, which also counts larger values.
-        bins: number of bins.
-        caption: text below the figure.
+        row: The row that the figure belongs to.
+        name: The name of the figure.
+        title: The title of the figure. It is shown after the title of the row.
+        x_label: The label of the horizontal axis.
+        values: Name of a measure -> values. A bar is the share of these values that lie in the bin.
+        low: The left edge of the first bin. The first bin also counts smaller values.
+        high: The right edge of the last bin. The last bin also counts larger values.
+        bins: The number of bins.
+        caption: The text below the figure.
     """
     edges = np.linspace(low, high, bins + 1)
     middle = [round(float(x), 6) for x in (edges[:-1] + edges[1:]) / 2]

@@ -1,4 +1,4 @@
-"""Compute the quantities and figures of a row from its trained and audited models."""
+"""Compute the quantities and figures of a table row from its trained and audited models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnaudit.research.reproduction.paper_report import Provenance
 from attnaudit.research.reproduction.paper_tables import Models, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.results_file import MeasuredQuantity, MeasuredRow
 
-#: Decimals of the values that are stored.
+#: The number of decimals of the stored values.
 DECIMALS = 10
 
 
@@ -22,11 +22,11 @@ class RowRun:
     """A row to measure in this run.
 
     Attributes:
-        table: the table that the row belongs to.
-        plan: the row.
-        plans_by_seed: for each seed, role -> plan.
-        models_by_seed: for each seed that did not fail, role -> trained and audited model.
-        missing: why the row is unavailable, or why a seed failed; "" otherwise.
+        table: The table that the row belongs to.
+        plan: The declaration of the row.
+        plans_by_seed: For each seed, role -> plan of the model.
+        models_by_seed: For each seed whose models could be trained and audited, role -> model.
+        missing: Why the row is unavailable, or why a seed failed. It is "" otherwise.
     """
 
     table: TablePlan
@@ -40,10 +40,16 @@ def measured_row(row: RowRun, *, command: str, created: str, instances: int | No
     """Compute the quantities of a row from its models.
 
     Args:
-        row: the row with its models.
-        command: the command that measures the row again.
-        created: start of the run, in UTC.
-        instances: largest number of audited test texts; None for all of them.
+        row: The row with its models.
+        command: The shell command that measures the row again.
+        created: When the run began (ISO 8601, UTC).
+        instances: The largest number of audited test texts. None for all of them.
+
+    Returns:
+        The measured row. If no seed has models, it has no quantities, only the reason.
+
+    Raises:
+        CheckError: A quantity names a check or a column that was not measured.
     """
     if not row.models_by_seed:
         return MeasuredRow(table=row.table.name, name=row.plan.name, missing=row.missing)
@@ -74,7 +80,15 @@ def measured_row(row: RowRun, *, command: str, created: str, instances: int | No
 
 
 def row_figures(row: RowRun) -> list[Figure]:
-    """Return the figures of a row, drawn from its first seed; an empty list if it has none or a check was skipped."""
+    """Compute the figures of a row from the models of its first seed.
+
+    Returns:
+        The figures. The list is empty if the table has no figures, if the row has no models, or if a check that the
+        figures need was skipped.
+
+    Raises:
+        CheckError: A figure names a check or a column that was not measured.
+    """
     if row.table.figures is None or not row.models_by_seed:
         return []
     first = min(row.models_by_seed, key=lambda models: next(iter(models.values())).trained.plan.seed)
@@ -87,8 +101,11 @@ def row_figures(row: RowRun) -> list[Figure]:
 
 
 def _seeds(row: RowRun) -> list[int]:
-    """Return the seeds of the first role, because other roles may use the next seeds. If the row compares seeds, return
-    those of all roles."""
+    """Return the seeds of a row.
+
+    These are the seeds of its first role, because other roles may use the seeds that follow. If the roles of the row
+    are different seeds (`once`), the seeds of all roles are returned.
+    """
     roles = [list(models.values())[: None if row.plan.once else 1] for models in row.models_by_seed]
     return sorted({result.trained.plan.seed for results in roles for result in results})
 
@@ -102,7 +119,7 @@ def _measured(quantity: Quantity, row: RowRun) -> MeasuredQuantity:
         except CheckError:
             if not _skipped(models):
                 raise
-            value, n = None, 0  # a check could not be judged; the row's notes give the reason
+            value, n = None, 0  # A check could not be judged. The notes of the row give the reason.
         values.append(None if value is None else round(value, DECIMALS))
         counts.append(n)
     return MeasuredQuantity(n=round(statistics.fmean(counts)) if counts else None, values=values)

@@ -1,4 +1,4 @@
-"""Plans of models. A plan determines how its model is trained, so that papers with equal plans share one checkpoint."""
+"""Plans of models. A plan determines how a model is trained. Papers with equal plans share one checkpoint."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from attnaudit.records import Record
 from attnaudit.research.reproduction.corpora import Corpus, corpus
 from attnaudit.retraining import DIVERGENCES, LONGER, Divergence
 
-#: Part of the hash of every plan. Increase it when models are made differently, so that older ones are retrained.
+#: A part of the hash of every plan. Increase it when the training code changes, so that all models are trained again.
 BUILD = 1
 PLAIN = "plain"
-#: Smaller and trained for longer: models for bAbI ignore the question for tens of epochs before they learn to use it.
+#: Models for bAbI are smaller and are trained for longer. They ignore the question for tens of epochs before they learn
+#: to use it.
 QUESTION_SIZES = {"embedding_size": 50, "hidden_size": 64}
 QUESTION_SETTINGS = Settings(epochs=60, learning_rate=3e-3)
 KL: Divergence = "kl"
@@ -40,12 +41,12 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The specification of one model.
 
     Attributes:
-        corpus: name of the corpus.
-        architecture: parts and sizes of the model.
-        settings: training settings, with the seed.
-        variant: a name in VARIANTS.
-        value: the parameter of the variant (λ of an adversary); None for a variant without one.
-        divergence: the divergence of attention that an adversary maximises.
+        corpus: The name of the corpus.
+        architecture: The parts of the model and their sizes.
+        settings: The settings of training, including the seed.
+        variant: The name of a variant in VARIANTS.
+        value: The parameter of the variant, such as λ of an adversary. None for a variant without a parameter.
+        divergence: The divergence between its attention and that of the base that an adversary maximises.
     """
 
     corpus: str
@@ -57,25 +58,25 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def seed(self) -> int:
-        """The seed of the training."""
+        """The seed of training."""
         return self.settings.seed
 
     @property
     def digest(self) -> str:
-        """A hash of the plan and of the build numbers, without the location of the word vectors."""
+        """A hash of the plan and of the build numbers. The path of the word vectors is not part of it."""
         parts = msgspec.to_builtins(self)
         if self.divergence == KL:
-            del parts["divergence"]  # plans from before this field existed keep their digest
+            del parts["divergence"]  # The digests of plans that are older than this field must not change.
         if self.settings.vectors is None:
-            del parts["settings"]["vectors"]  # likewise
+            del parts["settings"]["vectors"]  # The same holds for this field.
         else:
-            del parts["settings"]["vectors"]["path"]  # the content of the file matters, not its path
+            del parts["settings"]["vectors"]["path"]  # Only the content of the file matters.
         build = BUILD + variant(self.variant).build
         return hashlib.sha256(msgspec.json.encode([build, parts], order="sorted")).hexdigest()
 
     @property
     def folder(self) -> str:
-        """The name of the checkpoint folder: readable, and different for every plan."""
+        """The name of the checkpoint folder. It describes the plan, and is different for every plan."""
         parts = (self.architecture.encoder, self.architecture.alignment, self.architecture.projection)
         variant = "" if self.variant == PLAIN else f"-{self.variant}"
         variant += "" if self.divergence == KL else f"-{self.divergence}"
@@ -84,29 +85,35 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def base(self) -> Plan | None:
-        """The plan of the model that this variant is made from; None if it is not made from another model."""
+        """The plan of the model that this model is made from. None if it is not made from another model."""
         name = variant(self.variant).base
         if name is None:
             return None
         return self.as_variant(name, self.value, self.divergence) if variant(name).has_value else self.as_variant(name)
 
     def as_variant(self, name: str, value: float | None = None, divergence: Divergence = KL) -> Plan:
-        """Return the plan of another variant of the same model."""
+        """Return the same plan with another variant.
+
+        Args:
+            name: The name of the variant in VARIANTS.
+            value: The parameter of the variant. None for a variant without a parameter.
+            divergence: The divergence that an adversary maximises.
+        """
         return msgspec.structs.replace(self, variant=name, value=value, divergence=divergence)
 
     def with_seed(self, seed: int) -> Plan:
-        """Return the same plan with another seed."""
+        """Return the same plan with another seed of training."""
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, seed=seed))
 
     def with_settings(self, **changed: Any) -> Plan:
-        """Return the same plan with some settings changed."""
+        """Return the same plan with other values of some settings."""
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, **changed))
 
     def starting_from(self, vectors: Vectors) -> Plan:
-        """Return the same plan with embeddings that start from word vectors and have their width.
+        """Return the same plan with embeddings that start from word vectors.
 
-        If the hidden states are as wide as the embeddings, their width changes too. Plans of the form "question" are
-        returned unchanged, with random embeddings, because their vocabulary is small.
+        The embeddings get the width of the vectors. If the hidden states are as wide as the embeddings, they get this
+        width too. A plan for questions is returned unchanged, because its vocabulary is small.
         """
         parts = self.architecture
         if parts.form == "question":
@@ -118,7 +125,12 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, architecture=sized).with_settings(vectors=vectors)
 
     def check(self) -> None:
-        """Raise ModelError or AuditError for an invalid part, variant, value or setting."""
+        """Validate the plan.
+
+        Raises:
+            ModelError: The variant, its value, its divergence or a part of the architecture is invalid.
+            AuditError: A setting is invalid.
+        """
         chosen = variant(self.variant)
         if chosen.has_value != (self.value is not None):
             expected = "a value (λ), such as 0.001" if chosen.has_value else "none"
@@ -134,10 +146,14 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def architecture(of: Corpus, **parts: Any) -> Architecture:
-    """Return an architecture for a corpus, with the form of the corpus (pairs or questions) unless that is "text".
+    """Return an architecture for a corpus. The form of the architecture is that of the corpus.
+
+    Args:
+        of: The corpus.
+        parts: Fields of the architecture, with their values.
 
     Raises:
-        ModelError: this version's models do not have one of the parts, or its value is invalid.
+        ModelError: The architecture has no such field, or a value is invalid.
     """
     if of.form != "text":
         parts["form"] = of.form
@@ -155,8 +171,8 @@ class TrainingInputs:
     """The inputs for training a variant.
 
     Attributes:
-        job: the training job of the plan without changes for the variant.
-        base: the model that the variant is made from; None if it is not made from another model.
+        job: The training job of the plan, without the changes for the variant.
+        base: The model that the variant is made from. None if it is not made from another model.
     """
 
     job: TrainingJob
@@ -164,22 +180,24 @@ class TrainingInputs:
 
     @property
     def guide(self) -> PooledClassifier:
-        """The base, which must not be None."""
+        """The base. It must not be None."""
         assert self.base is not None
         return self.base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A way of making a model.
+    """A way of training a model.
 
     Attributes:
-        description: description of the model in the card of the checkpoint.
-        train: function that trains it; None for plain training.
-        base: the variant that it is made from, with otherwise the same plan; None for no other model.
-        has_value: whether the plan needs a `value`.
-        guided: whether an audit replaces its attention weights by those of its base, for each text.
-        build: increase this number when this variant is made differently; BUILD does the same for all variants.
+        description: The description of the model in its checkpoint.
+        train: Trains the model. None for training without changes.
+        base: The name of the variant that the model is made from. The rest of the plan is the same. None if the model
+            is not made from another model.
+        has_value: Whether the plan must have a `value`.
+        guided: Whether an audit replaces the attention weights of the model, for each text, by those of its base.
+        build: Increase this number when the training of this variant changes, so that its models are trained again.
+            BUILD does the same for all variants.
     """
 
     description: str
@@ -195,7 +213,7 @@ def _uniform(_plan: Plan, inputs: TrainingInputs) -> Trained:
 
 
 def _keeping(*parts: str) -> Callable[[Plan, TrainingInputs], Trained]:
-    """Return a function that trains a model with these modules of the base, frozen."""
+    """Return a function that trains a model with some frozen modules of the base."""
 
     def train_variant(_plan: Plan, inputs: TrainingInputs) -> Trained:
         return train(with_frozen_parts(inputs.job, inputs.guide, *parts))
@@ -219,7 +237,10 @@ def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, TrainingI
 
 
 def _mlp(job: TrainingJob) -> TrainingJob:
-    """Return the training job of an MLP without context, and without the tying and mlm losses, which need context."""
+    """Return the training job of an MLP without context.
+
+    The job has no tying loss and no masked-language-model loss, because these losses need context.
+    """
     settings = msgspec.structs.replace(job.settings, tying=0.0, mlm=0.0)
     return replace(job, architecture=context_free(job.architecture), settings=settings)
 
@@ -240,7 +261,7 @@ def _imposed_attention(_plan: Plan, inputs: TrainingInputs) -> Trained:
     return train(with_imposed_attention(with_new_seed(inputs.job), inputs.guide))
 
 
-#: name -> variant. A new variant is an entry here.
+#: Name -> variant. To add a variant, add an entry here.
 VARIANTS: dict[str, Variant] = {
     PLAIN: Variant(description="trained without changes"),
     "uniform": Variant(description="trained with uniform attention", train=_uniform),
@@ -304,27 +325,32 @@ VARIANTS: dict[str, Variant] = {
 
 
 def variant(name: str) -> Variant:
-    """Return a variant by its name. Raises ModelError with the nearest known name if there is none."""
+    """Return the variant with the given name.
+
+    Raises:
+        ModelError: No variant has this name. The message gives the nearest known name.
+    """
     if name not in VARIANTS:
         raise ModelError(f"Unknown variant '{name}'. {nearest(name, VARIANTS)}")
     return VARIANTS[name]
 
 
 def jain_wallace(of: str, *, encoder: str, alignment: str, projection: str = "softmax", **parts: Any) -> Plan:
-    """Return the plan of a model as Jain & Wallace 2019 train it.
+    """Return the plan of a model that is trained as in Jain & Wallace 2019.
 
-    It has random embeddings of width 300 and 128 hidden units (per direction), and is trained for 8 epochs with Adam
-    (amsgrad, learning rate 1e-3) and batches of 32. Models for questions are smaller and are trained for longer.
+    The model has random embeddings of width 300 and 128 hidden units (per direction). It is trained for 8 epochs with
+    Adam (amsgrad, learning rate 1e-3) and batches of 32. Models for questions are smaller and are trained for longer.
 
     Args:
-        of: name of the corpus.
-        encoder: name of the encoder.
-        alignment: name of the alignment function of the attention.
-        projection: name of the projection that turns scores into weights.
-        parts: further parts of the architecture.
+        of: The name of the corpus.
+        encoder: The name of the encoder.
+        alignment: The name of the alignment function of attention.
+        projection: The name of the projection that turns scores into weights.
+        parts: Other fields of the architecture, with their values.
 
     Raises:
-        ModelError: this version's models do not have one of the parts.
+        DataError: No corpus has this name.
+        ModelError: The architecture has no such field, or a value is invalid.
     """
     chosen = corpus(of)
     sizes = QUESTION_SIZES if chosen.form == "question" else {"embedding_size": 300, "hidden_size": 128}

@@ -1,4 +1,4 @@
-"""The figures of papers: compute their records from measured models, and draw the records as shapes."""
+"""The figures of papers. Compute the record of a figure from measured models, and draw a record as shapes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from attnaudit.research.reproduction.figure_records import Counterfactual, Figur
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, RowPlan, defined
 from attnaudit.research.reproduction.violin_plots import violin_plots
 
-#: Number of bins of the largest attention weight.
+#: The number of bins of the largest attention weight.
 BINS = 4
-#: Number of positions at which the density of a violin is computed.
+#: The number of positions at which the density of a violin is computed.
 POSITIONS = 41
-#: Smallest number of values for a violin; with fewer, a violin would show its smoothing rather than the values.
+#: The smallest number of values for a violin. With fewer values, a violin would mainly show its smoothing.
 FEWEST = 3
-#: Shortest and longest text of a counterfactual figure, in tokens, so that it can be read at a glance.
+#: The shortest and the longest text of a counterfactual figure, in tokens. Such a text can be read at a glance.
 SHORTEST, LONGEST = 6, 24
-#: Smallest JSD of a counterfactual figure, in nats (at most 0.693), so that its two distributions differ clearly.
+#: The smallest JSD of a counterfactual figure, in nats. The maximum is 0.693, so the two distributions differ clearly.
 FAR = 0.6
 
 
 def draw(figure: Figure) -> Drawing | None:
-    """Return the shapes of a chart, violins or box plots; None for a counterfactual or an empty figure."""
+    """Draw a figure with a chart, violins or box plots. Return None for a counterfactual, and for an empty figure."""
     if figure.boxes is not None:
         return box_plots(figure.boxes)
     if figure.violins is not None:
@@ -36,13 +36,17 @@ def draw(figure: Figure) -> Drawing | None:
 
 
 def permutation_violins(row: RowPlan, models: Models, column: str) -> Figure:
-    """Return the violins of Jain & Wallace 2019, §4.2.1: the change of output under permuted attention, grouped by the
-    largest attention weight (four equal bins on [0, 1]) and by the predicted class.
+    """Compute the violins of Jain & Wallace 2019, §4.2.1: the change of output under permuted attention.
+
+    The texts are grouped by the largest attention weight (four equal bins on [0, 1]) and by the predicted class.
 
     Args:
-        row: the row that the figure belongs to.
-        models: its models.
-        column: the measured column with the change of output.
+        row: The row that the figure belongs to.
+        models: The models of the row.
+        column: The name of the measured column with the change of output.
+
+    Raises:
+        CheckError: The column was not measured.
     """
     audit = models[MODEL].having(column)
     return violins_by_attention(
@@ -66,17 +70,19 @@ def violins_by_attention(
     caption: str,
     x_label: str,
 ) -> Figure:
-    """Return violins of one number per text, grouped by the largest attention weight and, for two classes, by the
+    """Compute the violins of one number per text.
+
+    The texts are grouped by the largest attention weight. If there are two classes, they are also grouped by the
     predicted class.
 
     Args:
-        row: the row that the figure belongs to.
-        audit: the audit with the texts.
-        values: one number per text of the audit; None where it is undefined.
-        name: name of the figure.
-        title: its title, printed after the row's.
-        caption: what the numbers are, as the first words of the caption.
-        x_label: label of the horizontal axis.
+        row: The row that the figure belongs to.
+        audit: The audit with the texts.
+        values: One number per text of the audit. The number is None where it is undefined.
+        name: The name of the figure.
+        title: The title of the figure. It is shown after the title of the row.
+        caption: The first words of the caption. They say what the numbers are.
+        x_label: The label of the horizontal axis.
     """
     sides = audit.classes[:2]
     violins = []
@@ -109,7 +115,16 @@ def violins_by_attention(
 
 
 def _violin(place: int, side: int, values: Sequence[float]) -> Violin:
-    """Return a Gaussian kernel density estimate (Scott's rule) between the smallest and the largest value."""
+    """Compute the violin of one group of values.
+
+    The density is a Gaussian kernel density estimate with a bandwidth by Scott's rule. It is computed from the smallest
+    to the largest value.
+
+    Args:
+        place: The index of the bin.
+        side: The index of the side.
+        values: The values.
+    """
     observed = np.array(values)
     width = max(float(observed.std(ddof=1)) * len(observed) ** -0.2, 0.004)
     constant = np.ptp(observed) == 0
@@ -141,18 +156,23 @@ def class_histogram(
     high: float,
     bins: int,
 ) -> Figure:
-    """Return a histogram of a measured column for each predicted class, as shares of the texts of that class.
+    """Compute one histogram of a measured column for each predicted class.
+
+    A bar is the share of the texts predicted as the class whose values lie in the bin.
 
     Args:
-        row: the row that the figure belongs to.
-        models: its models.
-        column: name of the column.
-        name: name of the figure.
-        title: its title, printed after the row's.
-        x_label: label of the horizontal axis.
-        low: left edge of the first bin, which also counts smaller values.
-        high: right edge of the last bin, which also counts larger values.
-        bins: number of bins.
+        row: The row that the figure belongs to.
+        models: The models of the row.
+        column: The name of the column.
+        name: The name of the figure.
+        title: The title of the figure. It is shown after the title of the row.
+        x_label: The label of the horizontal axis.
+        low: The left edge of the first bin. The first bin also counts smaller values.
+        high: The right edge of the last bin. The last bin also counts larger values.
+        bins: The number of bins.
+
+    Raises:
+        CheckError: The column was not measured.
     """
     result = models[MODEL]
     audit = result.having(column)
@@ -179,20 +199,23 @@ def class_histogram(
 
 
 def counterfactual_text(row: RowPlan, models: Models, epsilon: str) -> Figure | None:
-    """Return a figure of one text with the model's attention and with other attention that gives the same output.
+    """Compute a figure like figure 1 of Jain & Wallace 2019.
 
-    This is figure 1 of Jain & Wallace 2019.
-
-    The candidates are the correctly predicted texts of 6 to 24 tokens whose two distributions have a JSD of at least
-    0.6 nats. The one with the largest attention weight is chosen: its most attended token is not needed for the output.
+    The figure shows one text twice: with the attention of the model, and with other attention that gives almost the
+    same output. The candidates are the correctly predicted texts of 6 to 24 tokens for which the two attention
+    distributions have a JSD of at least 0.6 nats. Among them, the text with the largest attention weight is chosen. It
+    shows most clearly that the output does not need the most attended token.
 
     Args:
-        row: the row that the figure belongs to.
-        models: its models.
-        epsilon: the largest change of output, as in the name of the measured column.
+        row: The row that the figure belongs to.
+        models: The models of the row.
+        epsilon: The largest change of output (TVD), as text. The name of the measured column contains it.
 
     Returns:
-        The figure; None if there is no such text.
+        The figure. It is None if there is no candidate.
+
+    Raises:
+        CheckError: The column was not measured.
     """
     column = f"adversarial.{epsilon}"
     audit = models[MODEL].having(f"{column}.jsd")

@@ -1,4 +1,4 @@
-"""Write the text of the pages: NAME.md and NAME.html for one report, and claims.md for several reports."""
+"""Compose the text of the pages: NAME.md and NAME.html for each report, and claims.md for all reports."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Picture:
     """A figure as the HTML page shows it.
 
     Attributes:
-        figure: the record of the figure.
-        drawing: its shapes; None for a counterfactual or an empty figure.
-        heatmap: its coloured tokens; None unless it is a counterfactual.
+        figure: The record of the figure.
+        drawing: The shapes of the figure. None for a counterfactual, and for an empty figure.
+        heatmap: The coloured tokens of a counterfactual. None for all other figures.
     """
 
     figure: Figure
@@ -37,8 +37,8 @@ class Page:
     """The data for the HTML template.
 
     Attributes:
-        report: the report.
-        pictures: name of a table -> its pictures.
+        report: The report.
+        pictures: Name of a table -> pictures of the table.
     """
 
     report: Reproduction
@@ -50,7 +50,7 @@ class Page:
 
 
 def html(report: Reproduction) -> str:
-    """Return the report as one HTML page that needs no other file."""
+    """Return the report as one HTML page that opens offline."""
     pictures = {
         table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
         for table in report.tables
@@ -103,7 +103,7 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     """Return a Markdown page with the claims of several reports and an overview of the rows that have been measured.
 
     Args:
-        reports: file name without extension -> report.
+        reports: File name without extension -> report.
     """
     lines = [f"# {wording.CLAIMS}", ""]
     for stem, report in reports.items():

@@ -1,4 +1,4 @@
-"""The report of one reproduced paper: the record that the terminal, the Markdown page and the HTML page all show."""
+"""The records of the report on one reproduced paper. The terminal, the Markdown page and the HTML page show them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One quantity of one row.
 
     Attributes:
-        quantity: name of the quantity, unique in its table.
-        words: description of the quantity in the reports.
-        paper: the paper's number; None if the paper has none.
-        ours: mean over the seeds with a defined value; None if there are none.
-        std: sample standard deviation over these seeds; None with fewer than two of them.
-        values: one value per seed; None where it is undefined.
-        n: number of instances that the value is computed from, averaged over seeds.
-        digits: number of decimals in the reports.
+        quantity: The name of the quantity, unique in its table.
+        words: The description of the quantity in the reports.
+        paper: The number of the paper. None if the paper has none.
+        ours: The measured mean over the seeds with a defined value. None if there are none.
+        std: The sample standard deviation over these seeds. None if there are fewer than two of them.
+        values: One value per seed. A value is None if it is undefined.
+        n: The number of instances that a value is computed from, averaged over seeds. None if it is not known.
+        digits: The number of decimals in the reports.
     """
 
     quantity: str
@@ -39,7 +39,7 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def difference(self) -> float | None:
-        """Our number minus the paper's; None if either is missing."""
+        """The measured mean minus the number of the paper. None if either is missing."""
         return None if self.paper is None or self.ours is None else self.ours - self.paper
 
 
@@ -47,8 +47,8 @@ class WordVectors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A file of word vectors that the embeddings start from.
 
     Attributes:
-        name: file name without folder and extension.
-        width: numbers per word.
+        name: The file name, without folder and extension.
+        width: The length of each vector.
         sha256: hash of the file.
     """
 
@@ -61,13 +61,13 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a row was measured.
 
     Attributes:
-        command: the command that measures the row again.
-        created: start of the run, in UTC.
-        attnaudit: version of attnaudit.
-        seeds: seeds of the models.
-        instances: largest number of audited test texts; None for all of them.
-        training_seconds: wall-clock seconds of training, summed over the models and including earlier runs.
-        audit_seconds: wall-clock seconds of the audits, summed in the same way.
+        command: The shell command that measures the row again.
+        created: When the run began (ISO 8601, UTC).
+        attnaudit: The version of attnaudit.
+        seeds: The seeds of the models.
+        instances: The largest number of audited test texts. None for all of them.
+        training_seconds: Wall-clock time of training, in seconds, summed over the models. It includes earlier runs.
+        audit_seconds: Wall-clock time of the audits, in seconds, summed in the same way.
     """
 
     command: str
@@ -80,16 +80,17 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model of a table, or one set of models that are compared.
+    """One row of a table. It is about one model, or about several models that are compared.
 
     Attributes:
-        name: corpus and settings, such as "sst/bilstm/additive"; unique in its table.
-        title: its name in the reports.
-        corpus: name of the corpus.
-        lines: the quantities; empty if the row has not been measured.
-        missing: why the row has no lines; "" if it has some.
-        notes: reasons why checks could not be judged or a seed failed, and the number of words with word vectors.
-        provenance: how the row was measured; None if it was not measured.
+        name: The corpus and the settings, such as "sst/bilstm/additive". The name is unique in the table.
+        title: The name of the row in the reports.
+        corpus: The name of the corpus.
+        lines: The quantities. The list is empty if the row has not been measured.
+        missing: Why the row has no lines. It is "" if the row has lines.
+        notes: The number of words with word vectors, if any are used, and reasons why checks could not be judged or a
+            seed failed.
+        provenance: How the row was measured. None if it was not measured.
     """
 
     name: str
@@ -105,12 +106,12 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the paper.
 
     Attributes:
-        name: name of the table, as `--table` takes it.
-        title: its heading.
-        source: its place in the paper, such as "table 2".
-        deviations: sentences that describe how our setting differs from the paper's.
-        rows: all rows, including those that were not measured.
-        figures: figures of its rows.
+        name: The name of the table, as `--table` expects it.
+        title: The heading of the table.
+        source: The place of the table in the paper, such as "table 2".
+        deviations: Sentences that describe how the setting differs from the setting of the paper.
+        rows: All rows, including those that were not measured.
+        figures: The figures of the rows.
     """
 
     name: str
@@ -122,14 +123,14 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether a claim of the paper holds in our numbers.
+    """The answer to a claim of the paper.
 
     Attributes:
-        claim: name of the claim.
-        sentence: the claim in words.
-        paper: its place in the paper, such as "§4.1".
-        holds: whether it holds in our numbers.
-        evidence: the numbers that the answer is based on, in words.
+        claim: The name of the claim.
+        sentence: The claim as a sentence.
+        paper: The place of the claim in the paper, such as "§4.1".
+        holds: Whether the claim holds in the measured numbers.
+        evidence: The numbers that the answer is based on, as text.
     """
 
     claim: str
@@ -143,20 +144,20 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The report of one paper.
 
     Attributes:
-        paper: name of the paper, as `attnaudit reproduce` takes it.
-        title: title of the paper.
-        citation: its authors, venue and year.
-        quick: whether it was a quick run, which is not a reproduction.
-        created: start of the last run, in UTC.
-        attnaudit: version of attnaudit in the last run.
-        seconds: wall-clock seconds of the last run.
-        jobs: number of processes of the last run.
-        environment: machine and package versions of the last run.
-        data: corpus -> part -> number of texts.
-        tables: the paper's tables, in its order.
-        findings: the answers to the claims of the paper.
-        remedies: training options that help according to these numbers.
-        vectors: word vectors that the embeddings start from; None for random embeddings.
+        paper: The name of the paper, as `attnaudit reproduce` expects it.
+        title: The title of the paper.
+        citation: The authors, the venue and the year.
+        quick: Whether it was a quick run. A quick run is not a reproduction.
+        created: When the last run began (ISO 8601, UTC).
+        attnaudit: The version of attnaudit in the last run.
+        seconds: Wall-clock time of the last run, in seconds.
+        jobs: The number of processes of the last run.
+        environment: The machine and the versions of packages in the last run.
+        data: Name of a corpus -> part -> number of texts.
+        tables: The tables, in the order of the paper.
+        findings: The answers to the claims of the paper.
+        remedies: Training options that help, according to the measured numbers.
+        vectors: The word vectors that the embeddings start from. None for random embeddings.
     """
 
     paper: str
@@ -175,9 +176,9 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     vectors: WordVectors | None = None
 
     def with_findings(self, findings: Sequence[Finding]) -> Reproduction:
-        """Return the same report with these answers to the paper's claims."""
+        """Return the same report with other answers to the claims of the paper."""
         return msgspec.structs.replace(self, findings=tuple(findings))
 
     def with_remedies(self, remedies: Sequence[Remedy]) -> Reproduction:
-        """Return the same report with these remedies."""
+        """Return the same report with other remedies."""
         return msgspec.structs.replace(self, remedies=tuple(remedies))

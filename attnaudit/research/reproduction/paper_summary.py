@@ -16,8 +16,8 @@ def summary(report: Reproduction, *, width: int) -> str:
     """Return the tables, claims and remedies of a report as text.
 
     Args:
-        report: the report.
-        width: columns of the terminal; the text is at least 80 columns wide.
+        report: The report.
+        width: The width of the terminal in columns. A value below 80 counts as 80.
     """
     return terminal_text(lambda console: _print_report(report, console), width=width)
 
@@ -57,7 +57,7 @@ def _print_table(table: Table, console: Console) -> None:
 
 
 def _print_claims(report: Reproduction, console: Console) -> None:
-    """Print the claims, each with its evidence on the next line, because 80 columns are too few for a table."""
+    """Print the claims. The evidence of a claim is on the next line, because 80 columns are too few for a table."""
     console.print(f"\n{wording.CLAIMS}")
     for finding in report.findings:
         console.print(f"{wording.HOLDS[finding.holds]}: {finding.sentence} ({finding.paper})")

@@ -1,4 +1,7 @@
-"""The classes that declare a paper: its tables, the models of each row, and functions that compute the quantities."""
+"""The classes by which a paper is declared, and functions that compute the quantities of its tables.
+
+A paper has tables, a table has rows, and a row has models. If a row has several models, each has a role.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,23 @@ class Result:
     """One trained model and its audits.
 
     Attributes:
-        trained: the trained model.
-        audits: its audits, the one with the most instances first.
+        trained: The trained model.
+        audits: The audits of the model. The audit with the most instances comes first.
     """
 
     trained: TrainedPlan
     audits: tuple[AuditedModel, ...]
 
     def check(self, name: str) -> CheckRecord | None:
-        """Return the record of a check by its id.
+        """Return the record of the check with the given id.
+
+        If several audits have the check, the record comes from the audit with the most instances.
 
         Returns:
-            The record; None if the check could not be judged.
+            The record, or None if the check could not be judged.
 
         Raises:
-            CheckError: no audit of the model has this check.
+            CheckError: No audit of the model has this check.
         """
         for audit in self.audits:
             for record in audit.checks:
@@ -49,7 +54,11 @@ class Result:
         return None
 
     def having(self, column: str) -> AuditedModel:
-        """Return the largest audit that measured this column. Raises CheckError if there is none."""
+        """Return the audit with the most instances that measured a column.
+
+        Raises:
+            CheckError: No audit of the model measured the column.
+        """
         for audit in self.audits:
             if column in audit.scalars:
                 return audit
@@ -57,25 +66,25 @@ class Result:
         raise CheckError(f"No measured number '{column}'. {nearest(column, known)}")
 
 
-#: role -> model. If a row has only one model, its role is MODEL.
+#: Role -> model. If a row has only one model, its role is MODEL.
 Models = Mapping[str, Result]
-#: (value, or None if it is undefined; number of instances that it is computed from)
+#: The value of a quantity, or None if it is undefined, and the number of instances that it is computed from.
 Reading = tuple[float | None, int]
 MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number of a row.
+    """A number that is computed for each row of a table.
 
     Attributes:
-        name: short name, unique in the table.
-        words: its description in the reports; "{}" is replaced by the name of the class `of_class`.
-        read: function that computes it from the models of one seed. If it raises CheckError and a check could not be
+        name: A short name, unique in the table.
+        words: The description of the quantity in the reports. "{}" is replaced by the name of the class `of_class`.
+        read: Computes the quantity from the models of one seed. If it raises CheckError because a check could not be
             judged, the value is undefined.
-        digits: number of decimals in the reports.
-        of_class: index of the class whose instances count; None for all instances. The quantity is left out if the
-            model has no such class.
+        digits: The number of decimals in the reports.
+        of_class: The index of a class. Only instances of this class count. None for all instances. If the model has no
+            such class, the quantity is left out.
     """
 
     name: str
@@ -90,14 +99,14 @@ class RowPlan:
     """A row of a table.
 
     Attributes:
-        name: unique name in the table, such as "sst/bilstm/additive" (corpus/encoder/alignment).
-        title: its name in the reports.
-        corpus: name of the corpus.
-        models: role -> plan. One model is trained per role and seed. The seed of the plan is added to the seed of the
-            row, so that two roles can have the same plan except for consecutive seeds.
-        paper: quantity -> the paper's number.
-        unavailable: why this version cannot build the models; "" if it can.
-        once: whether only the first seed is run, because the roles of the row are different seeds.
+        name: The name of the row, unique in the table, such as "sst/bilstm/additive" (corpus/encoder/alignment).
+        title: The name of the row in the reports.
+        corpus: The name of the corpus.
+        models: Role -> plan. One model is trained for each role and each seed. The seed in the plan is added to the
+            seed of the run. Two roles can therefore have the same plan with different seeds.
+        paper: Name of a quantity -> number in the paper.
+        unavailable: Why this version of attnaudit cannot build the models. It is "" if it can.
+        once: Whether the row is run only once, for the first seed, because its roles already differ in their seeds.
     """
 
     name: str
@@ -114,10 +123,10 @@ class Audit:
     """An audit of the models of a table.
 
     Attributes:
-        checks: the checks.
-        instances: largest number of test texts; None for all of them.
-        tokens: per-token columns to store, such as "attention".
-        roles: roles of the audited models; all roles if empty.
+        checks: The checks.
+        instances: The largest number of test texts. None for all of them.
+        tokens: The names of the per-token columns to store, such as "attention".
+        roles: The roles of the models to audit. If it is empty, the models of all roles are audited.
     """
 
     checks: Sequence[Check]
@@ -131,15 +140,15 @@ class TablePlan:
     """A table of a paper.
 
     Attributes:
-        name: name of the table, as `--table` takes it.
-        title: its heading.
-        source: its place in the paper, such as "table 2".
-        rows: function that returns the rows for given names of corpora.
-        quantities: the numbers of each row.
-        audits: how the models are audited.
-        figures: function that draws the figures of a row from the models of its first seed; None for no figures.
-        across: function that computes further rows and figures from all rows with quantities; None for no such rows.
-        deviations: sentences about differences from the paper's setting that apply to every row.
+        name: The name of the table, as `--table` expects it.
+        title: The heading of the table in the reports.
+        source: The place of the table in the paper, such as "table 2".
+        rows: Returns the rows for a list of names of corpora.
+        quantities: The quantities of each row.
+        audits: The audits of the models.
+        figures: Computes the figures of a row from the models of its first seed. None if the table has no figures.
+        across: Computes additional rows and figures from all rows with quantities. None if there are none.
+        deviations: Sentences that describe how every row differs from the setting of the paper.
     """
 
     name: str
@@ -158,17 +167,17 @@ class Paper:
     """A paper.
 
     Attributes:
-        name: name of the paper, as `attnaudit reproduce` takes it.
-        title: its title.
-        citation: its authors, venue and year.
-        corpora: names of its corpora, in its order.
-        tables: its tables.
-        embeddings: the deviation that applies if no word vectors are given.
-        deviations: sentences about differences from the paper's setting that apply to every table.
-        claims: the claims that can be checked with our numbers.
-        remedies: function that returns the training options that help according to a report; None for no remedies. For
-            a report with word vectors, its second argument is the report with random embeddings, if there is one; else
-            it is None.
+        name: The name of the paper, as `attnaudit reproduce` expects it.
+        title: The title of the paper.
+        citation: The authors, the venue and the year.
+        corpora: The names of the corpora, in the order of the paper.
+        tables: The tables.
+        embeddings: A sentence about the random embeddings. It is one of the deviations if no word vectors are given.
+        deviations: Sentences that describe how every table differs from the setting of the paper.
+        claims: The claims that the measured numbers can support or contradict.
+        remedies: Returns the training options that help, according to a report. Its first argument is the report. If
+            this report uses word vectors, the second argument is the same report with random embeddings, or None if
+            there is none. Otherwise, the second argument is None. The attribute is None if the paper has no remedies.
     """
 
     name: str
@@ -186,19 +195,36 @@ class Paper:
 
 
 def accuracy(models: Models, *, of: str = MODEL) -> Reading:
-    """Read the accuracy on the test part."""
+    """Return the accuracy of a model on the test part, and the number of test instances.
+
+    Args:
+        models: Role -> model.
+        of: The role of the model.
+    """
     score = models[of].trained.test
     return score.accuracy, score.n
 
 
 def f1(models: Models, *, of: str = MODEL) -> Reading:
-    """Read the F1 on the test part."""
+    """Return the F1 of a model on the test part, and the number of test instances.
+
+    Args:
+        models: Role -> model.
+        of: The role of the model.
+    """
     score = models[of].trained.test
     return score.f1, score.n
 
 
 def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """Read the value of a check, given by its id."""
+    """Return a function that reads the value of a check.
+
+    The value is None if it is undefined, or if the check could not be judged.
+
+    Args:
+        check: The id of the check.
+        of: The role of the model.
+    """
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
@@ -210,7 +236,13 @@ def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
 def detail_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
     """Return a function that reads a detail of a check, such as "standard deviation".
 
-    The detail is None if it is not a number, or if the check was not judged.
+    The detail is None if it is not a number, or if the check could not be judged. The function raises CheckError if the
+    check has no such detail.
+
+    Args:
+        check: The id of the check.
+        name: The name of the detail.
+        of: The role of the model.
     """
 
     def read(models: Models) -> Reading:
@@ -226,7 +258,16 @@ def detail_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], R
 
 
 def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
-    """Read a reference value of a check by its name."""
+    """Return a function that reads a reference value of a check.
+
+    The value is None if the check could not be judged or has no references. The function raises CheckError if the check
+    has references but none with this name.
+
+    Args:
+        check: The id of the check.
+        name: The name of the reference.
+        of: The role of the model.
+    """
 
     def read(models: Models) -> Reading:
         record = models[of].check(check)
@@ -243,13 +284,15 @@ def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models]
 def column_of(
     column: str, statistic: Callable[[Sequence[float]], float], *, of_class: int | None = None, of: str = MODEL
 ) -> Callable[[Models], Reading]:
-    """Read a statistic of a measured column over the instances where it is defined.
+    """Return a function that computes a statistic of a measured column over the instances on which it is defined.
+
+    The statistic is None if the column is defined on no instance.
 
     Args:
-        column: name of the column.
-        statistic: a function of the values, such as `statistics.fmean`.
-        of_class: use only the instances predicted as this class.
-        of: role of the model.
+        column: The name of the column.
+        statistic: A function of the values, such as `statistics.fmean`.
+        of_class: The index of a class. Only instances predicted as this class are used. None for all instances.
+        of: The role of the model.
     """
 
     def read(models: Models) -> Reading:
@@ -260,7 +303,16 @@ def column_of(
 
 
 def defined(result: Result, column: str, *, of_class: int | None = None) -> list[float]:
-    """Return the defined values of a measured column; with `of_class`, only of instances predicted as that class."""
+    """Return the defined values of a measured column.
+
+    Args:
+        result: The model.
+        column: The name of the column.
+        of_class: The index of a class. Only instances predicted as this class are used. None for all instances.
+
+    Raises:
+        CheckError: The column was not measured.
+    """
     audit = result.having(column)
     return [
         value

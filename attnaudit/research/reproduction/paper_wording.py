@@ -1,4 +1,4 @@
-"""The wording that the terminal, the Markdown page and the HTML page of a reproduction share."""
+"""Format the numbers and texts of a reproduction. The terminal, the Markdown page and the HTML page share them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CLAIMS_HEAD = ("claim", "does it hold here?", "evidence")
 
 
 def heading(report: Reproduction) -> str:
-    """Return the title of a report, with its word vectors and a mark if the run was quick."""
+    """Return the title of a report. It names the word vectors, if any, and marks a quick run."""
     quick = "QUICK: not a reproduction. " if report.quick else ""
     vectors = f" with {report.vectors.name} word vectors" if report.vectors else ""
     return f"{quick}Reproduction of “{report.title}”{vectors}"
 
 
 def cells(line: Line) -> tuple[str, str, str, str, str]:
-    """Return the cells of one line of a table, in the columns of HEAD."""
+    """Return the cells of one line of a table, one cell for each column in HEAD."""
     return (
         line.words,
         paper_number(line),
@@ -33,15 +33,15 @@ def cells(line: Line) -> tuple[str, str, str, str, str]:
 
 
 def paper_number(line: Line) -> str:
-    """Return the paper's number; "—" if there is none."""
+    """Return the number of the paper as text, or "—" if there is none."""
     return "—" if line.paper is None else number(line.paper, digits=line.digits)
 
 
 def our_number(line: Line) -> str:
-    """Return our mean and its standard deviation over seeds, as in "0.351 ± 0.012".
+    """Return the measured mean and its standard deviation over seeds, such as "0.351 ± 0.012".
 
-    The deviation is left out if only one seed is defined. The text is "undefined" if no seed is; if some are not, it
-    also states how many.
+    The deviation is left out if the value is defined for only one seed. The text is "undefined" if the value is defined
+    for no seed. If it is undefined for some seeds, the text gives their number.
     """
     if line.ours is None:
         return "undefined"
@@ -52,14 +52,14 @@ def our_number(line: Line) -> str:
 
 
 def difference(line: Line) -> str:
-    """Return our number minus the paper's, with its sign; "—" if either is missing."""
+    """Return the measured number minus the number of the paper, with its sign. Return "—" if either is missing."""
     if line.difference is None:
         return "—"
     return f"{line.difference:+.{line.digits}f}".replace("-", "−")
 
 
 def how_measured(row: Row) -> str:
-    """Return how a row was measured, as in "3 seeds; at most 500 test texts; training 3 min, audit 1 min".
+    """Return how a row was measured, such as "3 seeds; at most 500 test texts; training 3 min, audit 1 min".
 
     For a row that was not measured, return the reason.
     """
@@ -72,7 +72,11 @@ def how_measured(row: Row) -> str:
 
 
 def missing_rows(table: Table) -> list[tuple[str, list[str]]]:
-    """Return the rows without quantities, grouped by reason: (the reason as a sentence, names of the rows)."""
+    """Return the rows without quantities, grouped by reason.
+
+    Returns:
+        Pairs of a reason, as a sentence, and the names of its rows.
+    """
     grouped: dict[str, list[str]] = {}
     for row in table.rows:
         if not row.lines:
@@ -86,14 +90,14 @@ def measured_rows(table: Table) -> list[Row]:
 
 
 def made_with(report: Reproduction) -> str:
-    """Return the versions of Python and packages, and the machine, of the last run."""
+    """Return the versions of Python and of packages in the last run, and the machine."""
     packages = ", ".join(f"{name} {version}" for name, version in report.environment.packages.items())
     machine = f"{report.environment.platform}, {report.environment.processor}"
     return f"Python {report.environment.python}, {packages}; {machine}"
 
 
 def sizes(parts: dict[str, int]) -> str:
-    """Return the number of texts by part, as in "6,355 train, 821 dev, 1,725 test"."""
+    """Return the number of texts in each part, such as "6,355 train, 821 dev, 1,725 test"."""
     return ", ".join(f"{count:,} {part}" for part, count in parts.items())
 
 
@@ -104,15 +108,15 @@ def commands(report: Reproduction) -> list[str]:
 
 
 def rows_of_one_corpus(report: Reproduction | Table) -> list[Row]:
-    """Return the rows about a single corpus; rows with means over several corpora are left out."""
+    """Return the rows about a single corpus. Rows with means over several corpora are left out."""
     tables = (report,) if isinstance(report, Table) else report.tables
     return [row for table in tables for row in table.rows if row.name.startswith(f"{row.corpus}/")]
 
 
 def coverage(table: Table, corpus: str) -> str:
-    """Return how many rows of a corpus were measured, as in "2 of 9, 3 seeds".
+    """Return how many rows of a corpus were measured, such as "2 of 9, 3 seeds".
 
-    Return "none" if no row was, and "" if the table has no row of the corpus.
+    The text is "none" if no row was measured, and "" if the table has no row of the corpus.
     """
     rows = [row for row in rows_of_one_corpus(table) if row.corpus == corpus]
     seeds = sorted({len(row.provenance.seeds) for row in rows if row.provenance})

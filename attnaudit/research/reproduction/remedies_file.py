@@ -1,5 +1,6 @@
-"""remedies.json: training options that, according to reproductions, help a model whose attention fails an audit.
+"""Read and write remedies.json.
 
+The file lists training options that help a model whose attention fails an audit, according to reproductions of papers.
 `attnaudit reproduce` writes the file next to its reports, and `attnaudit validate --remedies` reads it.
 """
 
@@ -17,12 +18,12 @@ REMEDIES = "remedies.json"
 
 
 class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may help a model that fails a question of the policy.
+    """A training option that may help a model that fails a question of the policy.
 
     Attributes:
-        question: name of the question, such as "used".
-        option: name of the training option, such as "tying".
-        words: what to do and its measured effect; one entry of the question's `remedies` in the policy.
+        question: The name of the question, such as "used".
+        option: The name of the training option, such as "tying".
+        words: The advice, with its measured effect. The policy lists this text in the `remedies` of the question.
     """
 
     question: str
@@ -31,7 +32,7 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def first_of_each_option(remedies: Sequence[Remedy]) -> list[Remedy]:
-    """Return the remedies in their order; only the first of each question and option is kept."""
+    """Return the remedies without duplicates. Of several with the same question and option, the first is kept."""
     found: dict[tuple[str, str], Remedy] = {}
     for remedy in remedies:
         found.setdefault((remedy.question, remedy.option), remedy)
@@ -39,13 +40,17 @@ def first_of_each_option(remedies: Sequence[Remedy]) -> list[Remedy]:
 
 
 def remedies_text(remedies: Sequence[Remedy]) -> str:
-    """Return the content of remedies.json, one remedy per line."""
+    """Return the content of remedies.json, with one remedy per line."""
     lines = ",\n".join(msgspec.json.encode(one).decode() for one in remedies)
     return f"[\n{lines}\n]\n" if lines else "[]\n"
 
 
 def read_remedies(path: Path) -> list[Remedy]:
-    """Read remedies.json. Raises ReportError if the file cannot be read or is not a list of remedies."""
+    """Read a remedies.json.
+
+    Raises:
+        ReportError: The file cannot be read, or is not a list of remedies.
+    """
     require_regular_file(path, "remedies", ReportError)
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[Remedy])

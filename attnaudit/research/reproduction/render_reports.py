@@ -1,4 +1,4 @@
-"""Rebuild the pages of a folder of reproductions from their measured results, without training or measuring."""
+"""Rebuild the pages of reproductions from their measured results. Nothing is trained or measured."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
     """Build the reports of all results files in a folder.
 
     Args:
-        folder: folder with NAME.jsonl files.
-        find_paper: returns the declaration of a paper for its name.
+        folder: The folder with the results files, NAME.jsonl.
+        find_paper: Returns the declaration of the paper with the given name.
 
     Returns:
         File name without extension -> report, in alphabetical order.
 
     Raises:
-        ReportError: a file cannot be read, or does not fit its paper's declaration.
+        ReportError: A file cannot be read, or does not match the declaration of its paper.
     """
     papers: dict[str, Paper] = {}
     reports: dict[str, Reproduction] = {}
@@ -56,19 +56,20 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
 def render(
     folder: Path, *, name: str | None = None, stem: str | None = None, find_paper: Callable[[str], Paper] = paper
 ) -> tuple[dict[str, Reproduction], list[Path]]:
-    """Write the pages of reports, claims.md and remedies.json.
+    """Write the pages of the reports in a folder, and claims.md and remedies.json for all of them.
 
     Args:
-        folder: folder with NAME.jsonl files; the pages are written there.
-        name: write only the pages of this paper's reports; None for all papers.
-        stem: write only the pages of this report (file name without extension); None for all reports.
-        find_paper: returns the declaration of a paper for its name.
+        folder: The folder with the results files, NAME.jsonl. The pages are written to the same folder.
+        name: The name of a paper. Only the pages of its reports are written. None for all papers.
+        stem: The file name of a report, without extension. Only the pages of this report are written. None for all
+            reports.
+        find_paper: Returns the declaration of the paper with the given name.
 
     Returns:
-        All reports of the folder as `read_reports` gives them, and the paths of the written files.
+        All reports of the folder, as `read_reports` returns them, and the paths of the written files.
 
     Raises:
-        ReportError: a file cannot be read or written, or does not fit its paper's declaration.
+        ReportError: A file cannot be read or written, or does not match the declaration of its paper.
     """
     reports = read_reports(folder, find_paper=find_paper)
     texts: dict[str, str] = {}
@@ -82,10 +83,11 @@ def render(
 
 
 def remedies_of(reports: Mapping[str, Reproduction]) -> list[Remedy]:
-    """Return the remedies of several reports, one per question and option.
+    """Return the remedies of several reports, one per question and training option.
 
-    Reports on the papers' own corpora take precedence over those on the embedded sentences. Among them, reports with
-    word vectors take precedence, because the papers' models use word vectors.
+    If several reports have a remedy for the same question and option, the first in the following order is used. Reports
+    on the corpora of the papers come before reports on the embedded sentences. In both groups, reports with word
+    vectors come first, because the models of the papers use word vectors.
     """
     ordered = sorted(reports.values(), key=lambda report: (EMBEDDED in report.data, report.vectors is None))
     return first_of_each_option([remedy for report in ordered for remedy in report.remedies])

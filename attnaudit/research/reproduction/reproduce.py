@@ -40,7 +40,7 @@ from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
 from attnaudit.research.study.report_files import write_files
 from attnaudit.run.environment import describe_environment
 
-#: Shows a progress bar under a title, such as "training".
+#: Returns a context manager that shows a progress bar with a title, such as "training".
 ProgressBar = Callable[[str], AbstractContextManager[ProgressCallback]]
 
 QUICK_SEEDS, QUICK_SEARCHED = 1, 10
@@ -53,11 +53,11 @@ class FinishedRun:
     """The trained and audited models of a run.
 
     Attributes:
-        options: the options of the run.
-        rows: the rows with their models.
-        data: name of a corpus -> its prepared parts.
-        created: start of the run, in UTC.
-        seconds: wall-clock seconds of the run.
+        options: The options of the run.
+        rows: The rows with their models.
+        data: Name of a corpus -> prepared parts of the corpus.
+        created: When the run began (ISO 8601, UTC).
+        seconds: Wall-clock time of the run, in seconds.
     """
 
     options: ReproductionOptions
@@ -70,18 +70,18 @@ class FinishedRun:
 def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tuple[Reproduction, list[Path]]:
     """Train and audit the models of the selected rows, and write the report.
 
-    Rows of earlier runs that are not measured again remain in the report.
+    The report also keeps the rows of earlier runs, unless they are measured again.
 
     Args:
-        options: what to measure, and where to write.
-        progress_bar: shows progress under a title.
+        options: What to measure, and where to write.
+        progress_bar: Returns a context manager that shows a progress bar with a title.
 
     Returns:
         The report, and the paths of the written files.
 
     Raises:
-        AuditError: a table or row does not exist or a file is missing (both are checked before any training), or a file
-            cannot be read or written.
+        AuditError: A table does not exist, no row matches `only`, or a file is missing, cannot be read or cannot be
+            written. Tables, rows and input files are checked before any training.
     """
     run = _train_and_audit(options, progress_bar)
     name = f"{options.stem}{SUFFIX}"
@@ -89,7 +89,7 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tup
     def find_paper(known: str) -> Paper:
         return options.paper if known == options.paper.name else paper(known)
 
-    with exclusive(options.reports):  # another run may have added rows while this one trained
+    with exclusive(options.reports):  # Another run may have added rows in the meantime.
         results = _added(run, _earlier_results(options))
         written = write_files(options.reports, {name: results_text(results)})
         reports, pages = render(options.reports, stem=options.stem, find_paper=find_paper)
@@ -98,7 +98,7 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tup
 
 def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) -> FinishedRun:
     began, created = time.perf_counter(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    _earlier_results(options)  # raise errors about the results file before hours of training
+    _earlier_results(options)  # Raise errors about the results file before training, which may take hours.
     corpora = corpora_of(options.paper, embedded=options.data_root is None)
     tables = _tables(options)
     rows = [row for table in tables for row in _rows(table, corpora, options)]
@@ -124,7 +124,7 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
 
 
 def _added(run: FinishedRun, earlier: Results | None) -> Results:
-    """Return the earlier results, with the rows and figures of this run added or replaced."""
+    """Add the rows and figures of this run to the earlier results. Rows that were measured again are replaced."""
     options = run.options
     embedded = options.data_root is None
     rows = {(row.table, row.name): row for row in earlier.rows} if earlier else {}
@@ -167,11 +167,11 @@ def _recorded(vectors: Vectors | None) -> WordVectors | None:
 
 
 def _earlier_results(options: ReproductionOptions) -> Results | None:
-    """Return the results that this run adds to; None if there are none.
+    """Return the results of earlier runs to which this run adds its rows. Return None if there are none.
 
     Raises:
-        ReportError: the file cannot be read, does not fit the paper's declaration, or its rows started from a
-            different file of word vectors with the same name.
+        ReportError: The file cannot be read, does not match the declaration of the paper, or has rows that were
+            measured with other word vectors of the same name.
     """
     path = options.reports / f"{options.stem}{SUFFIX}"
     earlier = read_results(path)
@@ -181,7 +181,7 @@ def _earlier_results(options: ReproductionOptions) -> Results | None:
         vectors = earlier.header.vectors
         if vectors.sha256 != options.vectors.sha256:
             raise ReportError(
-                f"{path}: its rows started from a different file that is also called {vectors.name}. Rename "
+                f"{path}: its rows were measured with other word vectors, also called {vectors.name}. Rename "
                 f"{options.vectors.path}, or give another --out."
             )
     return earlier
@@ -221,15 +221,19 @@ def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[st
 
 
 def quick(plan: Plan) -> Plan:
-    """Return the plan with much smaller sizes and short training."""
+    """Return a plan for a quick run: the same model with much smaller sizes and short training."""
     width = 2 * QUICK_SIZES["hidden_size"]
-    sizes = {**QUICK_SIZES, "embedding_size": width}  # residual states and tying need states as wide as the embeddings
+    sizes = {**QUICK_SIZES, "embedding_size": width}  # Residual states and tying need states as wide as embeddings.
     architecture = msgspec.structs.replace(plan.architecture, **sizes)
     return msgspec.structs.replace(plan, architecture=architecture).with_settings(**QUICK_TRAINING)
 
 
 def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str, Prepared]:
-    """Prepare every corpus that a row needs. Raises one DataError with the messages of all corpora that fail."""
+    """Prepare every corpus that a row needs.
+
+    Raises:
+        DataError: Some corpora cannot be prepared. The error contains the messages of all of them.
+    """
     names = {plan.corpus for row in rows for roles in row.plans_by_seed for plan in roles.values()}
     prepared, missing = {}, []
     for name in sorted(names):
@@ -245,7 +249,10 @@ def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str,
 def _audits(
     rows: Sequence[RowRun], models: Mapping[Plan, TrainedPlan], options: ReproductionOptions
 ) -> list[tuple[Plan, AuditRequest]]:
-    """Return one audit request per model and number of instances, for all table rows that need it."""
+    """Return one audit request for each model and number of instances.
+
+    If several rows need audits of the same model on the same number of instances, one request covers all of them.
+    """
     together: dict[tuple[Plan, int | None], tuple[dict[str, object], set[str]]] = {}
     for row in rows:
         for audit in row.table.audits:
@@ -275,7 +282,7 @@ def _attach_models(
     measured: Mapping[tuple[Plan, int | None], AuditedModel],
     failed: Mapping[Plan, str],
 ) -> None:
-    """Store in each row its trained and audited models, and the reason if a seed failed."""
+    """Add to each row its trained and audited models. If a seed failed, add the reason instead."""
     audits: dict[Plan, list[AuditedModel]] = {}
     for (plan, _), audit in measured.items():
         audits.setdefault(plan, []).append(audit)

@@ -1,6 +1,6 @@
 """The command `attnaudit reproduce`: train and audit the models of a paper, and compare the results with its numbers.
 
-This module imports torch only when the command runs.
+This module does not import torch until the command runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 
 OUT = Path("reproduction")
-#: Folders whose reports `--render` rebuilds if --out is not given: the default of --out, and the reports in a checkout
-#: of attnaudit.
+#: If --out is not given, `--render` rebuilds the reports in these folders: the default of --out, and the folder of
+#: reports in a checkout of attnaudit.
 RENDERED = (OUT, Path("reports"))
 REPORTS = "papers"
 
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="word vectors that the embeddings start from, in the text format of GloVe, fastText or word2vec (default: "
         "random embeddings); results with word vectors go to a separate report",
     )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of models per row (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds per row (default: 3)")
     parser.add_argument(
         "--max-instances", type=int, metavar="N", help="audit at most N test texts per corpus (default: all)"
     )
@@ -87,7 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command. Returns 0 even if the numbers differ from the paper's."""
+    """Run the reproduction, write its files and print a summary. With --render, only rebuild the pages.
+
+    Returns:
+        The exit code 0, even if the numbers differ from those of the paper.
+
+    Raises:
+        AuditError: An option is invalid, an input cannot be read, or a file cannot be written.
+    """
     if options.render:
         return _render(options)
     if options.paper is None:
@@ -107,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.research.reproduction.paper_summary import summary
     from attnaudit.research.reproduction.reproduce import reproduce
 
-    torch.set_num_threads(1)  # as in the worker processes
+    torch.set_num_threads(1)  # The worker processes use one thread too.
     report, written = reproduce(_settings(options, jobs), progress_bar=progress_bar)
     print(summary(report, width=shutil.get_terminal_size((100, 24)).columns))
     for path in written:
@@ -159,9 +166,10 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """Return the command that measures the same rows again.
+    """Return the shell command that measures the same rows again.
 
-    The reader replaces DATA and the file name of the word vectors by local paths.
+    The command contains DATA for the folder of the corpora, and only the file name of the word vectors. The reader must
+    replace both by local paths.
     """
     words = ["attnaudit", "reproduce", options.paper]
     for name, values in (("--table", options.table), ("--only", options.only)):

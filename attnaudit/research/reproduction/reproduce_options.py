@@ -15,17 +15,19 @@ class ReproductionOptions:
     """The options of one run: what it measures, and where it writes.
 
     Attributes:
-        paper: the paper.
-        out: folder for data, models, measurements and reports.
-        command: the shell command that measures the same rows again, printed in the report.
-        data_root: folder with the paper's corpora; None for the embedded movie sentences.
-        tables: names of tables; all tables if empty.
-        only: patterns of row names, such as "sst/*"; all rows if empty.
-        seeds: number of models per row.
-        instances: largest number of test texts per corpus; None for all of them.
-        jobs: number of processes.
-        quick: use small data, small models and one seed; the output is marked, and written to a separate folder.
-        vectors: word vectors that the embeddings start from; such rows go to a separate report. None for random ones.
+        paper: The paper.
+        out: The folder for data, models, measurements and reports.
+        command: The shell command that measures the same rows again. The report shows it.
+        data_root: The folder with the paper's corpora. None for the embedded movie sentences.
+        tables: The names of the tables to measure. An empty list selects all tables.
+        only: Patterns of row names, such as "sst/*". An empty list selects all rows.
+        seeds: The number of seeds per row. One model is trained for each seed and each role of the row.
+        instances: The largest number of test texts per corpus. None for all of them.
+        jobs: The number of processes.
+        quick: Whether to use small data, small models and one seed. Reports of quick runs are marked, and they are
+            written to a separate folder.
+        vectors: The word vectors that the embeddings start from. The rows are then written to a separate report. None
+            for random embeddings.
     """
 
     paper: Paper
@@ -42,7 +44,10 @@ class ReproductionOptions:
 
     @property
     def folder(self) -> Path:
-        """The folder for all output. A quick run has a separate one, so that its results never mix with real ones."""
+        """The folder for all output.
+
+        A quick run has a separate folder, so that its results are not mixed with those of full runs.
+        """
         return self.out / "quick" if self.quick else self.out
 
     @property
@@ -52,7 +57,7 @@ class ReproductionOptions:
 
     @property
     def stem(self) -> str:
-        """The name of the report's files, without extension."""
+        """The name of the report's files, without their extension."""
         embedded = "" if self.data_root else "-embedded"
         vectors = f"-{self.vectors.name}" if self.vectors else ""
         return f"{self.paper.name}{embedded}{vectors}{'-quick' if self.quick else ''}"

@@ -1,8 +1,8 @@
-"""The measured results of a reproduction, one JSON Lines file per report.
+"""Read and write the measured results of reproductions. Each report has one JSON Lines file.
 
-The first line describes the last run. Every other line is one measured row or one figure. The file contains only
-measurements: `table_layout` adds titles, the paper's numbers, means over seeds and claims when it builds the report, so
-that pages can be rebuilt and reworded without training.
+The first line of a file describes the last run. Every other line is one measured row or one figure. The file contains
+only measurements. `table_layout` builds the report from them, and adds titles, the numbers of the paper, means over
+seeds and claims. Pages can therefore be rebuilt and reworded without training.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class RunHeader(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     """The first line of a results file: the paper and the last run.
 
     Attributes:
-        schema_version: version of the file format.
-        paper: name of the paper.
-        embedded: whether the models were trained on the embedded movie sentences instead of the paper's corpora.
-        quick: whether it was a quick run, which is not a reproduction.
-        vectors: word vectors that the embeddings start from; None for random embeddings.
-        created: start of the run, in UTC.
-        attnaudit: version of attnaudit.
-        seconds: wall-clock seconds of the run.
-        jobs: number of processes.
-        environment: machine and package versions.
-        data: corpus -> part -> number of texts.
+        schema_version: The version of the file format.
+        paper: The name of the paper.
+        embedded: Whether the models were trained on the embedded movie sentences instead of the paper's corpora.
+        quick: Whether it was a quick run. A quick run is not a reproduction.
+        vectors: The word vectors that the embeddings start from. None for random embeddings.
+        created: When the run began (ISO 8601, UTC).
+        attnaudit: The version of attnaudit.
+        seconds: Wall-clock time of the run, in seconds.
+        jobs: The number of processes.
+        environment: The machine and the versions of packages.
+        data: Name of a corpus -> part -> number of texts.
     """
 
     schema_version: int
@@ -57,11 +57,11 @@ class RunHeader(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
 
 class MeasuredQuantity(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One quantity of a row.
+    """One measured quantity of a row.
 
     Attributes:
-        n: number of instances that the value is computed from, averaged over seeds.
-        values: one value per seed; None where it is undefined.
+        n: The number of instances that a value is computed from, averaged over seeds. None if there are no seeds.
+        values: One value per seed. A value is None if it is undefined.
     """
 
     n: int | None
@@ -71,17 +71,18 @@ class MeasuredQuantity(Record, frozen=True, kw_only=True, forbid_unknown_fields=
 class MeasuredRow(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind", tag="row"
 ):
-    """One row of a table.
+    """One measured row of a table.
 
     Attributes:
-        table: name of the table.
-        name: name of the row.
-        provenance: how the row was measured; None if no seed could be trained and audited.
-        missing: why the row has no quantities; "" if it has some.
-        classes: names of the classes if a quantity of the table is about one class; else empty.
-        words_with_vectors: number of words of the training texts that have a word vector; None without word vectors.
-        notes: reasons why checks could not be judged or a seed failed.
-        quantities: name of the quantity -> its measured values.
+        table: The name of the table.
+        name: The name of the row.
+        provenance: How the row was measured. None if no seed could be trained and audited.
+        missing: Why the row has no quantities. It is "" if the row has quantities.
+        classes: The names of the classes. It is empty unless a quantity of the table is about a single class.
+        words_with_vectors: The number of words of the training texts that have a word vector. None if no word vectors
+            were used.
+        notes: Reasons why checks could not be judged, or why a seed failed.
+        quantities: Name of a quantity -> measured values.
     """
 
     table: str
@@ -98,8 +99,8 @@ class MeasuredFigure(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One figure of one row.
 
     Attributes:
-        table: name of the table that the row belongs to.
-        figure: the record of the figure.
+        table: The name of the table that the row belongs to.
+        figure: The record of the figure.
     """
 
     table: str
@@ -111,9 +112,9 @@ class Results:
     """The content of a results file.
 
     Attributes:
-        header: the paper and the last run.
-        rows: the measured rows, in the order of the paper's tables.
-        figures: the figures, in the order of their rows.
+        header: The first line, which describes the paper and the last run.
+        rows: The measured rows, in the order of the paper's tables.
+        figures: The figures, in the order of their rows.
     """
 
     header: RunHeader
@@ -122,7 +123,7 @@ class Results:
 
 
 def results_text(results: Results) -> str:
-    """Return the content of a results file."""
+    """Return results as the text of a results file."""
     records = (results.header, *results.rows, *results.figures)
     return "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
 
@@ -131,18 +132,18 @@ def read_results(path: Path) -> Results | None:
     """Read a results file.
 
     Returns:
-        The results; None if there is no such file.
+        The results. None if the file does not exist.
 
     Raises:
-        ReportError: the file cannot be read, or is not a results file of this version.
+        ReportError: The file cannot be read, is not a results file, or has another schema version.
     """
     require_regular_file(path, "results", ReportError)
     try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # tokens may contain other line breaks
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # Tokens may contain other line breaks.
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path}: cannot be read ({error}).") from error
+        raise ReportError(f"{path}: cannot be read ({error}). Make the file readable, or move it away.") from error
     fix = "Move the file away and run again."
     records: list[RunHeader | MeasuredRow | MeasuredFigure] = []
     for number, line in enumerate(lines, start=1):
@@ -166,11 +167,13 @@ def read_results(path: Path) -> Results | None:
 
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder, which is created if it does not exist, so that no other run writes to it.
+    """Hold a lock on a folder, so that no other run writes to it. The folder is created if it does not exist.
+
+    If another run holds the lock, wait until it releases the lock.
 
     Raises:
-        AuditError: filelock is not installed.
-        ReportError: the folder or its lock file cannot be written.
+        AuditError: Filelock is not installed.
+        ReportError: The folder or its lock file cannot be written.
     """
     try:
         from filelock import FileLock

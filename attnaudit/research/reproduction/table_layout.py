@@ -1,4 +1,7 @@
-"""Build the report of a paper from its measured results: titles, the paper's numbers, means over seeds, claims."""
+"""Build the report of a paper from its measured results.
+
+The report adds titles, the numbers of the paper, means over seeds and the answers to claims.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ def lay_out(results: Results, paper: Paper) -> Reproduction:
     """Build the report of a paper, without remedies.
 
     Args:
-        results: the measured results, which `require_declared` must have accepted.
-        paper: the declaration of the paper.
+        results: The measured results. Call `require_declared` on them first.
+        paper: The declaration of the paper.
     """
     header = results.header
     report = Reproduction(
@@ -42,15 +45,27 @@ def lay_out(results: Results, paper: Paper) -> Reproduction:
 
 
 def corpora_of(paper: Paper, *, embedded: bool) -> Sequence[str]:
-    """Return the names of the corpora of a run: those of the paper, or only the embedded sentences."""
+    """Return the names of the corpora of a run.
+
+    Args:
+        paper: The declaration of the paper.
+        embedded: Whether the run uses only the embedded sentences, and not the corpora of the paper.
+    """
     return (EMBEDDED,) if embedded else paper.corpora
 
 
 def require_declared(results: Results, paper: Paper, path: Path) -> None:
-    """Check that a paper declares every table, row and quantity of the results, so that the report leaves none out.
+    """Check that a paper declares every table, row and quantity of the results.
+
+    The report would leave out everything that is not declared.
+
+    Args:
+        results: The measured results.
+        paper: The declaration of the paper.
+        path: The path of the results file. The error names it.
 
     Raises:
-        ReportError: one is not declared. The message names the first one and the nearest known name.
+        ReportError: A table, row or quantity is not declared. The message gives the nearest known name.
     """
     corpora = corpora_of(paper, embedded=results.header.embedded)
     quantities = {table.name: [quantity.name for quantity in table.quantities] for table in paper.tables}
@@ -119,8 +134,10 @@ def _line(quantity: Quantity, plan: RowPlan, measured: MeasuredRow) -> Line:
 
 
 def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: Paper) -> list[str]:
-    """Return how the setting differs from the paper's: in all tables, in this table, and in the corpora, instances and
-    seeds of its measured rows."""
+    """Return sentences that describe how the setting of a table differs from the setting of the paper.
+
+    They cover all tables of the paper, this table, and the corpora, instances and seeds of its measured rows.
+    """
     measured = [(row, row.provenance) for row in rows if row.provenance is not None]
     of_corpora = [text for name in dict.fromkeys(row.corpus for row, _ in measured) for text in corpus(name).deviations]
     sampled = [f"{row.title}: {made.instances} test texts" for row, made in measured if table.audits and made.instances]

@@ -1,4 +1,7 @@
-"""Train the planned models that do not exist yet. A killed run loses only the unfinished epoch of each model."""
+"""Train the planned models that do not exist yet.
+
+The state of training is stored after every epoch. A run that was killed loses only the unfinished epoch of each model.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ class TrainedPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The content of plan.json: the record of a finished model.
 
     Attributes:
-        key: hash of the plan and the data.
-        folder: name of the checkpoint folder.
-        plan: the plan.
-        dev: score on dev.
-        test: score on the test part.
-        chosen: the epoch that was chosen on dev.
-        seconds: wall-clock seconds of training, including stopped runs.
-        cpu_seconds: CPU seconds of training, including stopped runs.
-        started: number of words of the training texts that have a word vector; None without word vectors.
+        key: Hash of the plan and the data.
+        folder: The name of the checkpoint folder.
+        plan: The plan.
+        dev: The score on the dev part.
+        test: The score on the test part.
+        chosen: The epoch with the best score on the dev part. The model has the parameters of this epoch.
+        seconds: Wall-clock time of training, in seconds. It includes runs that were stopped.
+        cpu_seconds: CPU time of training, in seconds. It includes runs that were stopped.
+        started: The number of words of the training texts that have a word vector. None if no word vectors are used.
     """
 
     key: str
@@ -54,9 +57,9 @@ class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model to train.
 
     Attributes:
-        plan: the plan.
-        data: the prepared corpus.
-        models: folder of all checkpoints.
+        plan: The plan of the model.
+        data: The prepared corpus.
+        models: The folder of all checkpoints.
     """
 
     plan: Plan
@@ -72,17 +75,23 @@ def train_all(
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
-    """Train models. The base of a plan is trained before it, even if the base is not in `plans`.
+    """Train models. Finished models are kept.
+
+    If a plan has a base, the base is trained first, even if it is not in `plans`.
 
     Args:
-        plans: the plans.
-        prepared: name of a corpus -> its prepared parts.
-        models: folder of the checkpoints.
-        jobs: number of processes.
-        progress: called after each model with (models done, all models, checkpoint folder).
+        plans: The plans.
+        prepared: Name of a corpus -> prepared parts of the corpus.
+        models: The folder of the checkpoints.
+        jobs: The number of processes.
+        progress: Called after each model with (number of finished models, number of all models, checkpoint folder).
+            None to report no progress.
 
     Returns:
-        plan -> its finished model, and plan -> why it could not be trained.
+        Two dictionaries: plan -> finished model, and plan -> why the model could not be trained.
+
+    Raises:
+        AuditError: A process was killed.
     """
     waves = _waves(plans)
     total = sum(map(len, waves))
@@ -102,7 +111,7 @@ def train_all(
 
 
 def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """Group the plans and their bases so that every plan is in a later group than its base."""
+    """Group the plans and their bases. Every plan is in a later group than its base."""
     depths: dict[Plan, int] = {}
 
     def depth(plan: Plan) -> int:
@@ -118,7 +127,10 @@ def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
 
 
 def train_one(task: Task) -> TrainedPlan | str:
-    """Return the record of the model, trained now or earlier; a text with the reason if it cannot be trained."""
+    """Train a model, unless it is finished already, and return its record.
+
+    If the model cannot be trained, return the reason as text.
+    """
     earlier = finished(task)
     if earlier is not None:
         return earlier
@@ -129,7 +141,10 @@ def train_one(task: Task) -> TrainedPlan | str:
 
 
 def finished(task: Task) -> TrainedPlan | None:
-    """Return the record of the complete model of this plan and this data; None if there is none."""
+    """Return the record of the finished model of a task.
+
+    The record is None if the model is not finished, or if it was trained from another plan or on other data.
+    """
     folder = Path(task.models) / task.plan.folder
     try:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=TrainedPlan)

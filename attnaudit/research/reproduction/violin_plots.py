@@ -1,17 +1,20 @@
-"""Draw split violins as shapes: one row per bin, with one half above and one half below the line of the row."""
+"""Draw split violins as shapes.
+
+Each bin has one row. One half of its violin lies above the line of the row, and the other half below.
+"""
 
 from __future__ import annotations
 
 from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
 from attnaudit.research.reproduction.figure_records import Violin, Violins
 
-#: Pixels.
+#: All lengths are in pixels.
 LEFT = 84.0
 TOP, ROW = 24.0, 44.0
 
 
 def violin_plots(record: Violins) -> Drawing | None:
-    """Draw the violins of a figure; None if there are none."""
+    """Draw the violins of a figure. Return None if there are none."""
     if not record.violins:
         return None
     height = TOP + ROW * len(record.bins) + BOTTOM

@@ -1,4 +1,4 @@
-"""Write the files of a report: its JSON, its Markdown and its HTML page."""
+"""Write the files of a report. They are in JSON, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from attnaudit.report.render import environment
 
 
 def not_writable(path: Path, error: OSError) -> ReportError:
-    """Return the error for a file or folder below --out that cannot be written."""
+    """Return the error to raise if a file or folder below --out cannot be written.
+
+    Args:
+        path: The file or folder.
+        error: The error of the operating system, whose reason becomes part of the message.
+    """
     return ReportError(f"{path}: cannot be written ({error.strerror}). Give --out a folder that you may write to.")
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files into a folder, which is created if it does not exist. Each file is replaced atomically.
+    """Write files into a folder. An existing file is replaced atomically.
 
     Args:
-        folder: The folder.
+        folder: The folder. It is created if it does not exist.
         texts: File name -> content.
 
     Returns:
@@ -39,7 +44,7 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def record_json(record: msgspec.Struct) -> str:
-    """Return a record as indented JSON, so that changes are easy to review."""
+    """Return a record as JSON, indented so that changes are easy to review, with a line break at the end."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n"
 
 
@@ -49,6 +54,6 @@ def render_page(package: str, template: str, page: object) -> str:
     Args:
         package: The package with the template in its folder `templates`.
         template: The file name of the template.
-        page: The data for the template, available there as `page`.
+        page: The data for the template. The template reads it as `page`.
     """
     return environment(package, "attnaudit.research.study").get_template(template).render(page=page)

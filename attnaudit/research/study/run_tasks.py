@@ -1,4 +1,4 @@
-"""Run one function on many tasks, in one or several processes. If a task fails, the others still run."""
+"""Run one function on many tasks, in one process or in several. If a task fails, the others still run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task that raised an AuditError; `reason` is its message."""
+    """The outcome of a task that raised an AuditError. `reason` is the message of the error."""
 
     reason: str
 
@@ -27,8 +27,8 @@ class TaskOutcomes(Generic[TaskT, ResultT]):
     """The results and failures of all tasks, in the order in which the tasks finished.
 
     Attributes:
-        results: Pairs (task, result).
-        failures: Pairs (task, message of the AuditError).
+        results: Pairs (task, result), one for each task that succeeded.
+        failures: Pairs (task, message of the AuditError), one for each task that failed.
     """
 
     results: list[tuple[TaskT, ResultT]]
@@ -43,14 +43,20 @@ def run_tasks(
     label: Callable[[TaskT], str],
     progress: ProgressCallback | None = None,
 ) -> TaskOutcomes[TaskT, ResultT]:
-    """Run `work` on every task. A task that raises an AuditError is listed as a failure; the others still run.
+    """Run `work` on every task. A task that raises an AuditError is listed as a failure, and the others still run.
 
     Args:
-        work: A module-level function, because several jobs call it in other processes.
-        tasks: The arguments of `work`; they must be picklable.
-        jobs: How many processes share the tasks, with one thread each.
-        label: Returns the text that is passed to `progress` for a task.
-        progress: Called after every task with (tasks done, all tasks, label).
+        work: The function to call with each task. It must be defined at module level, so that other processes can
+            import it. Its results must be picklable.
+        tasks: The arguments of `work`. They must be picklable.
+        jobs: The number of processes that share the tasks. With more than one, each process uses one thread.
+        label: Returns the text that `progress` shows for a task.
+        progress: Called after each task with (number of finished tasks, number of all tasks, label). None to report no
+            progress.
+
+    Raises:
+        AuditError: A process was killed.
+        Exception: `work` raised an error that is not an AuditError.
     """
     outcomes: TaskOutcomes[TaskT, ResultT] = TaskOutcomes([], [])
     for done, (task, result) in enumerate(spread(partial(_attempt, work), tasks, jobs), 1):

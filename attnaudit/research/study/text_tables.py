@@ -1,4 +1,4 @@
-"""Tables and numbers for Markdown pages and for the terminal."""
+"""Format tables and numbers for Markdown pages and for the terminal."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-#: Reports on the terminal are laid out for at least this many columns; a narrower terminal wraps the lines.
+#: Reports on the terminal are formatted for at least this many columns. A narrower terminal wraps their lines.
 MINIMUM_WIDTH = 80
 #: The text of a cell without a value.
 NO_VALUE = "—"
 
 
 def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
-    """Return a number with a fixed number of decimals and a typographic minus; an em dash for None.
+    """Format a number with a fixed number of decimals and a typographic minus sign.
 
     Args:
-        value: The number.
+        value: The number. None gives an em dash.
         digits: The number of decimals.
-        signed: Whether a positive number gets a plus sign.
+        signed: Whether numbers that are not negative get a plus sign.
     """
     if value is None:
         return NO_VALUE
@@ -32,17 +32,17 @@ def fixed(value: float | None, digits: int, *, signed: bool = False) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Make a text safe for a cell of a Markdown table: escape vertical bars and replace line breaks by spaces."""
+    """Make a text safe for a cell of a Markdown table. Vertical bars are escaped, and line breaks become spaces."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a Markdown table, and an empty line after it.
+    """Return the lines of a Markdown table, followed by an empty line.
 
     Args:
         head: The names of the columns.
-        rows: The cells; this function escapes them.
-        numeric: The columns that are aligned to the right.
+        rows: The cells of each row. This function escapes them.
+        numeric: The names of the columns that are aligned to the right.
     """
     rule = "|".join("---:" if name in numeric else "---" for name in head)
     lines = [f"| {' | '.join(head)} |", f"|{rule}|"]
@@ -51,13 +51,18 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numeri
 
 
 def terminal_text(draw: Callable[[Console], None], *, width: int) -> str:
-    """Return the text that `draw` prints on a console of max(80, width) columns, without colours or trailing spaces."""
+    """Return the text that `draw` prints, without colours or trailing spaces.
+
+    Args:
+        draw: Prints to the console that it is called with.
+        width: The width of the console in columns. A value below 80 counts as 80.
+    """
     from rich.console import Console
 
     out = StringIO()
     columns = max(MINIMUM_WIDTH, width)
     draw(Console(file=out, width=columns, color_system=None, highlight=False, markup=False, emoji=False))
-    # Cleaned after wrapping, which may move any word to the start of a line.
+    # Clean the text only after wrapping, because wrapping may move any word to the start of a line.
     printed = terminal_safe(out.getvalue(), keep_lines=True)
     return "\n".join(line.rstrip() for line in printed.split("\n")).removesuffix("\n")
 
@@ -67,8 +72,9 @@ def terminal_table(head: Sequence[str], *, text_columns: int = 1, unbroken_from:
 
     Args:
         head: The names of the columns.
-        text_columns: How many columns are aligned to the left; the others are aligned to the right.
-        unbroken_from: Cells are never wrapped from this column index on; None allows wrapping in all columns.
+        text_columns: The number of columns, from the left, whose cells are left-aligned. The others are right-aligned.
+        unbroken_from: The index of the first column whose cells must not be wrapped. The columns after it are not
+            wrapped either. None allows wrapping in all columns.
     """
     from rich.table import Table
 

@@ -1,1 +1,1 @@
-"""Validate checks and policies on models whose attention is known to be right or wrong."""
+"""Validate checks and policies on models whose attention is known to be faithful or unfaithful."""

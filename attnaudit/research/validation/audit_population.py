@@ -1,4 +1,4 @@
-"""Audit every model of a population and store each result, so that a stopped run can resume."""
+"""Audit every model of a population. Each result is stored, so that a run that was stopped can resume."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The input of a worker process that audits one model.
 
     Attributes:
-        entry: The model, as the population describes it.
+        entry: The entry of the model in the population.
         population: The folder of the population.
         results: The folder of stored results.
-        check_tables: The checks as [[check]] tables of a policy file.
+        check_tables: The checks, each as a [[check]] table of a policy file.
         seed: The seed of the sample, of permutations and of intervals.
         max_instances: The largest number of instances to measure.
-        device: Where torch computes.
+        device: The torch device to measure on.
     """
 
     entry: Entry
@@ -60,20 +60,22 @@ def audit_population(
 
     Args:
         entries: The models.
-        checks: The checks to judge on each of them.
+        checks: The checks to judge on each model.
         population: The folder of the population.
-        results: The folder of stored results. Existing results are reused; each new one is written immediately.
+        results: The folder of stored results. Existing results are reused. Each new result is written as soon as its
+            model is audited.
         seed: The seed of samples, permutations and intervals.
         max_instances: The largest number of instances to measure per model.
-        jobs: How many processes share the work, with one thread each.
-        device: Where torch computes.
-        progress: Called after each model, with its folder as the note.
+        jobs: The number of processes that share the work. With more than one, each process uses one thread.
+        device: The torch device to measure on.
+        progress: Called after each model, with the folder of the model as the note. None to report no progress.
 
     Returns:
-        Model folder -> result, and model folder -> why the model could not be audited.
+        Two dictionaries: model folder -> result, and model folder -> why the model could not be audited.
 
     Raises:
-        ReportError: The results folder cannot be written.
+        ReportError: The results folder cannot be created.
+        AuditError: A process was killed.
     """
     ResultCache(results, ModelResult).create_folder()
     check_tables = [to_table(check) for check in checks]
@@ -97,9 +99,14 @@ def audit_population(
 
 
 def audit_model(task: AuditTask) -> ModelResult:
-    """Return the result of one model. Checks whose stored record is still valid are not measured again.
+    """Audit one model and store the result. A check with a valid stored record is not measured again.
 
-    Raises AuditError if the model cannot be loaded, or if no check can be judged on it.
+    Returns:
+        The result, with the checks of the task only.
+
+    Raises:
+        AuditError: The data or the model cannot be loaded, no check can be judged on the model, or the result cannot be
+            written.
     """
     from attnaudit.adapters.loading import load_model
     from attnaudit.checks.policy import from_tables
@@ -133,7 +140,7 @@ def audit_model(task: AuditTask) -> ModelResult:
 
 
 def _only(checks: Sequence[Check], result: ModelResult) -> ModelResult:
-    """Return the result without checks that only earlier runs measured."""
+    """Return the result with these checks only. A stored result may have other checks from earlier runs."""
     wanted = {check.id for check in checks}
     return msgspec.structs.replace(
         result,

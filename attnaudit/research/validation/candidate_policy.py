@@ -1,4 +1,4 @@
-"""Read the policy to validate: its checks, and its gates with their questions."""
+"""Read the policy to validate: its checks, its gates and the question that each gate answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ class CandidatePolicy:
 def read_policy(path: Path) -> CandidatePolicy:
     """Read a policy from a TOML file.
 
-    Raises CheckError if it cannot be read, has a relative threshold, or has no gate.
+    A gate answers the question "used" or "points" if the policy lists its check under that question. Otherwise it
+    answers the question of the candidate check.
+
+    Raises:
+        CheckError: The file cannot be read, a threshold is relative to a reference, or no check is gated.
     """
     policy = load_policy(path)
     questions: dict[str, Question] = {candidate.check.id: candidate.question for candidate in candidates(policy)}
@@ -47,8 +51,8 @@ def read_policy(path: Path) -> CandidatePolicy:
         threshold = check.at_least if direction == "at_least" else check.at_most
         if isinstance(threshold, str):
             raise CheckError(
-                f"{path}: {check.id}: the threshold '{threshold}' is relative. Only a policy whose thresholds are "
-                "numbers can be validated: give a number."
+                f"{path}: {check.id}: the threshold '{threshold}' is relative to a reference. A policy can be "
+                "validated only if its thresholds are numbers. Give a number."
             )
         if check.severity == "gate" and direction is not None and threshold is not None:
             gates.append(Gate(check=check.id, question=questions[check.id], direction=direction, threshold=threshold))
@@ -61,7 +65,7 @@ def read_policy(path: Path) -> CandidatePolicy:
 
 
 def shipped_policy() -> Path | None:
-    """Return the installed default policy, or None if the installation has none."""
+    """Return the path of the default policy that is installed with attnaudit. Return None if there is none."""
     resource = files("attnaudit.run") / "templates" / SHIPPED_POLICY
     with as_file(resource) as path:
         return path if path.is_file() else None

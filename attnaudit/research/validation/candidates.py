@@ -1,7 +1,7 @@
 """The checks to validate, with the question and the direction of each.
 
-A check that describes the model, such as conicity, answers neither question. It is validated too, because only planted
-models can show whether it separates right attention from wrong.
+Some checks answer neither question. An example is conicity, which describes the states of the model. Such a check is
+validated too, because only planted models can show whether it separates faithful attention from unfaithful attention.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Candidate:
     """A check to validate.
 
     Attributes:
-        check: The check. It has no threshold, so that its record can be compared with any; only a relative threshold of
-            a policy is kept.
+        check: The check. It has no threshold, so that its record can be compared with any threshold. Only a threshold
+            that is relative to a reference is kept.
         question: The question that the check answers.
-        direction: "at_least" if faithful models have high values, "at_most" if they have low ones.
-        costly: Why --quick leaves the check out; "" if it does not.
-        reported: Whether the chosen policy reports the check if it does not gate on it.
+        direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
+        costly: Why --quick leaves the check out. It is "" if --quick includes the check.
+        reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.
     """
 
     check: Check
@@ -46,7 +46,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSpec:
-    """A built-in candidate: the class name and arguments of its check, as in a [[check]] table, and its properties."""
+    """A built-in candidate check.
+
+    Attributes:
+        name: The class name of the check.
+        arguments: The arguments of the check, as in a [[check]] table of a policy file.
+        question: The question that the check answers.
+        direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
+        costly: Whether --quick leaves the check out.
+        reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.
+    """
 
     name: str
     arguments: dict[str, Parameter]
@@ -106,10 +115,17 @@ CANDIDATE_SPECS = (
 
 
 def candidates(policy: Sequence[Check] = ()) -> list[Candidate]:
-    """Return every check to validate, sorted by id: the built-in candidates, and the checks of a policy.
+    """Return every check to validate: the built-in candidates and the checks of a policy.
 
-    A check of the policy replaces the built-in candidate with the same id, so that its own confidence level is used.
-    Its threshold is removed unless it is relative to a reference, because the interval is then that of the difference.
+    A check of the policy replaces the built-in candidate with the same id, so that the confidence level of the policy
+    is used. The severity of each check becomes "report". A threshold that is a number is removed. A threshold that is
+    relative to a reference is kept, because the check then computes the interval of the difference from the reference.
+
+    Args:
+        policy: The checks of the policy.
+
+    Returns:
+        The candidates, sorted by check id.
     """
     built_in = from_tables([spec.table for spec in CANDIDATE_SPECS], where="the built-in candidates")
     by_id: dict[str, Candidate] = {}
@@ -134,7 +150,7 @@ def candidates(policy: Sequence[Check] = ()) -> list[Candidate]:
 
 
 def direction_of(check: Check) -> Direction | None:
-    """Return "at_least" or "at_most", depending on the threshold of the check; None without a threshold."""
+    """Return the direction of a check's threshold, "at_least" or "at_most". Return None if it has no threshold."""
     if check.at_least is not None:
         return "at_least"
     return None if check.at_most is None else "at_most"

@@ -1,7 +1,7 @@
-"""How well checks and policies detect unfaithful models: error rates, ROC curves and the areas under them.
+"""Measure how well checks and policies detect unfaithful models: alarm rates, ROC curves and the areas under them.
 
-The tuning half decides the thresholds and the choice of checks. Reports show the figures of the held-out half, if there
-are any.
+A population has two halves. The tuning half determines the thresholds and the choice of checks. Reports show the
+figures of the held-out half. If no labelled model is held out, they show those of the tuning half.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ from attnaudit.research.validation.validation_schema import (
     Truth,
 )
 
-#: Kinds of trend models that were trained with an option that may help; they are compared with the kind PLAIN.
+#: Kinds of trend models. They were trained with an option that may make attention more faithful. Their values are
+#: compared with those of the kind PLAIN.
 REMEDIES = ("tying", "residual")
 PLAIN = "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detector:
-    """A check or a policy as a detector of unfaithful models.
+    """A check or a policy that is used as a detector of unfaithful models.
 
     Attributes:
-        score: Model -> its score, higher if attention seems faithful; -inf if undefined.
-        alarm: Model -> whether it raises an alarm; None without a threshold.
-        value: Model -> the number whose median is reported per group; NaN or infinite if undefined.
+        score: Returns the score of a model. A higher score means that attention seems more faithful. The score is -inf
+            if it is undefined.
+        alarm: Returns whether a model raises an alarm. None if the check has no threshold, or the policy no gates.
+        value: Returns the number of a model whose median over a group is reported. NaN or infinite if it is undefined.
     """
 
     score: Callable[[JudgedModel], float]
@@ -57,17 +59,31 @@ class Detector:
 
 
 def half_of(models: Sequence[JudgedModel], half: Half) -> list[JudgedModel]:
-    """Return the models of one half."""
+    """Return the models of one half of a population."""
     return [model for model in models if model.entry.half == half]
 
 
 def policy_figures(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed: int) -> Figures | None:
-    """Return the figures of a policy on these models; None without gates or without labelled models."""
+    """Return how well a policy separates the faithful models from the unfaithful ones.
+
+    Args:
+        models: The models. Trends are ignored.
+        gates: The gates of the policy.
+        seed: The seed of the area's interval.
+
+    Returns:
+        The figures. They are None if there are no gates or no labelled models.
+    """
     return _figures(models, _policy_detector(gates), seed=seed) if gates else None
 
 
 def trends(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[GroupRates]:
-    """Return how often the policy raises an alarm on each kind without a known truth."""
+    """Return how often trend models raise an alarm, for each kind.
+
+    Args:
+        models: The models. Models with a known truth are ignored.
+        gates: The gates of the policy.
+    """
     detector = _policy_detector(gates)
     kinds = sorted({model.entry.kind for model in models if model.entry.truth == "trend"})
     return [_group(kind, "trend", [m for m in models if m.entry.kind == kind], [], detector) for kind in kinds]
@@ -76,12 +92,12 @@ def trends(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[GroupRa
 def check_figures(
     models: Sequence[JudgedModel], candidate: Candidate, gates: Sequence[Gate], *, skipped: int, seed: int
 ) -> CheckFigures:
-    """Return the figures of one check on both halves.
+    """Return how well one check separates faithful from unfaithful models, on both halves.
 
     Args:
         models: All models of the population.
         candidate: The check.
-        gates: The gates of the policy. A check without a gate gets the threshold computed from the tuning half, if any.
+        gates: The gates of the policy. If the check is not among them, its threshold is computed from the tuning half.
         skipped: The number of models on which the check could not be judged.
         seed: The seed of the areas' intervals.
     """
@@ -117,9 +133,18 @@ def check_figures(
 
 
 def left_out(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[LeftOut]:
-    """Leave out each labelled kind in turn, choose a policy from the tuning half of the others, and try it on the kind.
+    """Test the rule on kinds of models that it has not seen.
 
-    A kind is absent from the list if the rule chooses no gate without it.
+    Each labelled kind is left out in turn. A policy is chosen from the tuning half of the other kinds, and evaluated on
+    the kind that was left out.
+
+    Args:
+        models: The models. Trends are ignored.
+        candidates: The checks to choose from.
+        seed: The seed of the areas' intervals.
+
+    Returns:
+        One result per kind, sorted by kind. A kind has no result if the rule chooses no gate without it.
     """
     labelled = [model for model in models if model.entry.truth != "trend"]
     held_out = half_of(labelled, "held_out")
@@ -146,7 +171,11 @@ def left_out(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, 
 
 
 def remedies(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[Remedy]:
-    """Return the effect of each option in REMEDIES on the gated checks, where both kinds have defined values."""
+    """Return the effect of each option in REMEDIES on each gated check.
+
+    A pair of option and check is absent if its value is undefined on all plain models, or on all models that were
+    trained with the option.
+    """
     effects = []
     for option in REMEDIES:
         for gate in gates:
@@ -195,7 +224,7 @@ def _values(models: Sequence[JudgedModel], kind: str, check: str) -> list[float]
 
 
 def _is_kind(name: str, kind: str) -> bool:
-    """Return whether a kind is `kind` or a variant of it: "plain-bilstm" is plain, "tying-10" is tying."""
+    """Return whether `name` is `kind` or a variant of it. For example, "plain-bilstm" is a variant of "plain"."""
     return name.replace("_", "-").split("-")[0] == kind
 
 
@@ -234,7 +263,15 @@ def _figures(models: Sequence[JudgedModel], detector: Detector, *, seed: int) ->
 def _group(
     name: str, truth: Truth, members: Sequence[JudgedModel], labelled: Sequence[JudgedModel], detector: Detector
 ) -> GroupRates:
-    """Return the alarms of one group, and its area against all labelled models with the opposite label."""
+    """Return how often the models of a group raise an alarm, and their area against the models with the other label.
+
+    Args:
+        name: The name of the group.
+        truth: The label of its models.
+        members: Its models.
+        labelled: All labelled models. Those with the other label are compared with the group.
+        detector: The check or the policy.
+    """
     scores = [detector.score(model) for model in members]
     other_scores = [detector.score(model) for model in labelled if model.entry.truth != truth]
     group_area = math.nan if truth == "trend" else _area_between(scores, other_scores, truth)
@@ -256,14 +293,20 @@ def _alarm_rate(models: Sequence[JudgedModel], detector: Detector) -> Rate | Non
 
 
 def _area_between(scores: Sequence[float], other_scores: Sequence[float], truth: Truth) -> float:
-    """Return the area of models with the label `truth` against models with the opposite label."""
+    """Return the area of two groups of models.
+
+    Args:
+        scores: The scores of the models with the label `truth`.
+        other_scores: The scores of the models with the other label.
+        truth: "faithful" or "unfaithful".
+    """
     if truth == "faithful":
         return area_under_curve(scores, other_scores)
     return area_under_curve(other_scores, scores)
 
 
 def _area_against_all(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int) -> Area | None:
-    """Return the area against every unfaithful model, whatever question it fails."""
+    """Return the area of a check against all unfaithful models, including those that do not fail its question."""
     return check_area(models, dataclasses.replace(candidate, question="evidence"), seed=seed)
 
 

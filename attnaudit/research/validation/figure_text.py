@@ -1,4 +1,4 @@
-"""The figures of a validation as text, the same for the HTML page, the Markdown page and the terminal."""
+"""Format the figures of a validation as text. The HTML page, the Markdown page and the terminal share these texts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ QUESTIONS = {
     "points": "Does it point at what matters?",
     "evidence": "Neither: evidence",
 }
-#: The goals that a policy is compared with.
+#: The goals for the held-out figures of a policy: at least this area, and at most this rate of false alarms.
 GOAL_AREA = 0.95
 GOAL_FALSE_ALARMS = 0.05
-#: The reports add a caution if there are fewer faithful or fewer unfaithful models, or kinds of them, than this.
+#: The reports add a caution if there are fewer faithful models or fewer unfaithful models than FEW_MODELS. The same
+#: holds for the kinds of these models and FEW_KINDS.
 FEW_MODELS = 20
 FEW_KINDS = 5
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number with a fixed count of decimals, as in "0.97"; an em dash for None."""
+    """Return a number with a fixed number of decimals, such as "0.97", or an em dash for None."""
     return fixed(value, digits)
 
 
 def share(rate: Rate | None) -> str:
-    """Return a rate in full, as in "95% [76%, 99%], 19 of 20"; an em dash for None, "no model" if n is 0."""
+    """Return a rate with its interval and its counts, such as "95% [76%, 99%], 19 of 20".
+
+    None gives an em dash, and a rate over no models gives "no model".
+    """
     if rate is None:
         return NO_VALUE
     if rate.value is None:
@@ -34,17 +38,17 @@ def share(rate: Rate | None) -> str:
 
 
 def short_share(rate: Rate | None) -> str:
-    """Return a rate in short, as in "19/20"; an em dash for None or if n is 0."""
+    """Return the counts of a rate, such as "19/20". None and a rate over no models give an em dash."""
     return NO_VALUE if rate is None or rate.value is None else f"{rate.hits}/{rate.n}"
 
 
 def area(value: Area | None) -> str:
-    """Return an area with its interval, as in "0.97 [0.90, 1.00]"; an em dash for None."""
+    """Return an area with its interval, such as "0.97 [0.90, 1.00]", or an em dash for None."""
     return NO_VALUE if value is None else f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
 
 
 def required(check: CheckFigures) -> str:
-    """Return the threshold with its direction, as in "≥ 0.08"; an em dash if there is none."""
+    """Return the threshold of a check with its direction, such as "≥ 0.08", or an em dash if it has no threshold."""
     if check.threshold is None:
         return NO_VALUE
     threshold = check.threshold if isinstance(check.threshold, str) else f"{check.threshold:g}"
@@ -52,12 +56,12 @@ def required(check: CheckFigures) -> str:
 
 
 def published_figures(check: CheckFigures) -> Figures | None:
-    """Return the held-out figures; those of the tuning half if there are none."""
+    """Return the figures of a check that reports show: those of the held-out half, if any, else of the tuning half."""
     return check.held_out or check.tuning
 
 
 def outcome(validation: Validation) -> str:
-    """Return the result in one sentence, without its full stop."""
+    """Return the result of the validation as one sentence without a full stop."""
     figures = validation.policy_held_out
     if figures is None or figures.area is None:
         return "The policy could not be scored: scoring needs faithful models, unfaithful models and a gated check"
@@ -68,7 +72,10 @@ def outcome(validation: Validation) -> str:
 
 
 def shortfalls(validation: Validation) -> list[str]:
-    """Return the shortfalls of the held-out figures, one phrase each: missed goals and missed unfaithful models."""
+    """Return how the policy falls short on the held-out half, one phrase per shortfall.
+
+    A shortfall is a missed goal, or a kind of unfaithful models of which some raise no alarm.
+    """
     figures = validation.policy_held_out
     if figures is None or figures.area is None:
         return []
@@ -86,7 +93,7 @@ def shortfalls(validation: Validation) -> list[str]:
 
 
 def cautions(validation: Validation) -> list[str]:
-    """Return why the held-out figures are uncertain if the population is small, one phrase each."""
+    """Return one phrase for each reason why the held-out figures are uncertain: too few models, or too few kinds."""
     figures = validation.policy_held_out
     if figures is None or figures.area is None:
         return []

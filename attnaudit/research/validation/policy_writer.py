@@ -1,4 +1,4 @@
-"""Write a policy as TOML, with the figures that justify each threshold in comments above it."""
+"""Write a policy as TOML. Comments above each threshold give the figures that justify it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HEAD = """\
 # wrong. The figures above each threshold come from the held-out half. "area" is the area under the ROC curve; its
 # interval resamples kinds of models. docs/validation.md describes the rule, and how to run it again.
 """
-#: Training option of a population's trend models -> advice in words.
+#: Training option -> the advice that a policy gives. The trend models of a population are trained with these options.
 OPTIONS = {
     "tying": "tie each state to its embedding, `attnaudit train --tying 1`",
     "residual": "add the embedding to each state, `attnaudit train --residual`",
 }
-#: A smaller effect does not count as a remedy. The gated checks run from 0 to 1.
+#: A smaller change of a check's value does not count as a remedy. The values of the gated checks range from 0 to 1.
 SMALLEST_EFFECT = 0.02
 EVIDENCE = """\
 # Evidence: measured and reported, never gated. A check that does not separate right from wrong attention on planted
@@ -47,14 +47,14 @@ def policy_text(
 
     Args:
         gates: The gates of the policy.
-        candidates: Checks that include those of the gates and of the evidence.
-        figures: The figures of the checks.
-        policy_figures: The held-out figures of all gates together.
+        candidates: The checks. They must include every check that `gates` or `evidence` names.
+        figures: The figures of the checks. A check without figures gets a comment that says so.
+        policy_figures: The held-out figures of all gates together, or None.
         name: The name of the policy.
         validated_on: The families of models that the policy was validated on.
         evidence: Ids of the checks that the policy reports without gating on them.
-        remedies: Measured effects of training options on the population.
-        reproduced: Remedies from reproductions of papers; each question lists them after those of the population.
+        remedies: The effects of training options that were measured on the population.
+        reproduced: Remedies from reproductions of papers. Each question lists them after those of the population.
     """
     candidate_by_id = {candidate.check.id: candidate for candidate in candidates}
     figures_by_id = {check.check: check for check in figures}
@@ -113,7 +113,10 @@ def _table(candidate: Candidate, gate: Gate | None) -> list[str]:
 
 
 def _population_remedies(gates: Sequence[Gate], remedies: Sequence[Remedy]) -> list[str]:
-    """Return the options that improve every gate by at least SMALLEST_EFFECT, with the measured effects."""
+    """Return one text for each training option that improves every gate by at least SMALLEST_EFFECT.
+
+    The text gives the advice and the measured effect on each gate.
+    """
     texts = []
     for option in dict.fromkeys(remedy.option for remedy in remedies):
         effects = []
@@ -136,7 +139,8 @@ def _array(values: Sequence[str]) -> str:
     return "[\n" + "".join(f"    {_quoted(value)},\n" for value in values) + "]"
 
 
-#: Keys of a [[check]] table that are written from the gate, or left out because they keep their default.
+#: Keys of a [[check]] table that are not copied from the check. Severity and threshold come from the gate, and the
+#: other keys keep their defaults.
 _GATE_KEYS = ("severity", "confidence", "inconclusive", "at_least", "at_most")
 
 

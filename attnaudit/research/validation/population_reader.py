@@ -1,4 +1,4 @@
-"""Read a population: a folder of models whose attention is known to be right or wrong."""
+"""Read a population: a folder of models whose attention is known to be faithful or unfaithful."""
 
 from __future__ import annotations
 
@@ -11,23 +11,30 @@ from attnaudit.errors import AuditError, nearest, require_regular_file
 from attnaudit.research.validation.validation_schema import Entry, Population, Truth
 
 POPULATION_FILE = "population.json"
-#: A label is accepted if the rank agreement is at least (faithful) or at most (unfaithful) this.
+#: The label "faithful" is accepted if the rank agreement is at least FAITHFUL_FROM, and the label "unfaithful" if it is
+#: at most UNFAITHFUL_TO.
 FAITHFUL_FROM = 0.9
 UNFAITHFUL_TO = 0.1
-#: Names of data sets in populations of `attnaudit plant` -> their registered names.
+#: Name of a data set in a population that `attnaudit plant` built -> registered name of the data set.
 DATASET_ALIASES = {"synthetic": "planted-cue"}
 
 
 class PopulationError(AuditError):
-    """A population cannot be read. The message names the file, the entry and the key."""
+    """Raised if a population is invalid or cannot be read.
+
+    The message names the file and, if an entry is invalid, the entry and the key.
+    """
 
 
 def read_population(folder: Path) -> Population:
-    """Read population.json and check it entry by entry.
+    """Read population.json and validate each entry.
 
-    An unknown key is an error, because a misspelt "half" would put a model into the wrong half. A model whose rank
-    agreement contradicts its label (faithful needs at least 0.9, unfaithful at most 0.1) becomes a trend, which is not
-    scored; a note reports this.
+    An unknown key is an error, because a misspelt "half" would put a model into the wrong half. The rank agreement of a
+    faithful model must be at least 0.9, and that of an unfaithful model at most 0.1. A model whose rank agreement
+    contradicts its label becomes a trend. It is then not scored, and a note reports this.
+
+    Args:
+        folder: The folder with population.json.
 
     Raises:
         PopulationError: The file cannot be read, an entry is malformed, a checkpoint folder is missing or listed twice,
@@ -56,9 +63,15 @@ def read_population(folder: Path) -> Population:
 
 
 def dataset_of(entry: Entry, folder: Path) -> str:
-    """Return the path of the data set of an entry if it is an existing file, else its registered name.
+    """Return the data set of an entry: the path of a file, or the name of a registered data set.
 
-    Raises PopulationError if it is neither; the message names the nearest registered data set.
+    Args:
+        entry: The entry.
+        folder: The folder of the population. A file is looked up in this folder, and then in the checkpoint folder.
+
+    Raises:
+        PopulationError: The data set is neither a file nor registered. The message names the nearest registered data
+            set.
     """
     from attnaudit.registry import datasets
 
@@ -114,7 +127,7 @@ def _entry(row: Any, place: str) -> Entry:
 
 
 def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
-    """Return the entry, as a trend if its rank agreement contradicts its label."""
+    """Return the entry. If its rank agreement contradicts its label, it becomes a trend, and a note is added."""
     agreement = entry.rank_agreement
     if entry.truth == "trend" or agreement is None:
         return entry

@@ -1,8 +1,9 @@
-"""ROC curves, their areas and alarm rates over models.
+"""ROC curves, the areas under them, and alarm rates.
 
-Models of the same kind are built alike and make similar errors, so one more model of a known kind says little about a
-new kind. The interval of an area therefore comes from resampling kinds, and models within each drawn kind. It says
-nothing about kinds that are absent from the population. The interval of a rate treats models as independent.
+Models of the same kind are built in the same way and make similar errors. Another model of a known kind therefore says
+little about a new kind. For this reason, the interval of an area comes from resampling kinds, and then models within
+each drawn kind. The interval does not cover kinds that are absent from the population. The interval of a rate treats
+all models as independent.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ Floats = NDArray[np.float64]
 
 
 def area_under_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> float:
-    """Return the chance that a faithful model scores higher than an unfaithful one (Mann & Whitney 1947).
+    """Return the share of pairs in which the faithful model scores higher than the unfaithful one.
+
+    This share is the area under the ROC curve (Mann & Whitney 1947). A tie counts as one half.
 
     Args:
-        faithful: Scores of faithful models; -inf where a check is undefined.
-        unfaithful: Scores of unfaithful models.
+        faithful: The scores of the faithful models. An undefined check counts as -inf.
+        unfaithful: The scores of the unfaithful models, in the same form.
 
     Returns:
-        The area, with ties counted as one half; NaN if either list is empty.
+        The area, from 0 to 1. It is NaN if either argument is empty.
     """
     if not len(faithful) or not len(unfaithful):
         return math.nan
@@ -38,18 +41,19 @@ def area_under_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> 
 
 
 def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str], *, seed: int) -> Area | None:
-    """Return the area with a percentile interval from a two-stage bootstrap (Davison & Hinkley 1997, section 3.8).
+    """Return the area under the ROC curve with a 95% percentile interval.
 
-    The bootstrap draws kinds, and then models within each drawn kind, separately for faithful and unfaithful models.
+    The interval comes from a two-stage bootstrap (Davison & Hinkley 1997, section 3.8). It draws kinds, and then models
+    within each drawn kind. Faithful and unfaithful models are drawn separately.
 
     Args:
-        scores: One score per model, higher where attention seems faithful.
+        scores: One score per model. A higher score means that attention seems more faithful.
         faithful: Whether each model is faithful.
         kinds: The kind of each model.
         seed: The seed of the bootstrap.
 
     Returns:
-        The area; None if all models are faithful, or none is.
+        The area with its interval. It is None unless there are both faithful and unfaithful models.
     """
     values, truth, names = np.asarray(scores, float), np.asarray(faithful, bool), np.asarray(kinds, dtype=object)
     if truth.all() or not truth.any():
@@ -72,9 +76,16 @@ def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str]
 
 
 def roc_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> list[RocPoint]:
-    """Return the points of the ROC curve, from (0, 0) to (1, 1); an empty list if either argument is empty.
+    """Return the points of the ROC curve, from (0, 0) to (1, 1).
 
-    A model raises an alarm if its score is at most the cut-off.
+    Each score serves as a cut-off. A model raises an alarm if its score is at most the cut-off.
+
+    Args:
+        faithful: The scores of the faithful models.
+        unfaithful: The scores of the unfaithful models.
+
+    Returns:
+        The points without duplicates. The list is empty if either argument is empty.
     """
     good, bad = np.sort(np.asarray(faithful, float)), np.sort(np.asarray(unfaithful, float))
     if not len(good) or not len(bad):
@@ -91,7 +102,10 @@ def roc_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> list[Ro
 
 
 def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
-    """Return the share hits / n with Wilson's score interval (Wilson 1927); None with [0, 1] for n = 0."""
+    """Return the rate hits / n with Wilson's score interval (Wilson 1927).
+
+    For n = 0, the value of the rate is None and the interval is [0, 1].
+    """
     from scipy.stats import binomtest
 
     if not n:
@@ -101,7 +115,11 @@ def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
 
 
 def _bootstrap_weights(kinds: NDArray[np.object_], generator: np.random.Generator) -> tuple[Floats, int]:
-    """Return how often each resample draws each model, as (RESAMPLES, models), and the number of kinds."""
+    """Draw the resamples of the bootstrap.
+
+    Returns:
+        The number of times that each resample draws each model, of shape (RESAMPLES, models), and the number of kinds.
+    """
     names = sorted(set(kinds))
     draws = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
     weights = np.zeros((RESAMPLES, len(kinds)))
@@ -113,6 +131,10 @@ def _bootstrap_weights(kinds: NDArray[np.object_], generator: np.random.Generato
 
 
 def _wins(good: Floats, bad: Floats) -> Floats:
-    """Compare all pairs, as (len(good), len(bad)): 1 if the faithful model scores higher, 1/2 for a tie, else 0."""
+    """Compare each score in `good` with each score in `bad`.
+
+    Returns:
+        (len(good), len(bad)) 1 where the score in `good` is higher, 1/2 for a tie, else 0.
+    """
     wins: Floats = (good[:, None] > bad[None, :]) + 0.5 * (good[:, None] == bad[None, :])
     return wins

@@ -1,4 +1,4 @@
-"""Turn the check records of a model into margins, and the margins into the outcome of a policy."""
+"""Compute the margin of each gate on a model, and from the margins the outcome of the policy."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from attnaudit.records import CheckRecord, Direction, Requirement, VerdictName
 from attnaudit.research.validation.validation_schema import Entry, Margin, ModelResult, ModelScore, Question
 from attnaudit.statistics import verdict as verdicts
 
-#: Smaller standard errors are replaced by this one, so that margins stay finite.
+#: A standard error below this value is replaced by it, so that margins stay finite.
 SMALLEST_ERROR = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A check with a threshold.
+    """A check with a threshold that the check must meet.
 
     Attributes:
         check: The check id.
         question: The question that the check answers.
-        direction: The side of the threshold that is required.
-        threshold: A number, or an expression over the references of the check, such as "floor + 0.2". The check record
-            of each model stores the number that the expression evaluates to.
+        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above.
+        threshold: A number, or an expression over the references of the check, such as "floor + 0.2". The expression
+            has a different number for each model. The check record of the model stores this number.
     """
 
     check: str
@@ -33,12 +33,15 @@ class Gate:
 
     @property
     def text(self) -> str:
-        """Return the gate in short, such as "decision_flip ≥ 0.15"."""
+        """Return the gate as a short text, such as "decision_flip ≥ 0.15"."""
         threshold = self.threshold if isinstance(self.threshold, str) else f"{self.threshold:g}"
         return f"{self.check} {'≥' if self.direction == 'at_least' else '≤'} {threshold}"
 
     def threshold_for(self, record: CheckRecord) -> float | None:
-        """Return the threshold as a number; for an expression, that of the record, or None if it is undefined."""
+        """Return the threshold as a number.
+
+        For an expression, this is the number in the check record, or None if the record has none.
+        """
         if not isinstance(self.threshold, str):
             return self.threshold
         return None if record.requirement is None else record.requirement.value
@@ -49,7 +52,7 @@ class JudgedModel:
     """A model of a population with its check records.
 
     Attributes:
-        entry: The model.
+        entry: The entry of the model in the population.
         records: Check id -> record.
     """
 
@@ -66,9 +69,10 @@ class JudgedModel:
 
 
 def oriented(record: CheckRecord | None, direction: Direction) -> float:
-    """Return the value of a check, negated for "at_most", so that a higher number means more faithful.
+    """Return the value of a check, negated for "at_most". A higher number then always means more faithful attention.
 
-    An undefined check gives -inf, because it raises an alarm like a value that misses the threshold by far.
+    An undefined check gives -inf, because it raises an alarm, just as a value far from the threshold does. A check is
+    undefined if it has no record or no value, or if it is defined on too small a share of the instances.
     """
     if record is None or record.value is None or _undefined(record):
         return -math.inf
@@ -76,9 +80,10 @@ def oriented(record: CheckRecord | None, direction: Direction) -> float:
 
 
 def bound(record: CheckRecord | None, direction: Direction) -> float:
-    """Return the interval limit that must clear the threshold for a pass, negated for "at_most".
+    """Return the limit of a check's interval that must clear the threshold for a pass.
 
-    It is -inf if the check is undefined, has no interval, or is defined on too few instances to pass.
+    This is the lower limit for "at_least", and the negated upper limit for "at_most". It is -inf if the check is
+    undefined, has no interval, or is defined on too few instances to pass.
     """
     if record is None or record.interval is None or oriented(record, direction) == -math.inf:
         return -math.inf
@@ -88,12 +93,17 @@ def bound(record: CheckRecord | None, direction: Direction) -> float:
 
 
 def margin(record: CheckRecord | None, gate: Gate) -> Margin:
-    """Return the signed distance from the threshold in standard errors, and the verdict.
+    """Return the margin of a check record at a gate, and the verdict.
 
-    The standard error is the distance from the value to the limit of its interval on the side of the threshold, divided
-    by the normal quantile of the confidence level. A check that is defined on
-    enough instances therefore passes if its margin is at least that quantile (1.96 at 95%). The margin is -inf if the
-    value or the threshold is undefined, or if there is no interval.
+    The margin is the signed distance of the value from the threshold, in standard errors. To compute the standard
+    error, take the limit of the interval that is on the side of the threshold, and divide its distance from the value
+    by the normal quantile of the confidence level (1.96 at 95%). A check that is defined on enough instances therefore
+    passes if its margin is at least this quantile. The margin is -inf if the value or the threshold is undefined, or if
+    there is no interval.
+
+    Args:
+        record: The check record of a model. None if the model has no record of the check.
+        gate: The gate.
     """
     from scipy.special import ndtri
 
@@ -121,8 +131,8 @@ def margin(record: CheckRecord | None, gate: Gate) -> Margin:
 def score(model: JudgedModel, gates: Sequence[Gate]) -> ModelScore:
     """Return the outcome of a policy on one model.
 
-    A gate with any verdict other than "pass" raises an alarm. Each check is judged at its own confidence level, without
-    a correction for the number of gates.
+    The model raises an alarm if any gate has a verdict other than "pass". Each check is judged at its own confidence
+    level. The number of gates is not corrected for.
     """
     entry = model.entry
     margins = {gate.check: margin(model.records.get(gate.check), gate) for gate in gates}

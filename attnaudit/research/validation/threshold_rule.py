@@ -1,20 +1,21 @@
 """The rule that chooses the default policy from the tuning half of a population.
 
-1. A check that answers a question ("used" or "points") may become a gate if it discriminates: its area is at least 0.7,
-   and the lower limit of the area's interval is above 0.5. Unfaithful models count only if they fail this question
-   by construction.
-2. Each of these checks gets a threshold: the rounded middle between the lowest faithful models and the unfaithful
-   models below them. A model counts with the interval limit that must clear the threshold for a pass. One eightieth of
-   the faithful models may lie below the threshold, so that the false-alarm rate of up to four gates together is about
-   5%. The highest tenth of the unfaithful models below the faithful ones is ignored, so that a single outlier does not
-   raise the threshold. A check has no threshold if no unfaithful model lies below the faithful ones, or if an
-   "at_least" threshold would be 0 or less, because attention without effect gives the value 0.
-3. One check per question becomes a gate: the pair whose policy score has the area with the highest lower limit. Ties go
-   to the pair with fewer errors, then to the pair with the wider gap, in standard errors, between the threshold and the
-   nearest model. This step does not choose agreement checks, because importance methods disagree with each other.
-4. Further checks, agreement included, are added one at a time, up to two gates per question. Each time, the check that
-   leaves the fewest unfaithful models without an alarm is added. It must detect more unfaithful models than before,
-   without more false alarms.
+1. A check answers the question "used" or the question "points". It may become a gate if it discriminates: its area is
+   at least 0.7, and the lower limit of the area's interval is above 0.5. Unfaithful models that pass the question by
+   construction are ignored.
+2. Each of these checks gets a threshold. It is the rounded middle between the lowest faithful models and the unfaithful
+   models below them. Each model is represented by the limit of its interval that must clear the threshold for a pass.
+   One eightieth of the faithful models may lie below the threshold. The false-alarm rate of four gates together is then
+   about 5%. Of the unfaithful models below the faithful ones, the highest tenth is ignored, so that a single outlier
+   does not raise the threshold. A check has no threshold if no unfaithful model lies below the faithful ones. It has
+   none either if an "at_least" threshold would be 0 or less, because attention without effect gives the value 0.
+3. The first gates are a pair of checks, one for each question. The area of the policy score is computed for every pair,
+   and the pair with the highest lower limit of the area's interval is chosen. Among equal pairs, the one with fewer
+   errors is chosen, and then the one with the larger gap, in standard errors, between its thresholds and the nearest
+   model. Agreement checks are not eligible in this step, because importance methods disagree with each other.
+4. More gates are added one at a time, up to two per question. Agreement checks are eligible here. A check is eligible
+   only if it detects additional unfaithful models without additional false alarms. In each round, the eligible check
+   that leaves the fewest unfaithful models undetected is added.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ QUESTIONS: tuple[Question, ...] = ("used", "points")
 #: CHANCE_AREA.
 MINIMUM_AREA = 0.7
 CHANCE_AREA = 0.5
-#: The share of faithful models that may raise an alarm.
+#: The share of faithful models that may raise an alarm over all gates together.
 ALLOWED_FALSE_ALARMS = 0.05
 MAXIMUM_GATES_PER_QUESTION = 2
-#: The threshold is computed from this quantile of the unfaithful models that lie below the faithful ones.
+#: This quantile of the unfaithful models below the faithful ones is the lower of the two values whose middle is the
+#: threshold.
 UNFAITHFUL_QUANTILE = 0.9
 #: Families of checks that become gates only in addition to a gate of another family (step 4 of the rule).
 NEVER_ALONE = ("agreement",)
@@ -46,12 +48,16 @@ NO_EFFECT = 0.0
 
 
 def tuning(models: Sequence[JudgedModel]) -> list[JudgedModel]:
-    """Return the labelled models of the tuning half."""
+    """Return the models of the tuning half that are labelled "faithful" or "unfaithful"."""
     return [model for model in models if model.entry.half == "tuning" and model.entry.truth != "trend"]
 
 
 def in_question(models: Sequence[JudgedModel], question: Question) -> list[JudgedModel]:
-    """Return the models without the unfaithful ones that do not fail this question; for "evidence", all models."""
+    """Return the models that count for a question.
+
+    An unfaithful model counts only if it fails the question by construction. All other models count. For the question
+    "evidence", every model counts.
+    """
     return [
         model
         for model in models
@@ -60,9 +66,16 @@ def in_question(models: Sequence[JudgedModel], question: Question) -> list[Judge
 
 
 def check_area(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int) -> Area | None:
-    """Return the area of a check on the labelled models that have a record of it.
+    """Return the area under the ROC curve of a check.
 
-    Unfaithful models count only if they fail the question of the check.
+    Args:
+        models: The models. Trends and models without a record of the check are ignored, and so are unfaithful models
+            that do not fail the question of the check.
+        candidate: The check.
+        seed: The seed of the area's interval.
+
+    Returns:
+        The area. It is None unless there are both faithful and unfaithful models.
     """
     check = candidate.check.id
     judged = [
@@ -75,21 +88,22 @@ def check_area(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int
 
 
 def discriminates(candidate_area: Area | None) -> bool:
-    """Return whether an area is high enough to gate on: at least 0.7, with an interval above 0.5."""
+    """Return whether an area is high enough for a gate: it is at least 0.7, and its interval lies above 0.5."""
     return candidate_area is not None and candidate_area.value >= MINIMUM_AREA and candidate_area.low > CHANCE_AREA
 
 
 def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
-    """Choose the gates of a policy by the rule above.
+    """Choose the gates of a policy. The docstring of this module describes the rule.
 
     Args:
-        models: The models; held-out models and trends are ignored.
+        models: The models. Held-out models and trends are ignored.
         candidates: The checks to choose from.
         seed: The seed of the areas' intervals.
 
     Returns:
-        The gates, sorted by question. The list is empty if no check outside NEVER_ALONE both discriminates and has a
-        threshold, for example because the tuning half lacks faithful or unfaithful models.
+        The gates, sorted by question. If one question has no eligible check, the first gate comes from the other
+        question alone. The list is empty if neither question has an eligible check. This happens, for example, if the
+        tuning half has no faithful models or no unfaithful models.
     """
     half = tuning(models)
     not_alone = {candidate.check.id for candidate in candidates if candidate.check.family in NEVER_ALONE}
@@ -115,24 +129,45 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
 
 
 def policy_area(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed: int) -> Area | None:
-    """Return the area of the policy score on the labelled models."""
+    """Return the area under the ROC curve of the policy score.
+
+    The area is None unless there are both faithful and unfaithful models.
+
+    Args:
+        models: The models. Trends are ignored.
+        gates: The gates of the policy.
+        seed: The seed of the area's interval.
+    """
     labelled = [model for model in models if model.entry.truth != "trend"]
     scores = [policy_score(model, gates) for model in labelled]
     return area(scores, [model.faithful for model in labelled], [model.entry.kind for model in labelled], seed=seed)
 
 
 def policy_score(model: JudgedModel, gates: Sequence[Gate]) -> float:
-    """Return the smallest margin over the gates, in standard errors; -inf if a margin is -inf or there are no gates."""
+    """Return the smallest margin of a model over the gates, in standard errors.
+
+    The score is -inf if the margin of any gate is -inf, or if there are no gates.
+    """
     smallest = score(model, gates).score
     return -math.inf if smallest is None else smallest
 
 
 def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | None:
-    """Return the threshold of a check by step 2 of the rule.
+    """Return the threshold of a check, by step 2 of the rule.
 
-    It is None if there are no faithful or no unfaithful models, if more faithful models than may raise an alarm cannot
-    pass (the check is undefined on them, for example), if no unfaithful model lies below the faithful ones, or if the
-    threshold would require nothing: it is outside the range of the check, or attention without effect would reach it.
+    Args:
+        models: The models. Trends are ignored, and so are unfaithful models that do not fail the question of the check.
+        candidate: The check.
+
+    Returns:
+        The threshold. It is None in each of these cases:
+
+        * There are no faithful models, or no unfaithful ones.
+        * More than 5% of the faithful models cannot pass at any threshold, for example because the check is undefined
+          on them.
+        * No unfaithful model lies below the faithful ones.
+        * The threshold does not lie strictly within the range of the check, or no possible value fails it.
+        * Attention without effect would pass at the threshold.
     """
     check, direction = candidate.check.id, candidate.direction
     judged = [
@@ -162,9 +197,10 @@ def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | No
 
 
 def rounded(middle: float, *, low: float, high: float) -> float:
-    """Round `middle` to the fewest decimals, two to six, that keep it within (low, high] and close to its value.
+    """Round `middle` to as few decimals as possible, but at least two and at most six.
 
-    Close means within a quarter of high - low. If six decimals are not enough, `middle` is returned as it is.
+    The result lies within (low, high] and differs from `middle` by at most a quarter of high - low. If six decimals are
+    not enough for this, `middle` is returned without rounding.
     """
     for digits in range(2, 7):
         candidate = round(middle, digits)
@@ -176,7 +212,10 @@ def rounded(middle: float, *, low: float, high: float) -> float:
 def _ranked_gates(
     half: Sequence[JudgedModel], candidates: Sequence[Candidate], question: Question, *, seed: int
 ) -> list[Gate]:
-    """Return a gate for each check that discriminates and has a threshold, by descending lower limit of the area."""
+    """Return a gate for each check of a question that discriminates and has a threshold.
+
+    The gates are sorted by the lower limit of their areas' intervals, the highest first.
+    """
     rows = []
     for candidate in candidates:
         if candidate.question != question:
@@ -193,14 +232,18 @@ def _ranked_gates(
 def _pair_key(
     half: Sequence[JudgedModel], pair: Sequence[Gate], *, seed: int
 ) -> tuple[float, int, float, tuple[str, ...]]:
-    """Return the sort key of step 3: the best pair has the smallest key."""
+    """Return the key that step 3 sorts pairs by. The best pair has the smallest key."""
     pair_area = policy_area(half, pair, seed=seed)
     low = -round(pair_area.low, 6) if pair_area else 0.0
     return low, sum(_error_counts(half, pair)), -round(_gap(half, pair), 6), tuple(gate.check for gate in pair)
 
 
 def _gap(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> float:
-    """Return the smallest policy score, in standard errors, with the sign of unfaithful models reversed."""
+    """Return the distance, in standard errors, from the thresholds to the nearest model.
+
+    The distance of a faithful model is its policy score, and the distance of an unfaithful model is its negated policy
+    score. The smallest distance is negative if a model is on the wrong side.
+    """
     return min(policy_score(model, gates) * (1 if model.faithful else -1) for model in models)
 
 

@@ -1,4 +1,7 @@
-"""Validate a policy: audit models with known attention, and compute how often the verdicts are right."""
+"""Validate a policy on models whose attention is known to be faithful or unfaithful.
+
+All models are audited. The figures show how often the verdicts are right.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,13 @@ class ValidationOptions:
     Attributes:
         population: The folder with population.json.
         out: The folder for results.
-        policy: A TOML file; None to validate the policy that the rule chooses from the tuning half of the population.
+        policy: The TOML file of the policy to validate. If it is None, the policy that the rule chooses from the tuning
+            half of the population is validated.
         seed: The seed of samples, permutations and intervals.
         quick: Whether to measure fewer instances and leave costly checks out.
-        jobs: How many processes share the work, with one thread each.
-        device: Where torch computes.
-        remedies: Files with remedies, as `attnaudit reproduce` writes them, that the chosen policy lists as well.
+        jobs: The number of processes that share the work. With more than one, each process uses one thread.
+        device: The torch device to measure on.
+        remedies: The remedies.json files of reproductions. The chosen policy lists their remedies too.
     """
 
     population: Path
@@ -67,7 +71,15 @@ class ValidationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Audits:
-    """The audits of a population: all candidate checks, the judged candidates, and the result of each model."""
+    """The audits of a population.
+
+    Attributes:
+        population: The population.
+        all_candidates: All candidate checks.
+        judged_candidates: The candidate checks that this run judges, without those that --quick leaves out.
+        results: Model folder -> result.
+        failed: Model folder -> why the model could not be audited.
+    """
 
     population: Population
     all_candidates: Sequence[Candidate]
@@ -88,13 +100,16 @@ class _Audits:
 def validate(options: ValidationOptions, *, progress: ProgressCallback | None = None) -> tuple[Validation, str]:
     """Audit the population, and score every check and the policy on it.
 
+    Args:
+        options: The options of the validation.
+        progress: Called after each audited model. None to report no progress.
+
     Returns:
-        The figures, and the TOML text of the policy that the rule chooses from the tuning half; "" if the rule chooses
-        no gate.
+        The result of the validation, and the TOML text of the policy that the rule chooses from the tuning half. The
+        text is empty if the rule chooses no gate.
 
     Raises:
-        AuditError: The population, the policy or a file of remedies cannot be read, or the results folder cannot be
-            written.
+        AuditError: The population, the policy or a file of remedies cannot be read, or a result cannot be written.
     """
     started, created = time.perf_counter(), datetime.now(UTC)
     reproduced = _reproduced(options.remedies)
@@ -145,7 +160,10 @@ def validate(options: ValidationOptions, *, progress: ProgressCallback | None = 
 
 
 def families(models: Sequence[JudgedModel]) -> list[str]:
-    """Return the names of encoder families that have both faithful and unfaithful models, as checkpoints write them."""
+    """Return the names of the encoder families that have both faithful and unfaithful models.
+
+    The names have the form that checkpoints use, such as "pooled attention, bilstm encoder".
+    """
     truths: dict[str, set[str]] = {}
     for model in models:
         if model.entry.encoder:
@@ -192,9 +210,10 @@ def _is_gated(candidate: Candidate, given: CandidatePolicy | None) -> bool:
 
 
 def _reproduced(files: Sequence[Path]) -> list[Remedy]:
-    """Return the remedies of these files; if several are for the same question and option, only the first.
+    """Return the remedies in these files. Of several remedies for the same question and option, only the first counts.
 
-    Raises ReportError if a file is missing or is not a list of remedies.
+    Raises:
+        ReportError: A file is missing, or is not a list of remedies.
     """
     return first_of_each_option([remedy for path in files for remedy in read_remedies(path)])
 

@@ -1,4 +1,4 @@
-"""The command `attnaudit validate`: how often are the verdicts of a policy right?"""
+"""The command `attnaudit validate`: measure how often the verdicts of a policy are right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 from attnaudit.progress import progress_bar
 
-#: The value of --policy that selects the policy chosen by the rule.
+#: With this value of --policy, the policy that the rule chooses is validated.
 RULE = "rule"
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--population",
         type=Path,
         metavar="DIR",
-        help="folder with a population.json, as `attnaudit plant` writes it (default: build a population below --out)",
+        help="folder with a population.json from `attnaudit plant` (default: build a population below --out)",
     )
     parser.add_argument(
         "--out",
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a remedies.json written by `attnaudit reproduce`; its remedies are added to the chosen policy. May be "
-        "repeated: the first remedy for a training option is used",
+        help="remedies.json written by `attnaudit reproduce`; its remedies are added to the chosen policy. May be "
+        "repeated; if several files have a remedy for the same question and training option, the first is used",
     )
     parser.add_argument(
         "--quick",
@@ -65,7 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the validation, write its files and print a summary.
 
-    Returns 0 even if the policy does not reach the goals.
+    Without --population, build a population first.
+
+    Returns:
+        The exit code 0, even if the policy misses the goals.
+
+    Raises:
+        AuditError: An option is invalid, an input cannot be read, or a file cannot be written.
     """
     from attnaudit.research.study.report_files import write_files
     from attnaudit.research.validation import validation_report
@@ -104,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plant(options: argparse.Namespace, jobs: int) -> Path:
-    """Plant a population below --out and return its folder; existing models are kept."""
+    """Build a population below --out and return its folder. Models that already exist are kept."""
     from attnaudit.research.planted import planted_population
     from attnaudit.research.planted.plant_command import QUICK_SEEDS, SEEDS
 

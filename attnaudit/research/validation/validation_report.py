@@ -1,4 +1,4 @@
-"""Write validation.json, validation.md and validation.html."""
+"""Write the result of a validation to validation.json, validation.md and validation.html."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ MAXIMUM_CURVES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationPage:
-    """What the HTML template shows.
+    """The data of the HTML page.
 
     Attributes:
-        validation: The figures.
-        gated_roc: ROC curves of the policy and of its gated checks; None without a curve.
-        ungated_roc: ROC curves of the other checks, or of some of them if there are too many; None without a curve.
+        validation: The result of the validation.
+        gated_roc: A chart with the ROC curves of the policy and of its gated checks. None if there are no curves.
+        ungated_roc: A chart with the ROC curves of the other checks. If there are too many curves, it shows only some
+            of them. None if there are no curves.
         checks: The checks in the order in which the page lists them.
-        figure_text: The module that formats the figures.
+        figure_text: The module whose functions the template calls to format numbers.
     """
 
     validation: Validation
@@ -42,7 +43,11 @@ class ValidationPage:
 
 
 def write(validation: Validation, out: Path) -> list[Path]:
-    """Write the three files into a folder and return their paths. Raises ReportError if one cannot be written."""
+    """Write validation.json, validation.md and validation.html into a folder, and return their paths.
+
+    Raises:
+        ReportError: A file cannot be written.
+    """
     return write_files(
         out,
         {
@@ -54,7 +59,11 @@ def write(validation: Validation, out: Path) -> list[Path]:
 
 
 def read(path: Path) -> Validation:
-    """Read a validation.json. Raises ReportError if it cannot be read or decoded."""
+    """Read a validation.json.
+
+    Raises:
+        ReportError: The file cannot be read, or it is not a valid result of a validation.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Validation)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -64,7 +73,7 @@ def read(path: Path) -> Validation:
 
 
 def html(validation: Validation) -> str:
-    """Return one HTML page that opens offline."""
+    """Return the result as one HTML page that opens offline."""
     page = ValidationPage(
         validation=validation,
         gated_roc=_gated_roc(validation),
@@ -75,7 +84,7 @@ def html(validation: Validation) -> str:
 
 
 def markdown(validation: Validation) -> str:
-    """Return the tables as Markdown, for a repository or for the summary of a CI job."""
+    """Return the result as a Markdown page, for a repository or for the summary of a CI job."""
     lines = [f"# {figure_text.outcome(validation)}.", ""]
     lines += [f"* Below the goal: {phrase}." for phrase in figure_text.shortfalls(validation)]
     lines += [f"* Caution: {phrase}." for phrase in figure_text.cautions(validation)]
@@ -107,7 +116,7 @@ def markdown(validation: Validation) -> str:
 
 
 def ordered(checks: Sequence[CheckFigures]) -> list[CheckFigures]:
-    """Return the gated checks and then the others, both by descending area."""
+    """Return the gated checks, followed by the other checks. Both groups are sorted by area, the highest first."""
 
     def key(check: CheckFigures) -> tuple[bool, float, str]:
         figures = figure_text.published_figures(check)
@@ -224,7 +233,10 @@ def _gated_roc(validation: Validation) -> Drawing | None:
 
 
 def _ungated_roc(validation: Validation) -> Drawing | None:
-    """Draw the checks that are not gated, best first; if there are too many, only every n-th check."""
+    """Draw the ROC curves of the checks that are not gated, in the order of `ordered`.
+
+    If there are too many curves, only every n-th of them is drawn.
+    """
     curves = _curves([check for check in ordered(validation.checks) if not check.gated])
     most = MAXIMUM_CURVES - 1
     step = max(1, (len(curves) - 1) // (most - 1))

@@ -1,4 +1,4 @@
-"""The records of a validation: population.json, the stored result of each model, and validation.json."""
+"""The records in the files of a validation: population.json, the stored result of each model, and validation.json."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from attnaudit.research.study.result_cache import CachedAudit
 
 SCHEMA_VERSION = 1
 
-#: What is known about a model's attention. "trend": nothing is known, so the model is reported but not scored.
+#: What is known about the attention of a model. Whether the attention of a "trend" is faithful is unknown, so it is
+#: reported but not scored.
 Truth = Literal["faithful", "unfaithful", "trend"]
-#: "tuning" models decide thresholds; "held_out" models give the published figures.
+#: The models of the "tuning" half determine the thresholds. The published figures come from the "held_out" half.
 Half = Literal["tuning", "held_out"]
 #: What a check asks: is attention used, does it point at what matters, or neither ("evidence")?
 Question = Literal["used", "points", "evidence"]
@@ -21,22 +22,28 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model of a population: an entry of population.json.
 
     Attributes:
-        folder: The checkpoint folder, relative to the population, as `--model` takes it.
-        kind: How the model was made. Models of one kind are alike, so intervals resample kinds.
-        truth: "faithful" and "unfaithful" models are scored; a "trend" is only shown.
-        data: A registered data set, or a file relative to the population or to the checkpoint folder.
+        folder: The checkpoint folder of the model, relative to the folder of the population.
+        kind: The name of the method by which the model was made. Models of one kind are similar, so intervals resample
+            kinds.
+        truth: What is known about the attention of the model. "faithful" and "unfaithful" models are scored. A "trend"
+            is only reported.
+        data: The name of a registered data set, or the path of a file. The path is relative to the folder of the
+            population or to the checkpoint folder.
         encoder: The encoder of the model, such as "bilstm".
         alignment: The alignment function of its attention, such as "additive".
-        projection: What turns scores into weights, such as "sparsemax".
-        seed: The seed it was trained with.
-        level: The level at which the contributions are known, such as "tokens".
-        rank_agreement: Kendall's τ-b of attention with the contributions that are known by construction.
-        verified_by: An intervention that no check uses, and its outcome.
-        accuracy: Share of test instances whose predicted class is their label.
-        bypass_share: Share of the logit's variance that does not pass through attention weights.
-        half: The half that the model belongs to. The default is held out, so that no model is used for tuning by
+        projection: The function that turns attention scores into weights, such as "sparsemax".
+        seed: The seed of training.
+        level: The units whose contributions are known, such as "tokens".
+        rank_agreement: Kendall's τ-b of attention with the contributions that are known by construction. None if it was
+            not measured.
+        verified_by: The intervention that confirmed the contributions, and its outcome. No check uses this
+            intervention. None if the contributions were not verified.
+        accuracy: The share of test instances whose predicted class is their label. None if it was not measured.
+        bypass_share: The share of the logit's variance that does not pass through attention weights. None if it was not
+            measured.
+        half: The half that the model belongs to. The default is "held_out", so that no model is used for tuning by
             mistake.
-        fails: The questions that an unfaithful model fails by construction.
+        fails: The questions that the model fails by construction. Only the value of an unfaithful model is used.
     """
 
     folder: str
@@ -61,7 +68,7 @@ class Population(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         entries: The models.
-        notes: One sentence for each model that is not scored because its rank agreement contradicts its label.
+        notes: One text for each model that is not scored because its rank agreement contradicts its label.
     """
 
     entries: list[Entry]
@@ -72,7 +79,7 @@ class ModelResult(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields=
     """The check records of one model of a population.
 
     Attributes:
-        key: The cache key, which is also the name of the file.
+        key: The cache key. It is also the name of the file, without its ending.
         model_sha256: Hash of the checkpoint.
         data_sha256: Hash of the measured instances.
     """
@@ -83,14 +90,14 @@ class ModelResult(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Area(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An area under the ROC curve with its interval.
+    """An area under the ROC curve, with a 95% interval that comes from resampling kinds of models.
 
     Attributes:
-        value: The area.
-        low: Lower limit of the interval, which resamples kinds of models.
-        high: Upper limit of the interval.
-        faithful: How many faithful models there are.
-        unfaithful: How many unfaithful models there are.
+        value: The area, from 0 to 1.
+        low: The lower limit of the interval.
+        high: The upper limit of the interval.
+        faithful: The number of faithful models.
+        unfaithful: The number of unfaithful models.
         faithful_kinds: The number of kinds of faithful models.
         unfaithful_kinds: The number of kinds of unfaithful models.
     """
@@ -105,14 +112,14 @@ class Area(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Rate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A share of models with Wilson's interval.
+    """The share of models that raise an alarm, with Wilson's interval.
 
     Attributes:
-        hits: The number of models that are counted.
+        hits: The number of models that raise an alarm.
         n: The number of all models.
-        value: hits / n; None if there are no models.
-        low: Lower limit of the interval.
-        high: Upper limit of the interval.
+        value: The share hits / n. None if there are no models.
+        low: The lower limit of the interval.
+        high: The upper limit of the interval.
     """
 
     hits: int
@@ -123,22 +130,29 @@ class Rate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RocPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One point of a ROC curve: the shares of faithful and of unfaithful models that raise an alarm."""
+    """One point of a ROC curve.
+
+    Attributes:
+        false_alarms: The share of faithful models that raise an alarm.
+        sensitivity: The share of unfaithful models that raise an alarm.
+    """
 
     false_alarms: float
     sensitivity: float
 
 
 class GroupRates(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The models with the same label in one group.
+    """Figures of a group of models that have the same label, and the same kind or encoder.
 
     Attributes:
-        name: The kind or the encoder that the group shares.
-        truth: What is known about the attention of these models.
-        models: How many models there are.
-        alarms: How many of them raise an alarm; None without a threshold.
-        area: The area against all models with the opposite label; None for trends, or if there are no such models.
-        median_value: The median of the check value, or of the policy score, over the models; None if all are undefined.
+        name: The kind or the encoder of the models.
+        truth: What is known about the attention of the models.
+        models: The number of models.
+        alarms: How many of the models raise an alarm. None for a check without a threshold.
+        area: The area under the ROC curve of these models against all models with the other label. None for trends, and
+            if no model has the other label.
+        median_value: The median over the models. For a check, it is the median of the value, and for a policy, the
+            median of the policy score. None if the number is undefined on all models.
     """
 
     name: str
@@ -153,12 +167,12 @@ class Figures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How well a check or a policy separates faithful from unfaithful models.
 
     Attributes:
-        area: The area under the ROC curve; None without faithful or without unfaithful models.
-        sensitivity: Alarms among the unfaithful models; None for a check without a threshold.
-        false_alarms: Alarms among the faithful models; None for a check without a threshold.
-        roc: The points of the ROC curve.
-        by_encoder: Alarms and area of each group of models with the same encoder and label.
-        by_kind: Alarms and area of each group of models with the same kind and label.
+        area: The area under the ROC curve. None unless there are both faithful and unfaithful models.
+        sensitivity: How many of the unfaithful models raise an alarm. None for a check without a threshold.
+        false_alarms: How many of the faithful models raise an alarm. None for a check without a threshold.
+        roc: The points of the ROC curve. The list is empty unless there are both faithful and unfaithful models.
+        by_encoder: The figures of each group of models with the same encoder and label.
+        by_kind: The figures of each group of models with the same kind and label.
     """
 
     area: Area | None
@@ -176,17 +190,18 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         check: The check id.
         title: The title of the check.
         question: The question that the check answers.
-        direction: The side of the threshold that is required.
-        gated: Whether the policy gates on the check.
-        threshold: The threshold of the policy; for other checks the one computed from the tuning half; None without
-            one.
-        threshold_from: "policy" or "tuning half"; "" without a threshold.
-        discriminates: Whether the area is high enough to gate on (`threshold_rule.discriminates`).
-        why: The area that decides `discriminates`, in words.
-        tuning: Figures on the tuning half; unfaithful models count only if they fail the question of the check. None
-            without labelled models.
-        held_out: The same on the held-out half.
-        against_all: The held-out area with all unfaithful models; None without faithful or without unfaithful models.
+        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above.
+        gated: Whether the check is a gate of the policy.
+        threshold: The threshold in the policy. For a check that is not gated, it is the threshold computed from the
+            tuning half. None if there is no threshold.
+        threshold_from: The source of the threshold: "policy" or "tuning half". It is "" if there is no threshold.
+        discriminates: Whether the area is high enough for a gate (`threshold_rule.discriminates`).
+        why: The area that determines `discriminates`, as text.
+        tuning: The figures on the tuning half. Unfaithful models count only if they fail the question of the check.
+            None if there are no labelled models.
+        held_out: The same figures on the held-out half.
+        against_all: The area on the held-out half with all unfaithful models. None unless there are both faithful and
+            unfaithful models.
         skipped: The number of models on which the check could not be judged.
     """
 
@@ -206,14 +221,15 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happens to one kind of model if the policy is chosen without it.
+    """The outcome for one kind of models if the policy is chosen without this kind.
 
     Attributes:
         kind: The kind that is left out.
-        truth: The label of its models.
-        alarms: Alarms among the models of the kind.
-        area: The area of its models against the held-out models with the opposite label; None if there are none.
-        checks: The gates of the policy that is chosen from the tuning half of the other kinds.
+        truth: The label of the models of the kind.
+        alarms: How many of the models of the kind raise an alarm.
+        area: The area under the ROC curve of these models against the held-out models with the other label. None if no
+            held-out model has the other label.
+        checks: The gates of the policy, as text. The policy is chosen from the tuning half of the other kinds.
     """
 
     kind: str
@@ -227,12 +243,17 @@ class ModelScore(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The outcome of the policy on one model.
 
     Attributes:
-        folder: The model, as in its entry; kind, truth, half and encoder are copied from there.
-        score: The smallest margin over the gates, in standard errors; None if a margin is -inf or there are no gates.
-        alarm: Whether a gate did not pass.
-        failed: The gates that did not pass, with their verdicts.
-        questions: The questions that those gates answer.
-        values: Check id -> value, None if undefined, for every check with a record.
+        folder: The checkpoint folder, from the entry of the model in the population.
+        kind: The kind of the model, from its entry.
+        truth: What is known about the attention of the model, from its entry.
+        half: The half that the model belongs to, from its entry.
+        encoder: The encoder of the model, from its entry.
+        score: The smallest margin over the gates, in standard errors. None if a margin is -inf, or if there are no
+            gates.
+        alarm: Whether any gate did not pass.
+        failed: Check id -> verdict, for the gates that did not pass.
+        questions: The questions that the gates in `failed` answer.
+        values: Check id -> value, for every check with a record. The value is None if it is undefined.
     """
 
     folder: str
@@ -251,12 +272,12 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The measured effect of a training option on one check.
 
     Attributes:
-        option: The training option, which is also the kind of the models trained with it.
+        option: The training option. The kind of the models trained with it has the same name.
         check: The check id.
-        plain: Median value over the plain models.
-        treated: Median value over the models trained with the option.
+        plain: The median value of the check over the plain models.
+        treated: The median value of the check over the models trained with the option.
         plain_models: The number of plain models with a defined value.
-        treated_models: The number of models trained with the option that have a defined value.
+        treated_models: The number of models that were trained with the option and have a defined value.
     """
 
     option: str
@@ -275,23 +296,25 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         created: When the run began (ISO 8601, UTC).
         attnaudit: The version of attnaudit.
         population: The name of the population's folder.
-        policy: The file name of the policy, or where it comes from.
-        policy_sha256: Hash of the policy file; "" without a file.
+        policy: The file name of the policy, or the words "chosen from the tuning half of this population".
+        policy_sha256: Hash of the policy file. It is "" if the policy has no file.
         seed: The seed of samples, permutations and intervals.
-        quick: Whether costly checks were left out and fewer instances measured.
+        quick: Whether fewer instances were measured and costly checks were left out.
         max_instances: The largest number of instances measured per model.
-        seconds: Wall-clock time of this run.
-        measuring_seconds: Time of measuring and judging all models, summed over processes and including stored results.
-        models: How many models were audited.
+        seconds: Wall-clock time of this run, in seconds.
+        measuring_seconds: Wall-clock time of measuring and judging, in seconds, summed over the models. Time that
+            earlier runs spent on stored results is included.
+        models: The number of audited models.
         counts: Label and half, such as "faithful held out" -> number of models.
-        policy_held_out: The figures of the policy on the held-out half.
-        policy_tuning: The figures of the policy on the tuning half.
+        policy_held_out: The figures of the policy on the held-out half. None if there are no gates or no labelled
+            models.
+        policy_tuning: The same figures on the tuning half.
         checks: The figures of every check.
-        left_out: For each kind, the outcome of a policy that was chosen without it.
-        trends: Alarms among the kinds without a known truth, of both halves.
-        remedies: The effect of training options on the gates.
+        left_out: For each labelled kind, the outcome of a policy that was chosen without the kind.
+        trends: How many trend models of each kind raise an alarm. Models of both halves are included.
+        remedies: The measured effects of training options on the gated checks.
         scores: The outcome of the policy on each model.
-        failed: Model folder -> why it could not be audited.
+        failed: Model folder -> why the model could not be audited.
         notes: Limitations of the figures, such as checks that were left out.
     """
 
@@ -323,8 +346,9 @@ class Margin(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The distance of a check's value from a threshold.
 
     Attributes:
-        margin: The distance in standard errors, positive on the required side.
-        verdict: The verdict at this threshold.
+        margin: The distance in standard errors. It is positive if the value is on the required side of the threshold,
+            and -inf if it is undefined.
+        verdict: The verdict of the check at this threshold.
     """
 
     margin: float

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def summary(validation: Validation, *, width: int) -> str:
-    """Return the outcome, the kinds of models and the checks as text of max(80, width) columns."""
+    """Return the outcome, a table of the kinds of models and a table of the checks as text.
+
+    Args:
+        validation: The result of the validation.
+        width: The width of the text in columns. A value below 80 counts as 80.
+    """
     return terminal_text(lambda console: _print(validation, console), width=width)
 
 

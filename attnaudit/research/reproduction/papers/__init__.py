@@ -1,4 +1,7 @@
-"""The papers that can be reproduced: one module per paper, which holds its `PAPER` and is imported on use."""
+"""The papers that can be reproduced. Each paper has a module with its declaration, `PAPER`.
+
+The module of a paper is imported only when `paper` is called with the name of the paper.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from attnaudit.errors import AuditError, nearest
 if TYPE_CHECKING:
     from attnaudit.research.reproduction.paper_tables import Paper
 
-#: name -> (module of this package, authors and title)
+#: Name of a paper -> (module of this package, authors and title).
 PAPERS = {
     "jain-wallace": ("jain_wallace", "Jain & Wallace 2019, Attention is not Explanation"),
     "wiegreffe-pinter": ("wiegreffe_pinter", "Wiegreffe & Pinter 2019, Attention is not not Explanation"),
@@ -21,7 +24,11 @@ PAPERS = {
 
 
 def paper(name: str) -> Paper:
-    """The declaration of a paper by its name. Raises AuditError with the nearest known name."""
+    """Return the declaration of the paper with the given name.
+
+    Raises:
+        AuditError: No paper has this name. The message gives the nearest known name.
+    """
     if name not in PAPERS:
         raise AuditError(f"Unknown paper '{name}'. {nearest(name, PAPERS)}")
     declared: Paper = import_module(f"{__name__}.{PAPERS[name][0]}").PAPER

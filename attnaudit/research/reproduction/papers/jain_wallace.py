@@ -1,7 +1,8 @@
 """Jain & Wallace 2019, "Attention is not Explanation": agreement, permuted attention and adversarial attention.
 
-The paper's numbers are means of the outputs that their code (AttentionExplanation) stores, for BiLSTM + additive and
-average + additive. For permuted and adversarial attention the paper has figures and no numbers.
+The published code (AttentionExplanation) stores outputs for additive attention with the encoders BiLSTM and average.
+The numbers of the paper in this module are means of these outputs. For permuted and adversarial attention, the paper
+has only figures, without numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from attnaudit.research.reproduction.papers.jain_wallace_claims import CLAIMS, r
 
 ENCODERS = {"bilstm": "BiLSTM", "average": "average", "cnn": "CNN"}
 ALIGNMENTS = ("additive", "dot")
-#: Largest number of texts for the published search, which takes 500 steps from each of 5 starts.
+#: The published search runs on at most this many texts, because it takes 500 steps from each of 5 starts.
 SEARCHED = 100
 
 GRADIENT = Agreement(importance="gradient", preset="jain_wallace", severity="report")
@@ -49,7 +50,7 @@ AS_PUBLISHED = {
 
 BILSTM = ("bilstm", "additive")
 AVERAGE = ("average", "additive")
-#: (corpus, encoder, alignment) -> quantity -> number
+#: (corpus, encoder, alignment) -> name of a quantity -> number in the paper.
 NUMBERS: dict[tuple[str, str, str], dict[str, float]] = {
     (name, *BILSTM): dict(
         zip(
@@ -80,7 +81,12 @@ NUMBERS: dict[tuple[str, str, str], dict[str, float]] = {
 
 
 def rows(corpora: Sequence[str], numbers: Mapping[tuple[str, str, str], Mapping[str, float]]) -> list[RowPlan]:
-    """One row for every corpus, encoder and alignment."""
+    """Return one row for every corpus, encoder and alignment.
+
+    Args:
+        corpora: The names of the corpora.
+        numbers: (corpus, encoder, alignment) -> name of a quantity -> number in the paper.
+    """
     plans = []
     for name in corpora:
         for encoder, encoder_title in ENCODERS.items():
@@ -199,7 +205,11 @@ def _searched(epsilon: float, words: str) -> list[Quantity]:
 
 
 def _excess(epsilon: float) -> Callable[[Models], Reading]:
-    """Read the mean largest JSD minus that of the published search, over the texts that have both."""
+    """Return a function that compares the exact adversary with the published search.
+
+    For each text, the JSD that the search finds is subtracted from the JSD that the exact adversary finds. The function
+    returns the mean over the texts for which both are defined.
+    """
     exact, published = f"{EXACT[epsilon].column}.jsd", f"{AS_PUBLISHED[epsilon].column}.jsd"
 
     def read(models: Models) -> Reading:

@@ -23,12 +23,12 @@ from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.remedies_file import Remedy
 
-#: JSD above which two distributions of attention count as different, in nats.
+#: Two attention distributions count as different if their JSD, in nats, is above this value.
 DIFFERENT_ATTENTION = math.log(2) / 2
-#: TVD below which two outputs count as the same.
+#: Two outputs count as the same if their TVD is below this value.
 SAME_OUTPUT = 0.1
 IMPORTANCE = ("gradient", "leave-one-out")
-#: A smaller effect is no remedy; the same number as in `attnaudit.research.validation`.
+#: A smaller effect does not count as a remedy. `attnaudit.research.validation` uses the same number.
 LEAST_EFFECT = 0.02
 
 
@@ -73,8 +73,11 @@ def _different_attention_exists(report: Reproduction) -> Answer:
 
 
 def _search_falls_short(report: Reproduction) -> Answer:
-    """Compare means over texts, without an interval, since the optimum for models of single texts is exact. Models that
-    also read a query have no exact optimum and are left out."""
+    """Answer whether the exact adversary finds attention that differs more than that of the published search.
+
+    Means over texts are compared without an interval, because the exact adversary finds the true optimum. Models that
+    also read a query are left out, because their optimum is not exact.
+    """
     least_by_row = {
         f"{name}, ε = {epsilon}": value
         for name in row_names(report, "adversarial")
@@ -132,13 +135,18 @@ CLAIMS = (
 
 
 def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy, ...]:
-    """Word vectors as a remedy, where they raise the TVD under permuted attention, which the default policy gates.
+    """Return word vectors as a remedy, if they raise the TVD under permuted attention.
 
-    The figures are medians over the recurrent models that both reports have with several seeds.
+    The default policy gates on this TVD. The numbers in the advice are medians over the recurrent models that both
+    reports have with several seeds.
 
     Args:
-        report: the report from word vectors.
-        random: the report from random embeddings; None where there is none.
+        report: The report from word vectors.
+        random: The report from random embeddings. None if there is none.
+
+    Returns:
+        The remedy. It is absent if `random` is None or `report` has no word vectors, because there is nothing to
+        compare.
     """
     if report.vectors is None or random is None:
         return ()

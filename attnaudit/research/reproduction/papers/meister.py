@@ -1,8 +1,9 @@
-"""Meister et al. 2021, "Is Sparse Attention more Interpretable?": whether sparse attention points at important inputs,
-and which inputs influence the hidden states that it weights.
+"""Meister et al. 2021, "Is Sparse Attention more Interpretable?".
 
-The models are a BiLSTM with additive attention and a Transformer (2 layers, 1 head) with scaled dot attention, under
-softmax, sparsemax and sparsegen. The paper's numbers come from its tables; its figures have none.
+The paper asks whether sparse attention points at important inputs, and which inputs influence the hidden states that
+attention weights. The models are a BiLSTM with additive attention and a Transformer (2 layers, 1 head) with scaled dot
+attention. Each has the projections softmax, sparsemax and sparsegen. The numbers of the paper come from its tables. Its
+figures have no numbers.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ from attnaudit.research.reproduction.papers.meister_numbers import (
 )
 from attnaudit.research.reproduction.papers.shared_deviations import SHORT
 
-#: (encoder, alignment) -> title
+#: (encoder, alignment) -> title of the model.
 MODELS = {BILSTM: "BiLSTM, additive", TRANSFORMER: "Transformer, dot"}
 RATES = {BILSTM: 1e-3, TRANSFORMER: 1e-4}
-#: λ of sparsegen, which is sparsemax(scores / (1 - λ)): each value doubles the scale of the scores.
+#: λ of sparsegen, which is sparsemax(scores / (1 - λ)). From each value to the next, the scale of the scores doubles.
 LAMBDAS = (-3.0, -1.0, 0.0, 0.5, 0.75, 0.875)
-#: role -> λ
+#: Role -> λ.
 GRID = {f"λ={value:g}": value for value in LAMBDAS}
 BASE, FROZEN, UNFROZEN = "base", "frozen", "unfrozen"
 
@@ -91,8 +92,17 @@ TAU_GRADIENT, TAU_LEFT_OUT = "agreement.gradient.meister.inputs.tau", "agreement
 
 
 def plan(of: str, model: tuple[str, str], projection: str, parameter: float | None = None) -> Plan:
-    """A model trained as Jain & Wallace 2019 train theirs, whom the paper follows, at ten times the paper's learning
-    rates. sparsegen with λ = 0 is sparsemax, and shares its checkpoint."""
+    """Return the plan of a model of the paper.
+
+    The model is trained as in Jain & Wallace 2019, because the paper follows their setting. The learning rates are ten
+    times those of the paper. sparsegen with λ = 0 is the same as sparsemax, so both share one checkpoint.
+
+    Args:
+        of: The name of the corpus.
+        model: (encoder, alignment).
+        projection: The projection: "softmax", "sparsemax" or "sparsegen".
+        parameter: λ of sparsegen. None for the other projections.
+    """
     encoder, alignment = model
     if projection == "sparsegen" and parameter == 0:
         projection, parameter = SPARSEMAX, None
@@ -112,7 +122,7 @@ def _row(of: str, key: tuple[str, ...], models: Mapping[str, Plan], numbers: Num
 
 
 def single(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
-    """Rows of one model, one row per corpus, encoder and projection."""
+    """Return one row for every corpus, model and projection. Each row has a single model."""
     return [
         _row(of, (*model, projection), {MODEL: plan(of, model, projection)}, numbers)
         for of in corpora
@@ -122,7 +132,7 @@ def single(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
 
 
 def spectrum(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
-    """Rows with softmax and every λ of sparsegen as roles, one row per corpus and encoder."""
+    """Return one row for every corpus and model. Its roles are softmax and every λ of sparsegen."""
     return [
         _row(
             of,
@@ -137,8 +147,10 @@ def spectrum(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
 
 
 def adversaries(corpora: Sequence[str]) -> list[RowPlan]:
-    """Rows with a softmax model and its two trained adversaries, one row per corpus, encoder and weight of the
-    divergence."""
+    """Return one row for every corpus, model and weight λ of the divergence.
+
+    The roles of a row are a softmax model and its two trained adversaries.
+    """
     rows = []
     for of in corpora:
         for model in MODELS:
@@ -181,7 +193,7 @@ def _mean_of(column: str, name: str, words: str) -> Quantity:
 
 
 def _over_spectrum(column: str, name: str, words: str) -> list[Quantity]:
-    """The mean of a column under softmax and under every λ."""
+    """Return quantities for the mean of a column over texts: one for softmax, and one for every λ of sparsegen."""
     return [
         Quantity(name=f"{name} {role}", words=f"{words}, {role}", read=column_of(column, statistics.fmean, of=role))
         for role in (SOFTMAX, *GRID)
@@ -200,7 +212,7 @@ def _trend(column: str, name: str, words: str) -> list[Quantity]:
 def _against_scale(
     row: RowPlan, models: Models, name: str, title: str, y_label: str, columns: Mapping[str, str]
 ) -> list[Figure]:
-    """Lines over λ, shown as the power of two by which sparsegen multiplies the scores."""
+    """Return a line chart over λ. The horizontal axis is the power of two by which sparsegen multiplies the scores."""
     lines = {
         label: {math.log2(1 / (1 - value)): mean for value, mean in grid_means(GRID, models, column).items()}
         for label, column in columns.items()
@@ -232,7 +244,7 @@ def _agreement_by_lambda(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _entropies(row: RowPlan, models: Models) -> list[Figure]:
-    """The paper's figure 2."""
+    """Return figure 2 of the paper."""
     values = {
         label: [x for role in (SOFTMAX, *GRID) for x in defined(models[role], column)]
         for label, column in (("gradient", OF_GRADIENT), ("leave-one-out", OF_LEFT_OUT))
@@ -253,7 +265,7 @@ def _entropies(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
-    """The paper's figures 1 (gradient) and 4 (leave-one-out)."""
+    """Return figures 1 (gradient) and 4 (leave-one-out) of the paper."""
     return [
         overlaid_histograms(
             row,

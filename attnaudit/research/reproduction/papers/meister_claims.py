@@ -18,11 +18,11 @@ from attnaudit.research.reproduction.claims import (
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers.meister_numbers import SOFTMAX
 
-#: The lowest entropy in the paper's table 1, all of whose entropies it calls high.
+#: The lowest entropy in table 1 of the paper. The paper calls all entropies in this table high.
 LOWEST = 0.46
-#: JSD above which two distributions of attention count as different, in nats.
+#: Two attention distributions count as different if their JSD, in nats, is above this value.
 DIFFERENT_ATTENTION = math.log(2) / 2
-#: By how much an accuracy or an entropy may be lower and still count as no lower.
+#: An accuracy or an entropy counts as lower only if it is lower by more than this.
 TOLERANCE = 0.02
 
 
@@ -58,16 +58,24 @@ def _importance_no_sparser(report: Reproduction) -> Answer:
 
 
 def _first_with_different_attention(report: Reproduction, which: str) -> dict[str, str]:
-    """corpus/encoder/alignment -> its row with the smallest λ at which the adversary's mean JSD is above ½ ln 2."""
+    """Find, for each model, the smallest λ at which the attention of its adversary differs (mean JSD above ½ ln 2).
+
+    Args:
+        report: The report.
+        which: "frozen" or "unfrozen", the kind of adversary.
+
+    Returns:
+        "corpus/encoder/alignment" -> name of the row with this λ. Models without such a λ are left out.
+    """
     rows: dict[str, str] = {}
-    for case in each_row(report, "adversary", f"jsd {which}", minus=DIFFERENT_ATTENTION):  # ordered by λ
+    for case in each_row(report, "adversary", f"jsd {which}", minus=DIFFERENT_ATTENTION):  # Ordered by λ.
         if case.values and statistics.fmean(case.values) > 0:
             rows.setdefault(case.name.rpartition("/")[0], case.name)
     return rows
 
 
 def _frozen_costs_accuracy(report: Reproduction) -> Answer:
-    """Compare each adversary at the smallest λ at which its attention differs."""
+    """Compare the accuracies of the two adversaries, each at the smallest λ at which its attention differs."""
     frozen = _first_with_different_attention(report, "frozen")
     unfrozen = _first_with_different_attention(report, "unfrozen")
     cases = []
@@ -80,8 +88,11 @@ def _frozen_costs_accuracy(report: Reproduction) -> Answer:
 
 
 def _retrained_attends_elsewhere(report: Reproduction) -> Answer:
-    """Take each adversary at the smallest λ at which its attention differs, or at the largest λ where it never does, so
-    that its JSD contradicts the claim."""
+    """Answer whether the unfrozen adversary has different attention and about the accuracy of its base model.
+
+    Each adversary is taken at the smallest λ at which its attention differs. If its attention never differs, it is
+    taken at the largest λ, where its JSD contradicts the claim.
+    """
     distances = {
         case.name: case.values
         for case in each_row(report, "adversary", "jsd unfrozen", minus=DIFFERENT_ATTENTION)

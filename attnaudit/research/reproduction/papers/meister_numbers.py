@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from attnaudit.research.reproduction.corpora import EMBEDDED
 
 CORPORA = ("imdb", "20news", "sst")
-#: (encoder, alignment)
+#: Models as (encoder, alignment).
 BILSTM, TRANSFORMER = ("bilstm", "additive"), ("transformer", "dot")
 SOFTMAX, SPARSEMAX = "softmax", "sparsemax"
-#: What attention is compared with in table 6: a measure of importance, and where it is computed.
+#: The measures of importance that attention is compared with in table 6, and the place where each is computed.
 MEASURES = ("gradient inputs", "leave-one-out inputs", "gradient hidden", "leave-one-out hidden")
 
-#: λ of the adversary's loss by corpus (Wiegreffe & Pinter 2019); their code halves the TVD, so it is doubled here.
+#: Corpus -> λ of the adversary's loss in Wiegreffe & Pinter 2019. Their code halves the TVD, so `meister.adversaries`
+#: doubles λ.
 ADVERSARY = {"sst": 5.25e-4, "imdb": 8e-4, "20news": 5e-4, EMBEDDED: 5.25e-4}
-#: Last part of a row's name -> the factor that multiplies that λ.
+#: Last part of a row's name -> factor by which λ of the adversary's loss is multiplied.
 FACTORS = {"λ": 1, "10λ": 10, "100λ": 100}
 
-#: (encoder, alignment, ...) -> quantity -> corpus -> number
+#: (encoder, alignment, ...) -> name of a quantity -> corpus -> number in the paper.
 Numbers = Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]]
 
 
@@ -38,7 +39,8 @@ INFLUENCES: Numbers = {
         (TRANSFORMER, SPARSEMAX, (0.72, 0.46, 0.63), (0.09, 0.06, 0.08)),
     )
 }
-#: Table 2. The paper does not say what its τ is computed over, so its number is compared with both readings.
+#: Table 2. The paper does not say whether its τ is computed over models or over texts. Its number is therefore compared
+#: with both.
 TRENDS: Numbers = {
     model: {"means": _by_corpus(*found), "texts": _by_corpus(*found)}
     for model, found in ((BILSTM, (-0.935, -0.675, -0.866)), (TRANSFORMER, (-0.830, -0.409, -0.810)))
@@ -52,7 +54,8 @@ ADVERSARIES: Numbers = {
         (TRANSFORMER, ((0.62, 0.62, 0.57), (0.71, 0.87, 0.76), (0.64, 0.62, 0.57), (0.87, 0.92, 0.78))),
     )
 }  # fmt: skip
-#: Table 6, upper half (inputs) and lower half (hidden states): gradient and leave-one-out, mean and deviation.
+#: Table 6: means and standard deviations for gradient and leave-one-out, at the inputs (upper half of the table) and at
+#: the hidden states (lower half).
 AGREED: Numbers = {
     (*model, projection): {
         name: _by_corpus(*found)

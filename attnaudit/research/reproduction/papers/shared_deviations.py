@@ -1,4 +1,4 @@
-"""Deviations that the trained adversaries of several papers share, as sentences for their tables."""
+"""Sentences about deviations from the published setting. The trained adversaries of several papers share them."""
 
 from __future__ import annotations
 

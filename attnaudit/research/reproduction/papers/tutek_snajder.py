@@ -1,7 +1,8 @@
-"""Tutek & Šnajder 2020, "Staying True to Your Word: (How) Can Attention Become Explanation?": training options that
-keep hidden states close to their words, and their effect on attention.
+"""Tutek & Šnajder 2020, "Staying True to Your Word: (How) Can Attention Become Explanation?".
 
-The paper's numbers come from tables 1, 2, 3 and 6; figures 1 and 2 have none. Drops in F1 are positive here.
+The paper studies training options that keep hidden states close to their words, and their effect on attention. The
+numbers of the paper come from its tables 1, 2, 3 and 6. Figures 1 and 2 have no numbers. Here, a drop in F1 is a
+positive number.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from attnaudit.research.reproduction.papers.tutek_snajder_models import (
 )
 from attnaudit.research.reproduction.papers.tutek_snajder_numbers import CORPORA, FRAGILITY, INFORMATION, PROBABILITY
 
-#: Lengths of a text that a reader takes in at a glance, in tokens.
+#: The shortest and the longest text that figures show, in tokens. Such a text can be read at a glance.
 SHORTEST, LONGEST = 6, 24
 PERMUTED = PermutationFragility(measure="f1_drop", severity="report")
 UNIFORM = UniformFragility(measure="f1_drop", severity="report")
@@ -66,7 +67,13 @@ FRAGILE = (Audit(checks=(UNIFORM, PERMUTED)),)
 
 
 def _fragility(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quantity]:
-    """F1 and its drops as in table 1, and the TVD that the default policy gates."""
+    """Return the quantities of table 1: F1 and its drops. Add the TVD on which the default policy gates.
+
+    Args:
+        of: The role of the model.
+        suffix: A text that is appended to the names of the quantities.
+        words: A text that is appended to the description of F1.
+    """
     return [
         Quantity(name=f"f1{suffix}", words=f"F1{words}", read=lambda models: f1(models, of=of)),
         Quantity(name=f"uniform{suffix}", words="… drop under uniform attention", read=value_of(UNIFORM.id, of=of)),
@@ -204,10 +211,13 @@ def _alone(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quanti
 
 
 def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
-    """One text, token by token, as in figure 2.
+    """Return a figure of one text, token by token, like figure 2 of the paper.
 
-    Among the texts of 6 to 24 tokens that all models classify correctly, this is the one with the median gap between
-    base and tying.
+    The candidates are the texts of 6 to 24 tokens that all models classify correctly. For each of them, the difference
+    between the base model and the model with tying is computed. The text with the median difference is chosen.
+
+    Returns:
+        The figure. The list is empty if there is no candidate.
     """
     column = f"{ALONE.subject}.alone"
     audits = {form: result.having(ALONE.subject) for form, result in models.items()}

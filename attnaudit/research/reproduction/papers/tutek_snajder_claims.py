@@ -18,12 +18,12 @@ from attnaudit.research.reproduction.claims import (
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.remedies_file import Remedy
 
-#: An F1 that is lower by less than this counts as similar.
+#: The F1 of a model counts as good as that of the base model if it is lower by at most this much.
 SIMILAR = 0.03
 REGULARISED = {"tying": "tying", "mlm": "MLM"}
-#: A smaller effect is no remedy; the same number as in `attnaudit.research.validation`.
+#: A smaller effect does not count as a remedy. `attnaudit.research.validation` uses the same number.
 LEAST_EFFECT = 0.02
-#: quantity of the table "fragility" -> its name in a remedy
+#: Name of a quantity in the table "fragility" -> name of the same quantity in a remedy.
 EFFECTS = {
     "tvd": "permutation_fragility.tvd",
     "permuted": "drop in F1 under permuted attention",
@@ -34,7 +34,16 @@ EFFECTS = {
 def _larger(
     table: str, quantity: str, forms: Sequence[str], than: Sequence[str], what: str, *, tolerance: float = 0.0
 ) -> Callable[[Reproduction], Answer]:
-    """Whether a quantity is larger with each of `forms` than with each of `than`, row by row."""
+    """Return a function that answers whether a quantity is larger with some forms of the model than with others.
+
+    Args:
+        table: The name of the table.
+        quantity: The name of the quantity.
+        forms: The forms that are expected to have larger values.
+        than: The forms that each of them is compared with.
+        what: A description of the difference, for the evidence.
+        tolerance: A constant that is added to every difference.
+    """
 
     def read(report: Reproduction) -> Answer:
         cases = [
@@ -134,14 +143,15 @@ CLAIMS = (
 
 
 def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...]:
-    """The training options that help where attention is not used, with their effects in the reproduced table 1.
+    """Return the training options that help if attention is not used, with their effects in the reproduced table 1.
 
-    The figures are medians over the pairs of rows that were run with an option and without it. An option that raises
-    the TVD under permuted attention, which the default policy gates, by less than .02 is no remedy.
+    An option counts as a remedy only if it raises the TVD under permuted attention by at least .02. The default policy
+    gates on this TVD. The numbers in the advice are medians over pairs of rows. One row of a pair was run with the
+    option, and the other without.
 
     Args:
-        report: the report.
-        options: form of the model -> what to do, in words.
+        report: The report.
+        options: Form of the model -> advice.
     """
     found = []
     source = f"Tutek & Šnajder 2020 from {report.vectors.name}" if report.vectors else "Tutek & Šnajder 2020"
@@ -176,7 +186,10 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
 
 
 def _medians(report: Reproduction, pairs: Sequence[tuple[str, str]], quantity: str) -> tuple[float, float]:
-    """The median over pairs of each member's mean over seeds."""
+    """Return two medians over pairs of rows: that of the first rows, and that of the second rows.
+
+    The value of a row is the mean of the quantity over seeds.
+    """
     means = [
         [fmean(values_by_seed(report, "fragility", name, quantity).values()) for name in pair] for pair in pairs
     ]  # fmt: skip

@@ -1,4 +1,7 @@
-"""The models and rows of Tutek & Šnajder 2020, whose forms keep hidden states close to their words."""
+"""The models and rows of Tutek & Šnajder 2020.
+
+A form of a model is a training option, or a change of the architecture, that keeps hidden states close to their words.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +19,37 @@ ALIGNMENTS = ("additive", "dot")
 DEPTHS = (1, 2, 3)
 DELTAS = (1.0, 10.0, 20.0, 30.0)
 ETAS = (0.1, 0.3, 1.0, 3.0, 5.0)
-#: The paper does not say for which δ and η it reports results; it lowers η for long texts, where more words are
-#: masked. These had the best F1 on dev in a trial: SST, 3,000 training sentences, 5 epochs, one seed, additive.
+#: The paper does not say for which δ and η it reports results. It lowers η for long texts, in which more words are
+#: masked. These two values had the best F1 on the dev part in a trial with SST: additive attention, 3,000 training
+#: sentences, 5 epochs and one seed.
 DELTA, ETA = 1.0, 0.1
-#: form -> what to do, as the remedies of a policy say it
+#: Form -> advice for the remedies of a policy.
 OPTIONS = {
     "tying": f"tie each state to its embedding, `attnaudit train --tying {DELTA:g}`",
     "mlm": f"predict masked words as well, `attnaudit train --mlm {ETA:g}`",
     "residual": "add the embedding to each state, `attnaudit train --residual`",
     "concat": "join the embedding to each state, `attnaudit train --concat`",
 }
-#: form -> title. tying and mlm are trained with DELTA and ETA.
+#: Form -> title. "tying" is trained with DELTA, and "mlm" with ETA.
 FORMS = {"base": "base", "concat": "concat", "residual": "residual", "tying": "tying", "mlm": "MLM"}
-#: λ for figure 1, which the paper does not state. TVD is at most 1, JSD at most 0.693 nats.
+#: λ for figure 1. The paper does not state its λ. TVD is at most 1, and JSD at most 0.693 nats.
 WEIGHTS = (0.01, 0.1, 1.0)
 IMITATED = ("base", "mlm")
 COMPARED = ("base", "tying", "mlm")
 
 
 def plan(of: str, form: str, alignment: str, *, layers: int | None = None, weight: float | None = None) -> Plan:
-    """A model as Tutek & Šnajder 2020 train it: embeddings of 300 and a BiLSTM of 150 hidden units per direction, so
-    that a state is as wide as an embedding.
+    """Return the plan of a model that is trained as in Tutek & Šnajder 2020.
+
+    The embeddings have width 300, and the BiLSTM has 150 hidden units per direction. A hidden state is therefore as
+    wide as an embedding.
 
     Args:
-        of: name of the corpus.
-        form: a key of FORMS.
-        alignment: alignment of the attention.
-        layers: number of layers of the BiLSTM; None for one.
-        weight: δ or η; DELTA or ETA by default.
+        of: The name of the corpus.
+        form: A form in FORMS.
+        alignment: The alignment function of attention.
+        layers: The number of layers of the BiLSTM. None for one layer.
+        weight: δ of the form "tying" or η of the form "mlm". None for DELTA or ETA. Other forms ignore it.
     """
     defaults = {"tying": DELTA, "mlm": ETA}
     weights = {name: (defaults[name] if weight is None else weight) if form == name else 0.0 for name in defaults}
@@ -60,7 +66,12 @@ def plan(of: str, form: str, alignment: str, *, layers: int | None = None, weigh
 
 
 def rows(corpora: Sequence[str], numbers: Mapping[tuple[str, str, str], Numbers]) -> list[RowPlan]:
-    """One row for every corpus, form and alignment."""
+    """Return one row for every corpus, form and alignment.
+
+    Args:
+        corpora: The names of the corpora.
+        numbers: (corpus, form, alignment) -> name of a quantity -> number in the paper.
+    """
     return [
         RowPlan(
             name=f"{of}/{form}/{alignment}",
@@ -74,7 +85,7 @@ def rows(corpora: Sequence[str], numbers: Mapping[tuple[str, str, str], Numbers]
 
 
 def by_depth(corpora: Sequence[str]) -> list[RowPlan]:
-    """One row for every corpus, form and number of layers."""
+    """Return one row for every corpus, form and number of layers. The form "residual" is left out."""
     return [
         RowPlan(
             name=f"{of}/{form}/{layers}-layers",
@@ -89,7 +100,13 @@ def by_depth(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def grid_rows(corpora: Sequence[str], form: str, values: Sequence[float]) -> list[RowPlan]:
-    """One row for every corpus and alignment, with the base model and one model per value as roles."""
+    """Return one row for every corpus and alignment. Its roles are the base model and one model for each value.
+
+    Args:
+        corpora: The names of the corpora.
+        form: The form of the models: "tying" or "mlm".
+        values: The values of δ or η.
+    """
     return [
         RowPlan(
             name=f"{of}/{form}/{alignment}",
@@ -105,7 +122,7 @@ def grid_rows(corpora: Sequence[str], form: str, values: Sequence[float]) -> lis
 
 
 def compared(corpora: Sequence[str]) -> list[RowPlan]:
-    """Rows that compare the same texts under three models."""
+    """Return one row for every corpus and alignment. It compares three forms of the model on the same texts."""
     return [
         RowPlan(
             name=f"{of}/{alignment}",
@@ -118,7 +135,7 @@ def compared(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def imitated(corpora: Sequence[str]) -> list[RowPlan]:
-    """Rows with a base model, an MLM model and their adversaries."""
+    """Return one row for every corpus and alignment, with a base model, a model of the form "mlm" and adversaries."""
     rows = []
     for of, alignment in product(corpora, ALIGNMENTS):
         models = {form: plan(of, form, alignment) for form in IMITATED}
@@ -138,5 +155,5 @@ def imitated(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def twin(form: str, weight: float) -> str:
-    """The role of an adversary."""
+    """Return the role of the adversary of a form, with λ = `weight`."""
     return f"{form} {weight:g}"

@@ -1,4 +1,7 @@
-"""The numbers of Tutek & Šnajder 2020. F1 and its drops are shares here (per cent in the paper); drops are positive."""
+"""The numbers of Tutek & Šnajder 2020.
+
+F1 and its drops are shares from 0 to 1, but per cent in the paper. Here, a drop is a positive number.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ _REPORTED = ("base", "concat", "tying", "mlm")
 
 
 def _fragility(row: Sequence[float]) -> dict[str, Numbers]:
-    """form -> F1, drop under uniform attention, drop under permuted attention."""
+    """Return a row of the table as form -> F1, drop under uniform attention, and drop under permuted attention."""
     names = ("f1", "uniform", "permuted")
     return {
         form: {name: round(value / 100, 4) for name, value in zip(names, row[3 * i : 3 * i + 3], strict=True)}
@@ -28,7 +31,7 @@ _TABLE_1 = {
     ("imdb", "additive"): (88.3, 10.0, 13.4, 88.3, 10.2, 14.0, 87.1, 56.2, 43.3, 87.5, 22.8, 26.5),
     ("imdb", "dot"): (88.2, 18.6, 22.9, 87.9, 17.2, 20.8, 87.2, 57.7, 45.3, 87.8, 15.3, 18.5),
 }
-#: Table 1: (corpus, form, alignment) -> quantity -> number
+#: Table 1: (corpus, form, alignment) -> name of a quantity -> number.
 FRAGILITY: dict[tuple[str, str, str], Numbers] = {
     (of, form, alignment): numbers
     for (of, alignment), row in _TABLE_1.items()
@@ -45,7 +48,7 @@ _TABLE_6 = {
     ("imdb", 2): (88.4, 3.1, 3.8, 88.9, 7.2, 9.1, 87.6, 51.2, 41.1, 87.4, 14.5, 21.7),
     ("imdb", 3): (88.5, 1.2, 1.4, 88.8, 5.7, 7.8, 87.9, 7.6, 21.3, 87.1, 87.1, 84.5),
 }
-#: Table 6, whose rows of one layer are those of table 1: (corpus, form, layers) -> quantity -> number
+#: Table 6: (corpus, form, number of layers) -> name of a quantity -> number. The rows with one layer repeat table 1.
 LAYERS: dict[tuple[str, str, int], Numbers] = {
     (of, form, 1): FRAGILITY[of, form, "additive"] for of in CORPORA for form in _REPORTED
 } | {(of, form, layers): numbers for (of, layers), row in _TABLE_6.items() for form, numbers in _fragility(row).items()}

@@ -1,7 +1,8 @@
-"""Wen, Subbalakshmi & Yang 2022, "Revisiting Attention Weights as Explanations from an Information Theoretic
-Perspective": does attention rank hidden states by their information about the output?
+"""Wen, Subbalakshmi & Yang 2022: do attention weights show how much information hidden states carry?
 
-Figure 2 has no numbers except its means, which are compared in rows of their own.
+The title is "Revisiting Attention Weights as Explanations from an Information Theoretic Perspective". The paper asks
+whether attention ranks hidden states by their information about the output. The only numbers in figure 2 are its means.
+They are compared in separate rows.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from attnaudit.research.reproduction.papers.wen_rows import (
 
 RANKING = InformationRanking(severity="report")
 AS_PUBLISHED = InformationRanking(preset="wen", severity="report")
-#: Largest number of texts for the published rule, which runs k-means for every number of clusters from 50 to 200.
+#: The published rule runs on at most this many texts, because it runs k-means with every number of clusters from 50 to
+#: 200.
 TRIED = 2000
 CORRECTED = (
     "Information is corrected for chance: the mean information about shuffled labels is subtracted. The paper does not "
@@ -53,7 +55,7 @@ CLUSTERED = (
     f"{CORRECTED} The number of clusters is a twentieth of the number of texts (5 to 200); the paper uses the smallest "
     "number from 50 to 200 for which no cluster has a single member."
 )
-#: name of a quantity -> (the detail of the check that it is, None for the value of the check; words)
+#: Name of a quantity -> (name of the check's detail, description). The name is None for the value of the check.
 STATISTICS: dict[str, tuple[str | None, str]] = {
     "tau": (None, "weighted τ between attention and information"),
     "tau uncorrected": ("weighted τ of uncorrected information", "… with uncorrected information"),
@@ -77,7 +79,10 @@ def _read(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) ->
 
 
 def _detail(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) -> Callable[[Models], Reading]:
-    """Read a detail of the check; undefined also where the check had nothing to rank and so has no such detail."""
+    """Return a function that reads a detail of the check.
+
+    The detail is None if it is undefined. It is also None if the check had nothing to rank and therefore lacks it.
+    """
 
     def read(models: Models) -> Reading:
         record = models[of].check(check.id)
@@ -92,7 +97,13 @@ def _ranked(*, check: InformationRanking = RANKING) -> list[Quantity]:
 
 
 def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Reading]:
-    """Read τ of the plain model minus τ of another one, as the paper's Δτ; the other way round for a rise."""
+    """Return a function that computes Δτ as in the paper: τ of the plain model minus τ of another model.
+
+    Args:
+        name: The name of a quantity in STATISTICS.
+        of: The role of the other model.
+        rise: Whether to reverse the sign, so that a larger τ of the other model gives a positive number.
+    """
 
     def read(models: Models) -> Reading:
         plain, n = _read(name)(models)
@@ -105,7 +116,7 @@ def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Rea
 
 
 def _all_tied(models: Models, of: str) -> bool:
-    """Return whether all ranks have the same attention, so that no pair is ranked and the sum in τ is 0."""
+    """Return whether all ranks have the same attention. Attention then orders no pair of ranks, and τ counts as 0."""
     record = models[of].check(RANKING.id)
     first = None if record is None else record.details.get("weight of the first rank")
     ranks = None if record is None else record.details.get("ranks (k)")
@@ -134,10 +145,10 @@ def _first(of: str = MODEL) -> Callable[[Models], Reading]:
 
 
 def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
-    """The rows with the paper's means, and figure 2 with one picture per corpus.
+    """Return the rows with means that the paper reports, and figure 2 with one picture per corpus.
 
-    All means are over the same corpora: those in which every setting that was measured anywhere has been measured. A
-    mean needs at least two rows.
+    All means are over the same corpora. A corpus is included only if it has every setting that any corpus has. A mean
+    is computed from at least two rows.
     """
     names = list(dict.fromkeys(row.corpus for row in rows))
     boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]
@@ -158,7 +169,10 @@ def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
 
 
 def _mean(name: str, rows: Sequence[Row]) -> Row | None:
-    """The mean over the rows in which τ is defined; None for fewer than two rows or no common seed."""
+    """Return a row with the means over the rows in which τ is defined.
+
+    It is None if there are fewer than two such rows, or if they have no seed in common.
+    """
     ranked = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
     made = [row.provenance for row in ranked if row.provenance is not None]
     seeds = sorted(set.intersection(*(set(one.seeds) for one in made))) if made else []
@@ -181,7 +195,7 @@ def _line_of(row: Row, quantity: str) -> Line:
 
 
 def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: str | None) -> Line:
-    """For each seed, the mean over the rows in which the quantity is defined."""
+    """Return a line with one value per seed: the mean over the rows in which the quantity is defined for the seed."""
     lines = [(_line_of(row, quantity), row.provenance) for row in rows]
     values: list[float | None] = []
     for seed in seeds:

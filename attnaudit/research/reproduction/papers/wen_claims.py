@@ -18,11 +18,11 @@ from attnaudit.research.reproduction.paper_report import Reproduction
 
 ENCODERS = {"bilstm": "BiLSTM", "cnn": "CNN", "mlp": "MLP"}
 ALIGNMENTS = ("additive", "deep", "dot")
-#: First part of the names of rows that are means over other rows.
+#: The first part of the name of a row that contains means over other rows.
 MEAN = "mean"
-#: A τ that falls by at most this counts as kept, since the paper gives two decimals.
+#: τ counts as kept if it falls by at most this much, because the paper gives two decimals.
 KEPT = 0.005
-#: A τ that falls by less counts as falling little; the largest fall in the paper's table 4 is .09.
+#: The fall of τ counts as small if it is below this value. The largest fall in table 4 of the paper is .09.
 LITTLE = 0.1
 TAU = "tau"
 
@@ -46,7 +46,10 @@ def _over_dot(alignment: str) -> Claim:
 
 
 def _best(report: Reproduction) -> Answer:
-    """Compare with every other setting on the same corpus, by means over seeds; a tie supports the claim."""
+    """Compare the BiLSTM with additive attention with every other setting on the same corpus.
+
+    The means of τ over seeds are compared. A tie supports the claim.
+    """
     corpora = dict.fromkeys(case.name.partition("/")[0] for case in _no_means(each_row(report, "ranking", TAU)))
     gains = {}
     for corpus in corpora:
@@ -87,7 +90,10 @@ def _little(name: str, table: str, quantity: str, sentence: str, paper: str) -> 
 
 
 def _gumbel(report: Reproduction) -> Answer:
-    """Count the settings whose mean over seeds does not fall, with Wilson's interval."""
+    """Answer whether Gumbel-softmax raises or keeps τ in most settings.
+
+    A setting counts if the mean over seeds does not fall. The answer depends on Wilson's interval.
+    """
     rises = [case.values for case in each_row(report, "gumbel", f"change {TAU} gumbel") if case.values]
     hits = sum(statistics.fmean(values) >= -KEPT for values in rises)
     holds, evidence = holds_in_most(hits, len(rises), what="τ is raised or kept")

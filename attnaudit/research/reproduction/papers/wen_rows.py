@@ -14,7 +14,7 @@ CENTRAL = ("bilstm", "additive")
 
 #: Table 1.
 ACCURACY = dict(zip(CORPORA, (0.82, 0.90, 0.96, 0.92, 0.98, 0.74, 0.57, 0.78), strict=True))
-#: Table 2: Δτ with fixed attention, with fixed representations.
+#: Table 2: corpus -> Δτ with fixed attention, and Δτ with fixed representations.
 FIXED = dict(
     zip(
         CORPORA,
@@ -26,14 +26,14 @@ FIXED = dict(
 #: λ of table 3, as the published code defines it.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4}
 LAMBDA_ELSEWHERE = 5e-4
-#: Tables 3 and 4: accuracy, TVD, JSD, Δτ.
+#: Tables 3 and 4: corpus -> accuracy, TVD, JSD and Δτ of the adversary.
 ADVERSARIES = {
     "sst": (0.82, 0.036, 0.316, 0.04),
     "imdb": (0.90, 0.021, 0.482, 0.08),
     "agnews": (0.96, 0.009, 0.664, 0.05),
     "20news": (0.90, 0.037, 0.391, 0.09),
 }
-#: Table 5: (form of the task, alignment) -> share of settings in which τ is raised or kept.
+#: Table 5: (form of the corpus, alignment) -> share of settings in which τ is raised or kept.
 GUMBEL = {
     ("text", "deep"): 20 / 21,
     ("text", "dot"): 19 / 21,
@@ -45,14 +45,14 @@ GUMBEL = {
     ("pair", "dot"): 1 / 3,
     ("pair", "additive"): 3 / 3,
 }
-#: variant of table 2 -> description
+#: Variant of the model in table 2 -> description.
 FIXES = {
     "imposed_attention": "attention of each text fixed to the learnt weights, the rest retrained",
     "frozen_attention": "parameters of attention frozen, the rest retrained",
     "uniform": "uniform attention, the rest retrained",
     "fixed_representation": "representations frozen, attention and decoder retrained",
 }
-#: (corpus, encoder, alignment) -> role -> plan
+#: A function of (corpus, encoder, alignment). It returns role -> plan.
 PlansOf = Callable[[str, str, str], Mapping[str, Plan]]
 
 
@@ -95,7 +95,7 @@ def _grid(corpora: Sequence[str], models: PlansOf, paper: Callable[[str, str, st
 
 
 def ranking_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    """One row for every corpus, alignment and encoder."""
+    """Return one row for every corpus, alignment and encoder."""
 
     def paper(name: str, *parts: str) -> dict[str, float]:
         return {"accuracy": ACCURACY[name]} if parts == CENTRAL and name in ACCURACY else {}
@@ -104,7 +104,7 @@ def ranking_rows(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def gumbel_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    """The same rows with a second model that is trained with Gumbel-softmax."""
+    """Return the rows of `ranking_rows`, each with a second model that is trained with Gumbel-softmax."""
 
     def paper(name: str, _encoder: str, alignment: str) -> dict[str, float]:
         return {} if name == EMBEDDED else {"kept": GUMBEL[corpus(name).form, alignment]}
@@ -113,12 +113,12 @@ def gumbel_rows(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def rule_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    """One row per corpus, for BiLSTM with additive attention."""
+    """Return one row for every corpus, with a BiLSTM with additive attention."""
     return [_row(name, *CENTRAL, _plain, {}) for name in corpora]
 
 
 def fixed_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    """One row per corpus, with the normal model and its variants of table 2."""
+    """Return one row for every corpus, with the normal model and the variants in table 2."""
     rows = []
     for name in corpora:
         attention, representation = FIXED.get(name, (None, None))
@@ -129,7 +129,7 @@ def fixed_rows(corpora: Sequence[str]) -> list[RowPlan]:
 
 
 def adversary_rows(corpora: Sequence[str]) -> list[RowPlan]:
-    """One row per corpus of single texts, with the normal model and its adversary."""
+    """Return one row for every corpus of single texts, with the normal model and its adversary."""
     names = ("accuracy twin", "tvd", "jsd", "change tau twin")
     return [
         _row(name, *CENTRAL, _adversary, dict(zip(names, ADVERSARIES.get(name, ()), strict=False)))

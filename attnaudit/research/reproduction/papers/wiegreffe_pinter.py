@@ -1,6 +1,7 @@
 """Wiegreffe & Pinter 2019, "Attention is not not Explanation": four tests of attention that retrain models.
 
-The tests use uniform weights, other seeds, an MLP guided by attention, and a trained adversary, for BiLSTM + additive.
+The models are BiLSTMs with additive attention. The tests use uniform weights, other seeds, an MLP that is guided by the
+attention of the model, and a trained adversary.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ from attnaudit.research.reproduction.paper_tables import (
 from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
 
-#: λ of the adversary as the published code defines it; for the embedded sentences none is published.
+#: Corpus -> λ of the adversary, as the published code defines it. No λ is published for the embedded sentences.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4, EMBEDDED: 5e-4}
-#: corpus -> accuracy, TVD and JSD of the adversary (Wen, Subbalakshmi & Yang 2022, table 3)
+#: Corpus -> accuracy, TVD and JSD of the adversary (Wen, Subbalakshmi & Yang 2022, table 3).
 REPEATED = {
     "sst": (0.82, 0.036, 0.316),
     "imdb": (0.90, 0.021, 0.482),
     "agnews": (0.96, 0.009, 0.664),
     "20news": (0.90, 0.037, 0.391),
 }
-#: Number of models that differ only in their seed; the first one is compared with the others.
+#: The number of models that differ only in their seed. The first one is compared with the others.
 SEEDS = 8
 OTHERS = tuple(f"seed {seed}" for seed in range(1, SEEDS))
 NEXT, UNIFORM, TWIN = "next seed", "uniform", "adversary"
@@ -65,19 +66,30 @@ GUIDES = {
 }
 SWEPT = {f"λ × {times:g}": times for times in SWEEP}
 EXACT = {epsilon: AdversarialDivergence(tvd=epsilon, severity="report") for epsilon in (0.01, 0.05)}
-#: A check that reads attention, so that attention is kept and can be compared between models.
+#: This check reads attention. Attention is therefore stored and can be compared between models.
 ATTENTION = UniformFragility(severity="report")
 JSD_LABEL = "JSD, nats (at most ln 2 = 0.693)"
 
 
 def base(of: str) -> Plan:
-    """The model that the tests are about."""
+    """Return the plan of the model that the tests are about.
+
+    Args:
+        of: The name of the corpus.
+    """
     return jain_wallace(of, encoder="bilstm", alignment="additive")
 
 
 def twin(of: str, times: float = 1.0, *, name: str = "adversary") -> Plan:
-    """The adversary with `times` the published λ, doubled since the published code has a single sigmoid output, which
-    halves the TVD."""
+    """Return the plan of the adversary of the base model.
+
+    λ is twice the published λ, because the published code has a single sigmoid output, which halves the TVD.
+
+    Args:
+        of: The name of the corpus.
+        times: A factor by which λ is multiplied.
+        name: The name of the variant in VARIANTS.
+    """
     return base(of).as_variant(name, float(f"{2 * LAMBDA[of] * times:.6g}"))
 
 
@@ -128,7 +140,11 @@ def _number(name: str, words: str, read: Callable[[Models], Reading]) -> Quantit
 
 
 def _further(models: Models) -> Reading:
-    """The share of texts on which the adversary's attention differs more than that of the next seed."""
+    """Compute how often the attention of the adversary differs more from the base model than that of the next seed.
+
+    Returns:
+        The share of such texts, and the number of texts on which both differences are defined.
+    """
     pairs = zip(jsd_by_text(models, TWIN), jsd_by_text(models, NEXT), strict=True)
     known = [a > b for a, b in pairs if a is not None and b is not None]
     return (statistics.fmean(known) if known else None), len(known)
@@ -185,13 +201,13 @@ def _curve(row: RowPlan, models: Models) -> list[Figure]:
 
 
 def _points(models: Models, roles: Iterable[str]) -> list[tuple[float, float]]:
-    """Return the sorted pairs (TVD, JSD) between each role and the model, leaving out undefined ones."""
+    """Return the pair (TVD, JSD) of each role with the base model, sorted. Undefined pairs are left out."""
     points = [(tvd_between(role)(models)[0], jsd_between(role)(models)[0]) for role in roles]
     return sorted((tvd, jsd) for tvd, jsd in points if tvd is not None and jsd is not None)
 
 
 def _exact(models: Models) -> list[tuple[float, float]]:
-    """(TVD, JSD) of the adversary that is found text by text, for each ε for which there is one."""
+    """Return the pair (TVD, JSD) of the adversary that is found text by text, for each ε at which it is defined."""
     points = [[defined(models[MODEL], f"{one.column}.{what}") for what in ("tvd", "jsd")] for one in EXACT.values()]
     return [(statistics.fmean(tvd), statistics.fmean(jsd)) for tvd, jsd in points if tvd and jsd]
 

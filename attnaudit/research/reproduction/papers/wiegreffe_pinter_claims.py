@@ -1,4 +1,4 @@
-"""The claims of Wiegreffe & Pinter 2019 about their four tests."""
+"""The claims of Wiegreffe & Pinter 2019 about their four tests of attention."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from attnaudit.research.reproduction.claims import (
 )
 from attnaudit.research.reproduction.paper_report import Reproduction
 
-#: JSD that counts as high: half of the largest possible one, in nats.
+#: A JSD above this value, in nats, counts as high. It is half of the largest possible JSD.
 HIGH_JSD = round(LN2 / 2, 3)
-#: Difference in F1 up to which two models count as equal.
+#: The F1 of two models counts as equal if it is lower by at most this much.
 EQUAL_F1 = 0.02
 
 
