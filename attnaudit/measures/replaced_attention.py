@@ -1,8 +1,8 @@
-"""Fragility: how far the output moves when the attention weights are permuted or made uniform.
+"""Fragility: how much the output changes if the attention weights are permuted or made uniform.
 
-Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020. The weights are replaced in the rows that the reading shows,
-in all rows of its layer, or in all rows of every layer of its stack. Later layers are recomputed from the changed
-states.
+The weights are replaced in the rows that the reading selects, in all rows of its layer, or in all rows of every layer
+of its stack (see `attnaudit.engine.attention_view.Extent`). Later layers are computed again from the changed states.
+Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.metrics import total_variation
 from attnaudit.seeding import keyed_generator
 
-#: Permutations per instance (Jain & Wallace 2019).
+#: Number of permutations per instance (Jain & Wallace 2019).
 PERMUTATIONS = 100
-#: Permutations per instance where whole layers are permuted, since each takes a pass through the model.
+#: Number of permutations per instance if whole layers are permuted. It is smaller, because each permutation needs a
+#: whole pass of the model.
 LAYER_PERMUTATIONS = 10
 EXTENTS: tuple[Extent, ...] = ("reading", "layer", "everywhere.live", "everywhere.frozen")
 
 
 def extent_of(text: str) -> Extent:
-    """Parse the argument of `permutation` and `uniform`: "", "layer", "everywhere.live" or "everywhere.frozen"."""
+    """Parse the argument of `permutation` and `uniform`: a value of `Extent`, or "" for "reading".
+
+    Raises:
+        CheckError: the text is not such a value.
+    """
     extent = next((extent for extent in EXTENTS if extent == (text or "reading")), None)
     if extent is None:
         raise CheckError(f"unknown place '{text}' to replace attention weights at. {nearest(text, EXTENTS)}")
@@ -36,13 +41,13 @@ def extent_of(text: str) -> Extent:
 
 
 def ascending(draws: Floats) -> Integers:
-    """Return the order that sorts each row of draws.
+    """Return the order that sorts each row of random numbers, as `np.argsort` does, but faster for short rows.
 
-    The draws must be whole multiples of 2^-53 in [0, 1), as numpy's generators produce them. For short rows, each draw
-    and its position are packed into one integer, because sorting integers is faster than an argsort.
+    In short rows, each number and its position are packed into one integer, because sorting integers is faster than an
+    argsort.
 
     Args:
-        draws: (R, n) random numbers.
+        draws: (R, n) random numbers in [0, 1). They must be multiples of 2^-53, as those of numpy's generators are.
 
     Returns:
         (R, n) positions of the draws from the smallest to the largest.
@@ -58,10 +63,16 @@ def ascending(draws: Floats) -> Integers:
 
 
 def permutation_index(view: AttentionView, count: int) -> Tensor:
-    """Draw permutations of the real tokens, keyed by the seed and the instance's id.
+    """Draw random permutations of the real tokens of each instance.
+
+    The permutations of an instance depend only on the seed of the audit, the id and the number of real tokens.
+
+    Args:
+        view: B instances.
+        count: number of permutations per instance.
 
     Returns:
-        (B, count, T) positions; special tokens and padding stay in place.
+        (B, count, T) permuted positions. Special tokens and padding stay in place.
     """
     real = view.batch.real_tokens
     index = np.broadcast_to(np.arange(real.shape[1]), (len(real), count, real.shape[1])).copy()
@@ -77,16 +88,19 @@ def permutation_index(view: AttentionView, count: int) -> Tensor:
 
 
 def _nothing_shown(view: AttentionView) -> Tensor:
-    """Return (B,) True where the reading shows no attention on real tokens, so that nothing can be replaced."""
+    """Return a mask (B,), True for instances without attention on real tokens, so that nothing can be replaced."""
     return (view.attention.isnan() & view.real).any(1)
 
 
 @measure("permutation", argument=extent_of)
 def permutation(view: AttentionView, request: Request) -> Columns:
-    """Return how far the output moves under random permutations of the weights.
+    """Return how much the output changes under random permutations of the attention weights.
 
-    Columns, NaN where nothing is shown: `.tvd`, the median over the permutations of the total variation to the original
-    output; `.predicted`, the predicted class under each permutation.
+    The columns are NaN for instances without attention on real tokens:
+
+    * `.tvd`: total variation between the output under a permutation and the original output; the median over the
+      permutations.
+    * `.predicted`: index of the predicted class under each permutation.
     """
     extent: Extent = request.argument
     count = PERMUTATIONS if extent == "reading" else LAYER_PERMUTATIONS
@@ -98,7 +112,7 @@ def permutation(view: AttentionView, request: Request) -> Columns:
         output = probabilities(_permuted_logits(view, extent, index[:, start : start + step]))
         distances.append(total_variation(output, clean.expand_as(output)))
         predicted.append(output.argmax(-1))
-    # torch.median returns the lower of the two middle values; the quantile is their mean, as in the published code.
+    # The quantile is the mean of the two middle values, as in the published code. torch.median returns the lower one.
     median = torch.cat(distances, dim=1).quantile(0.5, dim=1)
     undefined, classes = _nothing_shown(view), torch.cat(predicted, dim=1).double()
     return Columns(
@@ -120,10 +134,12 @@ def _permuted_logits(view: AttentionView, extent: Extent, index: Tensor) -> Tens
 
 @measure("uniform", argument=extent_of)
 def uniform(view: AttentionView, request: Request) -> Columns:
-    """Return how far the output moves if each head's weight on real tokens is spread over them equally.
+    """Return how much the output changes if each head's weight on real tokens is distributed over them equally.
 
-    Columns, NaN where nothing is shown: `.tvd`, the total variation to the original output; `.predicted`, the predicted
-    class under uniform weights.
+    The columns are NaN for instances without attention on real tokens:
+
+    * `.tvd`: total variation between the output under uniform weights and the original output.
+    * `.predicted`: index of the predicted class under uniform weights.
     """
     output, undefined = probabilities(_uniform_logits(view, request.argument))[:, 0, :], _nothing_shown(view)
     return Columns(
