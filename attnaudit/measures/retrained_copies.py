@@ -37,8 +37,8 @@ class Retrained(StatefulMeasure):
     * `.predicted`: index of the class that the copy predicts.
     * `.tvd`: the total variation distance between the two outputs.
     * `.jsd`: the Jensen-Shannon divergence in nats between the two attentions. NaN for texts with one token.
-    * `.attention`: the attention of the copy. It exists only if the copy has an encoder of the same kind as the model,
-      and its attention is trained.
+    * `.attention`: the attention of the copy. It exists only for a copy that has the model's own encoder and whose
+      attention is trained.
 
     If there is no copy, `.predicted`, `.tvd` and `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives
     the reason.
