@@ -128,10 +128,7 @@ class Inputs:
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def real(self, stream: str = TEXT) -> Tensor:
-        """Return a mask (B, T), True on tokens that are neither padding nor special.
-
-        Statistics include only these tokens.
-        """
+        """Return a mask (B, T), True on the tokens that statistics include: neither padding nor special tokens."""
         return self.mask[stream] & ~self.special[stream]
 
 
@@ -280,24 +277,14 @@ class ModelAdapter(Protocol):
         ...
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
-        """Return the weight (C, m) and bias (C,) of the decoder.
-
-        Called only if `capabilities.linear_decoder` is True.
-        """
+        """Return the weight (C, m) and bias (C,) of a decoder that is linear in the context."""
         ...
 
 
 def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
     """Call `adapter.decode` and return its logits (B, V, C).
 
-    An adapter whose traces have no decoder condition may omit that parameter. It is therefore passed only if it is not
-    None.
-
-    Args:
-        adapter: The adapter.
-        hidden: (B, T, m) hidden states of a trace.
-        weights: (B, V, T) attention weights.
-        decoder_condition: (B, q) decoder condition of the trace, or None.
+    The decoder condition is passed only if it is not None, because an adapter without one may omit this parameter.
     """
     if decoder_condition is None:
         return adapter.decode(hidden, weights)
@@ -307,12 +294,8 @@ def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decode
 def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the weight (C, m) and bias (B, C) of an adapter's linear decoder, without gradients.
 
-    The bias differs by row if there is a decoder condition.
-
-    Args:
-        adapter: An adapter with the capability `linear_decoder`.
-        hidden: (B, T, m) hidden states of a trace.
-        decoder_condition: (B, q) decoder condition of the trace, or None.
+    `hidden` (B, T, m) and `decoder_condition` (B, q) are those of a trace. The bias differs by row only if there is a
+    decoder condition.
     """
     weight, bias = (parameter.detach() for parameter in adapter.decoder_weights())
     if decoder_condition is None:
@@ -347,17 +330,11 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """Return the number of tokens that `replay` runs for each of the V weights of a row.
-
-        An audit uses this number to choose its batch size.
-        """
+        """Return the number of tokens that `replay` runs for each of the V weights. It determines the batch size."""
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
-        """Return the value vectors (B, H, K, m) of every head after the output projection.
-
-        The value vectors of a head are multiplied by the head's part of the output projection.
-        """
+        """Return the value vectors (B, H, K, m), each multiplied by its head's part of the output projection."""
         ...
 
 
@@ -421,10 +398,7 @@ class SharingAdapter(ModelAdapter, Protocol):
 
 
 class RetrainableAdapter(ModelAdapter, Protocol):
-    """Additional method for adapters whose model can be trained again.
-
-    An audit calls it only if `capabilities.retrains` is True.
-    """
+    """Additional method for adapters whose model can be trained again, as `capabilities.retrains` declares."""
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ModelAdapter:
         """Train another copy of the model.
