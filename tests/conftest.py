@@ -21,7 +21,8 @@ settings.load_profile("attnaudit")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # pytest-randomly, if it is installed, would shuffle the cases of the runs that tests start.
-os.environ.setdefault("PYTEST_ADDOPTS", "-p no:randomly")
+UNSHUFFLED = "-p no:randomly"
+os.environ.setdefault("PYTEST_ADDOPTS", UNSHUFFLED)
 
 PROJECT_CONFTEST = """
 import attnaudit
@@ -100,6 +101,13 @@ def everything_imported() -> None:
     ours = [module.name for module in pkgutil.walk_packages(attnaudit.__path__, "attnaudit.")]
     for name in (*ours, "jinja2", "numpy.fft", "pyarrow.dataset", "rich.table", "scipy.stats", "sklearn.cluster"):
         importlib.import_module(name)
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """pytest's own fixture, which removes PYTEST_ADDOPTS from the environment."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", UNSHUFFLED)
+    return pytester
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Load the model that `--model` names: a checkpoint folder, a registered name, or package.module:factory."""
+"""Loading of the model given as `--model`: a checkpoint folder, a registered name, or package.module:factory."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class LoadedModel:
 
     Attributes:
         name: Short name of the model.
-        source: Where it was loaded from.
-        description: The adapter's own description; "" if it has none.
+        source: Where the model was loaded from, such as "folder my-model".
+        description: The attribute `description` of the adapter; "" if the adapter has none.
         adapter: The adapter.
-        sha256: Hash of the names, data types, shapes and values of all parameters and persistent buffers.
-        parameters: Number of values in these tensors.
+        sha256: SHA-256 hash of the names, data types, shapes and values of all parameters and persistent buffers.
+        parameters: Number of values in all parameters and persistent buffers. Shared tensors are counted once.
     """
 
     name: str
@@ -64,11 +64,14 @@ class LoadedModel:
 
 
 def load_model(name: str) -> LoadedModel:
-    """Load a model by the name that is given as `--model`.
+    """Load the model given as `--model`.
+
+    Args:
+        name: A checkpoint folder, the name of a registered model, or package.module:factory.
 
     Raises:
-        ModelError, AdapterError: There is no such model, or it cannot be audited. The message names the nearest known
-            names or the fix.
+        ModelError: There is no such model, or it cannot be loaded.
+        AdapterError: The object that was loaded is not a complete model adapter.
     """
     folder = Path(name)
     require_reachable("--model", folder)
@@ -96,7 +99,7 @@ def load_model(name: str) -> LoadedModel:
 
 
 def unknown_model(name: str) -> str:
-    """Return the error message for a name that is neither a folder nor a registered model nor a factory."""
+    """Return the error message for a value of `--model` that is not a folder, a registered model or a factory."""
     path = Path(name)
     if path.is_file():
         return f"--model {name}: this is a file; expected a folder. Give the checkpoint folder that contains the file."
@@ -164,7 +167,11 @@ def _call_factory(factory: Callable[[], Any], what: str) -> ModelAdapter:
 
 
 def _refuse_incomplete(adapter: object, source: str) -> None:
-    """Raise AdapterError if the adapter lacks a member, or if its capabilities or class names have the wrong type."""
+    """Check that an object is a complete model adapter.
+
+    Raises:
+        AdapterError: The object lacks a member, or its capabilities or class names have the wrong type.
+    """
     required = list(_REQUIRED_MEMBERS)
     capabilities = getattr(adapter, "capabilities", None)
     if isinstance(capabilities, Capabilities):
@@ -190,9 +197,10 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
 
 
 def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
-    """Hash all parameters and persistent buffers of a model, and count their values.
+    """Return a hash of a model, and its number of values.
 
-    The same model gives the same hash on any device.
+    The hash covers the names, data types, shapes and values of all parameters and persistent buffers. It does not
+    depend on the device. Shared tensors are counted once.
 
     Raises:
         AdapterError: A tensor is on the meta device.
@@ -207,7 +215,7 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
                 raise AdapterError(f"'{name}' has no values: it is on torch's meta device. Load the model's weights.")
             digest.update(f"{position}.{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-            # Shared tensors are counted once but hashed under each name: some are no longer shared on another device.
+            # Shared tensors are hashed under each of their names, because moving a model may end the sharing.
             parameters += 0 if id(tensor) in seen else tensor.numel()
             seen.add(id(tensor))
     return digest.hexdigest(), parameters

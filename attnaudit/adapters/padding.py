@@ -1,4 +1,4 @@
-"""Pad batches and remove or replace tokens in them, for all adapters.
+"""Functions that pad batches, and that remove or replace tokens in batches. All adapters use them.
 
 Shapes: B rows, T tokens, V variants.
 """
@@ -22,8 +22,8 @@ def pad(
     """Pad rows of different lengths on the right.
 
     Args:
-        rows: One sequence per row.
-        value: What fills the padding; a bool makes the result boolean.
+        rows: One sequence of integers or flags per row.
+        value: Value of the padding. If it is a bool, the padded rows are boolean; otherwise they are int64.
         device: Device of the returned tensors.
 
     Returns:
@@ -50,9 +50,14 @@ def pad(
 def delete_positions(
     inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]], *, pad_id: int, per_token: Collection[str] = ()
 ) -> Inputs:
-    """Return one variant per (row, position) in `drop`: that row without that position.
+    """Return copies of rows, each without one position.
 
-    `pad_id` and `per_token` are as in `keep_positions`.
+    Args:
+        inputs: The batch.
+        stream: The stream that loses tokens.
+        drop: One (row, position) per copy: the row to copy, and the position to remove.
+        pad_id: Id that fills the padding.
+        per_token: Names of the extra entries whose shape is (B, T). See `keep_positions`.
     """
     device = inputs.ids[stream].device
     rows = torch.tensor([row for row, _ in drop], dtype=torch.long, device=device)
@@ -65,19 +70,19 @@ def delete_positions(
 def keep_positions(
     inputs: Inputs, stream: str, rows: Tensor, keep: Tensor, *, pad_id: int, per_token: Collection[str] = ()
 ) -> Inputs:
-    """Return one variant per entry of `rows`: that row with only the positions marked in `keep`, in their order.
+    """Return copies of rows, each with only some of its positions.
 
-    The variants are padded on the right; `inputs` may be padded on either side. Words move with their tokens. The
-    strings in `Inputs.tokens` are left out, because variants are run but not shown.
+    The copies are padded on the right, even if `inputs` is padded on the left. Tokens keep their order and their word
+    index. The result has no strings in `Inputs.tokens`, because the copies are never shown.
 
     Args:
         inputs: The batch.
         stream: The stream that loses tokens.
-        rows: (V,) row of each variant.
-        keep: (V, T) True at positions that stay.
+        rows: (V,) index of the row that each variant is made from.
+        keep: (V, T) True at positions to keep.
         pad_id: Id that fills the padding.
-        per_token: Names of extra entries (B, T) with one value per token of this stream. They move with their tokens
-            and are zero on padding. All other extra entries are copied with their row.
+        per_token: Names of the extra entries that have one value per token of this stream, shape (B, T). Their values
+            move with the tokens, and are zero on padding. All other extra entries are copied unchanged.
     """
     keep = keep & inputs.mask[stream][rows]
     # A stable sort moves the kept positions to the front and preserves their order.
@@ -96,14 +101,14 @@ def keep_positions(
 
 
 def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, *, mask_id: int) -> Inputs:
-    """Return one variant per entry of `rows`: that row with `mask_id` at the positions marked in `replaced`.
+    """Return copies of rows in which some tokens are replaced by the mask token.
 
-    No token moves, and padding is never replaced. The strings in `Inputs.tokens` are left out.
+    All other tokens keep their positions, and padding is never replaced. The result has no strings in `Inputs.tokens`.
 
     Args:
         inputs: The batch.
         stream: The stream whose tokens are replaced.
-        rows: (V,) row of each variant.
+        rows: (V,) index of the row that each variant is made from.
         replaced: (V, T) True at positions to replace.
         mask_id: Id of the mask token.
     """
@@ -123,7 +128,7 @@ def _variants(
     words: dict[str, Tensor],
     extra: dict[str, Tensor],
 ) -> Inputs:
-    """Combine the changed entries of one stream with the unchanged ones of the same rows."""
+    """Build a batch from the changed entries of one stream and the unchanged entries of the other streams."""
 
     def unchanged(values: Mapping[str, Tensor], changed: Collection[str] = (stream,)) -> dict[str, Tensor]:
         return {name: value[rows] for name, value in values.items() if name not in changed}
@@ -138,7 +143,10 @@ def _variants(
 
 
 def repeated(inputs: Inputs, times: int) -> Inputs:
-    """Repeat each row, so that row b becomes rows b·times to (b+1)·times - 1. `Inputs.tokens` is left out."""
+    """Repeat each row of a batch. Row b becomes the rows from b·times to (b+1)·times - 1.
+
+    The result has no strings in `Inputs.tokens`.
+    """
 
     def repeat(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: value.repeat_interleave(times, dim=0) for name, value in values.items()}

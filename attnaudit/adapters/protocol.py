@@ -1,10 +1,10 @@
 """The adapter protocol: what a model must provide to be audited.
 
-A model is described by a list of attention sites with weights (B, H, Q, K). Pooled attention is the case of a single
-site with H = Q = 1.
+A model is described by a list of attention sites, each with weights of shape (B, H, Q, K). A model with pooled
+attention has a single site with H = Q = 1.
 
-Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, V variants of an instance, C logits, d
-features of an embedding, m features of a hidden state, q features of a query.
+Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, V variants, C logits, d features of an
+embedding, m features of a hidden state, q features of a query.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from attnaudit.retraining import Retraining
 
 SiteKind = Literal["pool", "self", "cross"]
 
-#: The stream of the text's tokens. An audit examines the attention to these.
+#: Name of the stream that holds the tokens of the text. An audit examines the attention to these tokens.
 TEXT = "text"
-#: The stream of the query's tokens, in pooled models that read a query.
+#: Name of the stream that holds the tokens of the query. Only pooled models that read a query have this stream.
 QUERY = "query"
 
 
@@ -32,28 +32,33 @@ QUERY = "query"
 class Capabilities:
     """What an adapter can do.
 
-    An audit selects checks and faster computations by these declarations, never by testing which methods exist.
+    An audit uses these declarations to choose its checks and the fastest computations. It never tests which methods
+    an adapter has.
 
     Attributes:
-        classes: Class names in the order of the logits. A single logit with two classes is a sigmoid for `classes[1]`.
-        task: "classification" (one label per input) is audited; "multi_label" and "regression" are refused.
-        decodes: `decode` computes logits from hidden states and attention weights, without encoding again.
-        linear_decoder: `decoder_weights` gives the decoder's weight W and bias b, with logits = W·(weights·hidden) + b.
-            If a trace has a `decoder_condition`, b differs by row: it is what `decode` returns for weights of zero.
-        replays: `replay` computes the logits of other weights at one query without repeating what comes before it.
-        value_vectors: `value_vectors` gives each head's value vectors after the output projection.
-        shares_states: `share` and `logits_without` compute the logits of inputs with some tokens removed, reusing
-            states of the whole input.
-        influences: `influence` computes how much each hidden state depends on each token, without autograd.
-        retrains: `retrain` trains another copy of the model.
-        differentiable: Gradients reach the embeddings and replaced weights.
-        deletion: `delete` and `keep` remove tokens.
-        mask: `substitute` replaces tokens by a mask token.
-        query: Instances may have a query.
+        classes: Class names in the order of the logits. A model with two classes may return a single logit, whose
+            sigmoid is the probability of `classes[1]`.
+        task: Kind of task. Only "classification" (one label per input) can be audited. "multi_label" and "regression"
+            are refused.
+        decodes: Whether `decode` can compute logits from hidden states and attention weights without running the
+            encoder again.
+        linear_decoder: Whether logits = W·(weights·hidden) + b. `decoder_weights` must then return W and b. If traces
+            have a `decoder_condition`, b differs by row, and `decode` must return b for weights of zero.
+        replays: Whether `replay` can compute the logits that result from other weights at one query.
+        value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
+        shares_states: Whether `share` and `logits_without` can compute the logits of inputs with some tokens removed.
+            They reuse states of the whole input.
+        influences: Whether `influence` can compute, without autograd, how much each hidden state depends on each
+            token. `share` must be available as well.
+        retrains: Whether `retrain` can train another copy of the model.
+        differentiable: Whether gradients reach the embeddings and replaced weights.
+        deletion: Whether `delete` and `keep` can remove tokens.
+        mask: Whether `substitute` can replace tokens by a mask token.
+        query: Whether instances may have a query.
         max_tokens: Longest input in tokens; None if unlimited.
-        left_padding: `run` accepts inputs with padding on the left.
-        reading: The attention that is shown as the explanation unless a check names another, such as
-            "cls@layer=-1,heads=mean" (see `attnaudit.readings`); "" for a model with one pooled attention.
+        left_padding: Whether `run` accepts inputs with padding on the left.
+        reading: The attention that an audit takes as the explanation, such as "cls@layer=-1,heads=mean" (see
+            `attnaudit.readings`). A check may name another reading. "" for a model with one pooled attention.
     """
 
     classes: tuple[str, ...]
@@ -80,12 +85,13 @@ class Site:
 
     Attributes:
         key: Name of the site, unique in the model.
-        layer: Number of its layer, counted from 0 within its stack (encoder, decoder or cross-attention).
+        layer: Index of the site's layer, from 0. Each stack (encoder, decoder, cross-attention) is counted separately.
         kind: "pool", "self" or "cross".
         heads: Number of heads.
-        query: Stream of the tokens that attend; None for a learned query, as in pooled attention.
+        query: Stream of the tokens that attend. None if no token attends, as in pooled attention.
         keys: Stream of the tokens that are attended to.
-        sinks: Whether weights may sum to less than one, the rest going to an attention sink that is not a token.
+        sinks: Whether the site has an attention sink that is not a token. The weights over the tokens may then sum to
+            less than one.
     """
 
     key: str
@@ -104,11 +110,14 @@ class Inputs:
     Attributes:
         ids: Stream -> (B, T) token ids.
         mask: Stream -> (B, T) True on tokens, False on padding.
-        special: Stream -> (B, T) True on tokens such as [CLS], which the model reads but no statistic includes.
-        tokens: Stream -> for each row, its unpadded tokens as strings, special ones included.
-        words: Stream -> (B, T) number of the word that a token is part of; -1 on special tokens and padding. Empty if
+        special: Stream -> (B, T) True on special tokens such as [CLS]. The model reads these tokens, but no statistic
+            includes them.
+        tokens: Stream -> one list of strings per row. The list has the row's tokens, including special tokens but not
+            padding.
+        words: Stream -> (B, T) index of the word that a token belongs to; -1 on special tokens and padding. Empty if
             every token is a word.
-        extra: Name -> tensor with one entry per row, such as "truncated" (B,), True where the text was truncated.
+        extra: Name -> any other tensor with one entry per row. For example, "truncated" (B,) is True where the text
+            was truncated.
     """
 
     ids: Mapping[str, Tensor]
@@ -119,24 +128,25 @@ class Inputs:
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def real(self, stream: str = TEXT) -> Tensor:
-        """Return the mask (B, T) of the tokens that statistics cover: neither padding nor special."""
+        """Return a mask (B, T), True on the tokens that statistics include: neither padding nor special tokens."""
         return self.mask[stream] & ~self.special[stream]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What one forward pass computed.
+    """The results of one forward pass.
 
     Attributes:
         logits: (B, C) logits.
-        attention: Site key -> (B, H, Q, K) weights that the pass used; zero where not allowed.
-        allowed: Site key -> (B, 1 or H, Q, K) True where a query may attend to a key; False for padding queries.
-        hidden: Site key -> (B, K, m) states that the site's values are computed from, with gradients. For pooled
-            attention these are the states that the weights are applied to. Empty unless requested.
-        decoder_condition: (B, q) what the decoder of a pooled model reads in addition to the context, such as the state
-            of the query, with gradients. It does not depend on the attention. None if the decoder reads only the
-            context.
-        cache: Anything that the adapter's own `replay` and `value_vectors` need from this pass. Nothing else reads it.
+        attention: Site key -> (B, H, Q, K) weights that the pass used; zero where `allowed` is False.
+        allowed: Site key -> (B, 1 or H, Q, K) True where a query may attend to a key. Always False if the query is
+            padding.
+        hidden: Site key -> (B, K, m) states that the site's values are computed from, with gradients. In pooled
+            attention, the weights are applied to these states directly. Empty unless `run` was called with
+            `hidden=True`.
+        decoder_condition: (B, q) second input of the decoder in a pooled model, such as the state of the query, with
+            gradients. It does not depend on the attention. None if the decoder reads only the context.
+        cache: Data of this pass that the adapter's own `replay` and `value_vectors` need. Nothing else reads it.
     """
 
     logits: Tensor
@@ -147,16 +157,17 @@ class Trace:
     cache: object = None
 
 
-#: Replaces attention weights: (site, live weights (B, H, Q, K), allowed) -> the weights to use, or None to keep the
-#: live ones. Gradients must reach the returned weights.
+#: A function that replaces attention weights. It is called with the site, the weights (B, H, Q, K) that the model
+#: computed, and the mask `allowed` (B, 1 or H, Q, K). It returns the weights to use, or None to leave the weights
+#: unchanged. The adapter must let gradients of the logits reach the returned weights.
 Intervention = Callable[[Site, Tensor, Tensor], Tensor | None]
 
 
 @runtime_checkable
 class ModelAdapter(Protocol):
-    """Makes one model auditable.
+    """The interface through which an audit uses one model.
 
-    `delete`, `keep`, `substitute`, `decode` and `decoder_weights` are called only if the capabilities declare them.
+    An audit calls `delete`, `keep`, `substitute`, `decode` and `decoder_weights` only if `capabilities` declares them.
     """
 
     @property
@@ -166,15 +177,18 @@ class ModelAdapter(Protocol):
 
     @property
     def modules(self) -> Sequence[nn.Module]:
-        """The modules that own the parameters. They are moved to the device, put in evaluation mode and hashed."""
+        """The modules that own the model's parameters.
+
+        An audit moves them to its device, puts them in evaluation mode and hashes their parameters.
+        """
         ...
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
-        """Encode and pad instances. Row b belongs to `instances[b]`."""
+        """Tokenise instances and pad them to one batch. Row b of the batch is `instances[b]`."""
         ...
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Return stream -> (B, T, d) embeddings: the point in the model at which gradients are taken."""
+        """Return the embeddings (B, T, d) of each stream. An audit takes gradients with respect to them."""
         ...
 
     def sites(self) -> tuple[Site, ...]:
@@ -193,37 +207,63 @@ class ModelAdapter(Protocol):
 
         Args:
             inputs: The batch.
-            embeddings: Stream -> (B, T, d) embeddings to use instead of those that `embed` would give.
-            intervene: Called with the live weights of every site; may return other weights to use.
+            embeddings: Stream -> (B, T, d) embeddings to use instead of `embed(inputs)`; None for `embed(inputs)`.
+            intervene: Called once for every site, with the weights that the model computed there. It may return other
+                weights for the model to use. None leaves all weights unchanged.
             hidden: Whether the trace must contain hidden states.
         """
         ...
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        """Return one variant per (row, position) in `drop`: that row without the token at that position.
+        """Return copies of rows, each without one token.
 
-        Remove the token from the ids, never by decoding and tokenising again. Extra entries move with their row.
+        An adapter must remove the token from the ids. It must not change the text and tokenise it again.
+
+        Args:
+            inputs: The batch.
+            stream: The stream that loses tokens.
+            drop: One (row, position) per copy: the row to copy, and the position of the token to remove.
+
+        Returns:
+            A batch with one row per entry of `drop`, in the same order. Each copy has the entries of `inputs.extra`
+            of its row.
         """
         ...
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        """Return V shortened rows. Variant v is row `rows[v]` with only the positions where `keep[v]` is True.
+        """Return copies of rows, each with only some of its tokens.
 
-        Shapes: `rows` (V,), `keep` (V, T).
+        The result must be the same as if `delete` removed the other tokens one after the other.
 
-        The result equals deleting all other positions with `delete`.
+        Args:
+            inputs: The batch.
+            stream: The stream that loses tokens.
+            rows: (V,) index of the row that each copy is made from.
+            keep: (V, T) True at the positions that the copy keeps.
+
+        Returns:
+            A batch with V rows.
         """
         ...
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        """Return one variant per entry of `rows` (V,): that row with the mask token at positions in `replaced` (V, T).
+        """Return copies of rows in which some tokens are replaced by the mask token.
 
-        A model without a mask token uses its unknown-word token. Length and positions do not change.
+        A model without a mask token uses the token for unknown words. All other tokens keep their positions.
+
+        Args:
+            inputs: The batch.
+            stream: The stream whose tokens are replaced.
+            rows: (V,) index of the row that each copy is made from.
+            replaced: (V, T) True at the positions to replace.
+
+        Returns:
+            A batch with V rows.
         """
         ...
 
     def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
-        """Compute the logits of V alternative attentions per row.
+        """Compute the logits that result from V different attentions per row.
 
         Args:
             hidden: (B, T, m) hidden states of a trace.
@@ -237,21 +277,25 @@ class ModelAdapter(Protocol):
         ...
 
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
-        """Return weight (C, m) and bias (C,) of a decoder that is linear in the context."""
+        """Return the weight (C, m) and bias (C,) of a decoder that is linear in the context."""
         ...
 
 
 def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
-    """Call `adapter.decode`, with the decoder condition only if there is one."""
+    """Call `adapter.decode` and return its logits (B, V, C).
+
+    The decoder condition is passed only if it is not None, because an adapter without one may omit this parameter.
+    """
     if decoder_condition is None:
         return adapter.decode(hidden, weights)
     return adapter.decode(hidden, weights, decoder_condition)
 
 
 def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return weight (C, m) and bias (B, C) of a decoder that is linear in the context, without gradients.
+    """Return the weight (C, m) and bias (B, C) of an adapter's linear decoder, without gradients.
 
-    The bias differs by row if there is a decoder condition.
+    `hidden` (B, T, m) and `decoder_condition` (B, q) are those of a trace. The bias differs by row only if there is a
+    decoder condition.
     """
     weight, bias = (parameter.detach() for parameter in adapter.decoder_weights())
     if decoder_condition is None:
@@ -261,20 +305,24 @@ def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Ten
 
 
 class TransformerAdapter(ModelAdapter, Protocol):
-    """Additional methods for adapters with many sites. They are called only if the capabilities declare them."""
+    """Additional methods for adapters of models with many sites.
+
+    An audit calls `replay` and `replay_cost` only if `capabilities.replays` is True, and `value_vectors` only if
+    `capabilities.value_vectors` is True.
+    """
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        """Compute the logits of V alternative weights at one query of a site.
+        """Compute the logits that result from V different weights at one query of a site.
 
-        The result equals `run` with that query's weights replaced. Everything before the site may be taken from the
-        trace. Must be differentiable in the weights.
+        The result must equal that of `run` with the weights of this query replaced. It must be differentiable in the
+        weights. States computed before the site may be taken from the trace.
 
         Args:
             inputs: The batch.
             trace: The trace of `run(inputs, hidden=True)`.
             site: The site at which weights are replaced.
             queries: (B,) position of the query in each row.
-            weights: (B, V, H, K) weights to use instead.
+            weights: (B, V, H, K) weights that replace those of the query.
 
         Returns:
             (B, V, C) logits.
@@ -282,11 +330,11 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """Return how many tokens `replay` runs per variant of a row. An audit chooses its batch size by this number."""
+        """Return the number of tokens that `replay` runs for each of the V weights. It determines the batch size."""
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
-        """Return each head's value vectors (B, H, K, m), multiplied by its part of the output projection."""
+        """Return the value vectors (B, H, K, m), each multiplied by its head's part of the output projection."""
         ...
 
 
@@ -298,13 +346,25 @@ class SharingAdapter(ModelAdapter, Protocol):
     """
 
     def share(self, inputs: Inputs) -> object:
-        """Run a batch once and return the states, without gradients, that the methods below reuse."""
+        """Run a batch once, without gradients.
+
+        Return the states that the other methods of this class reuse. An audit only passes them on.
+        """
         ...
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost (V,) of each variant of `logits_without`, in tokens of an ordinary pass.
+        """Return how much each variant costs in `logits_without`.
 
-        An audit chooses its batch size by this cost.
+        An audit uses this cost to choose its batch size.
+
+        Args:
+            inputs: The batch.
+            shared: The result of `share(inputs)`.
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps.
+
+        Returns:
+            (V,) number of tokens that cost as much in an ordinary pass.
         """
         ...
 
@@ -313,9 +373,9 @@ class SharingAdapter(ModelAdapter, Protocol):
 
         Args:
             inputs: The batch.
-            shared: What `share(inputs)` returned.
-            rows: (V,) row of each variant.
-            keep: (V, T) positions that the variant keeps.
+            shared: The result of `share(inputs)`.
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
             (V, C) logits, equal to those of `run` on `keep(inputs, TEXT, rows, keep)`.
@@ -327,34 +387,35 @@ class SharingAdapter(ModelAdapter, Protocol):
 
         Args:
             inputs: The batch.
-            shared: What `share(inputs)` returned.
-            positions: The positions p.
+            shared: The result of `share(inputs)`.
+            positions: The P positions p whose hidden states are examined.
 
         Returns:
-            (B, P, T) Euclidean norms ‖∂‖h_p‖/∂E_i‖, with h_p the hidden state at position p and E_i the embedding of
-            token i; zero where either is padding.
+            (B, P, T) Euclidean norms ‖∂‖h_p‖/∂E_i‖, where h_p is the hidden state at position p and E_i is the
+            embedding of token i. Zero where p or i is padding.
         """
         ...
 
 
 class RetrainableAdapter(ModelAdapter, Protocol):
-    """Additional method for adapters whose model can be trained again. Called only if the capabilities declare it."""
+    """Additional method for adapters whose model can be trained again, as `capabilities.retrains` declares."""
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ModelAdapter:
         """Train another copy of the model.
 
-        The audited model must not change, and no files may be written. The same retraining must give the same copy;
-        keep copies in memory, because several checks and data sets may request the same one.
+        The method must neither change the audited model nor write files. It must return the same copy whenever it is
+        called with the same `retraining`. Several checks and data sets may request the same copy, so keep copies in
+        memory.
 
         Args:
             retraining: Which copy to train.
-            progress: Called after every training step.
+            progress: Called after every training step; None to report no progress.
 
         Returns:
-            An adapter in evaluation mode with the same classes, tokens and sites.
+            An adapter in evaluation mode. It has the same classes, tokens and sites as this one.
 
         Raises:
-            AuditError: The adapter cannot train this copy. The message is one sentence with the fix.
+            AuditError: The adapter cannot train this copy. The message must say in one sentence how to fix this.
         """
         ...
 
@@ -364,9 +425,9 @@ class ConvertedModelAdapter(Protocol):
     """Additional method for adapters whose model was converted to another attention kernel or precision."""
 
     def compare_with_original(self, inputs: Inputs) -> str:
-        """Describe in one sentence how far the audited logits of a batch are from those of the original model.
+        """Compare the logits of the audited model with those of the original model, on one batch.
 
-        The adapter must not change.
+        Return one sentence that says how far they differ. The method must not change the adapter.
 
         Raises:
             AdapterError: The logits differ by more than rounding explains.

@@ -12,7 +12,7 @@ from attnaudit.conformance.sample_texts import Examples
 
 @contract(basic=True)
 def check_sites(e: Examples) -> str:
-    """The model has at least one site, each site has its own key, and run() returns the attention of each."""
+    """The model has at least one site, each site has a different key, and run() returns the attention of each site."""
     keys = [site.key for site in e.sites]
     if not keys:
         raise BrokenContractError("sites() is empty, so there is no attention to audit. Return at least one Site.")
@@ -218,8 +218,8 @@ def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
     """Describe which keys a query may attend to.
 
     Raises:
-        BrokenContractError: the weights have a structure that the mask lacks: they are zero everywhere at some
-            distances between query and key, and positive everywhere at the other distances.
+        BrokenContractError: the mask allows some distances between query and key at which the weights are always zero,
+            while no weight is zero at any other distance. The mask then lacks the structure of the attention.
     """
     distance = torch.arange(allowed.shape[-1], device=allowed.device)
     distance = (distance[None, :] - distance[:, None]).expand_as(allowed)

@@ -1,4 +1,4 @@
-"""Checks that repeated passes, padding, and the other rows of a batch and their order do not change a row."""
+"""Checks that the result of a row is the same in repeated passes, with more padding, and in other batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnaudit.conformance.contract import (
 )
 from attnaudit.conformance.sample_texts import Examples, at_tokens, per_token
 
-#: How many padding tokens are added.
+#: The number of padding tokens that the checks add.
 EXTRA_PADDING = 3
 
 
@@ -42,8 +42,8 @@ def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
 
     Args:
         inputs: The rows to pad.
-        left: How many padding tokens to add before the first position.
-        right: How many padding tokens to add after the last position.
+        left: The number of padding tokens to add before the first position.
+        right: The number of padding tokens to add after the last position.
     """
 
     def widen(values: Mapping[str, Tensor], fill: Mapping[str, int]) -> dict[str, Tensor]:
@@ -63,7 +63,16 @@ def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
 
 
 def _require_same_rows(e: Examples, inputs: Inputs, trace: Trace, rows: list[int], what: str, advice: str) -> None:
-    """Require that row i of `trace` has the same logits and attention as row `rows[i]` of the trace of the examples."""
+    """Check that the rows of a trace have the same logits and attention as rows of the trace of the examples.
+
+    Args:
+        e: The examples.
+        inputs: The batch of `trace`.
+        trace: The trace to compare.
+        rows: One index per row of `trace`: the row of `e.trace` that must be equal to it.
+        what: The change of the batch, for the error message, such as "other rows in the batch".
+        advice: Sentences for the error message that say how to fix the adapter.
+    """
     require_same_logits(trace.logits, e.trace.logits[rows], f"{what} change the logits", advice)
     for site in e.sites:
         for row, expected in enumerate(rows):
@@ -91,7 +100,7 @@ def _compare_with_padded(e: Examples, *, left: int, right: int, what: str, advic
 
 @contract()
 def check_padding(e: Examples) -> str:
-    """More padding changes no row. It is added on the side on which collate() pads."""
+    """More padding does not change the result of a row. It is added on the side on which collate() pads."""
     return _compare_with_padded(
         e,
         left=EXTRA_PADDING if e.padded_left else 0,
@@ -104,7 +113,7 @@ def check_padding(e: Examples) -> str:
 
 @contract("left_padding")
 def check_left_padding(e: Examples) -> str:
-    """Padding on the left changes no row, if the adapter declares left_padding."""
+    """If the adapter declares left_padding, padding on the left does not change the result of a row."""
     return _compare_with_padded(
         e,
         left=EXTRA_PADDING,

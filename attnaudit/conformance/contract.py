@@ -1,4 +1,4 @@
-"""The conformance check, its requirements, and the comparisons that checks share."""
+"""The class of a conformance check, its requirements, and the comparisons that all checks share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from attnaudit.adapters.protocol import ConvertedModelAdapter
 if TYPE_CHECKING:
     from attnaudit.conformance.sample_texts import Examples
 
-#: The largest difference that rounding in float32 can cause, in attention weights or in logits with absolute values
-#: up to 1.
+#: The largest accepted difference between attention weights, or between logits whose absolute values are at most 1.
+#: Rounding in float32 causes smaller differences.
 TOLERANCE = 1e-4
 #: The tolerance for logits is proportional to the largest absolute logit, or to this number if that is larger.
 SMALLEST_SIZE = 0.05
@@ -39,7 +39,8 @@ Need = Literal[
     "value_vectors",
 ]
 
-#: Requirement of a check -> a function that tells whether an adapter meets it, and the reason to skip the check if not.
+#: Requirement of a check -> a function that tells whether an adapter meets the requirement, and the reason why the
+#: check is skipped if the adapter does not.
 NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "decoding": (
         lambda e: e.capabilities.decodes or e.capabilities.linear_decoder,
@@ -72,8 +73,8 @@ class Check:
     Attributes:
         run: Runs the check. Returns one sentence about the result, or raises BrokenContractError.
         quick: Whether the check belongs to the quick suite, which runs before every audit.
-        basic: Whether the other checks can run only if this one passes.
-        needs: The requirements; an adapter must meet all of them for the check to apply.
+        basic: Whether the checks that are not basic can run only if this check passes.
+        needs: The requirements. The check applies only to adapters that meet all of them.
     """
 
     run: Callable[[Examples], str]
@@ -88,7 +89,7 @@ class Check:
 
     @property
     def question(self) -> str:
-        """What the adapter must do: the first paragraph of the function's docstring, in one line."""
+        """One line that says what the adapter must do: the first paragraph of the docstring of `run`."""
         return " ".join((self.run.__doc__ or "").partition("\n\n")[0].split())
 
     def __call__(self, examples: Examples) -> str:
@@ -105,7 +106,7 @@ def contract(*needs: Need, quick: bool = True, basic: bool = False) -> Callable[
     Args:
         needs: The requirements of the check.
         quick: Whether the check belongs to the quick suite.
-        basic: Whether the other checks can run only if this one passes.
+        basic: Whether the checks that are not basic can run only if this check passes.
     """
 
     def decorate(run: Callable[[Examples], str]) -> Check:
@@ -115,7 +116,7 @@ def contract(*needs: Need, quick: bool = True, basic: bool = False) -> Callable[
 
 
 def gap(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest absolute difference, or infinity if the shapes differ or a value is NaN."""
+    """Return the largest absolute difference of two tensors; infinity if their shapes differ or a difference is NaN."""
     if actual.shape != expected.shape:
         return float("inf")
     difference = (actual - expected).abs()
@@ -127,18 +128,18 @@ def gap(actual: Tensor, expected: Tensor) -> float:
 def require_close(
     actual: Tensor, expected: Tensor, what: str, advice: str, *, tolerance: float = TOLERANCE, at: str = ""
 ) -> float:
-    """Require that two tensors agree within the tolerance, and return their largest absolute difference.
+    """Check that two tensors agree within a tolerance, and return their largest absolute difference.
 
     Args:
         actual: The tensor to compare.
         expected: The tensor to compare with.
-        what: The start of the error message, up to "by <difference>".
-        advice: The last sentences of the error message, which say how to fix the adapter.
-        tolerance: The largest difference that is accepted.
-        at: Where the difference is, such as "at 'layer 0' alone"; "" to omit it.
+        what: The beginning of the error message. The message continues with "by <difference>".
+        advice: The end of the error message: sentences that say how to fix the adapter.
+        tolerance: The largest accepted difference.
+        at: The place of the difference, for the error message, such as "at 'layer.0' alone"; "" to name no place.
 
     Raises:
-        BrokenContractError: the difference is above the tolerance, the shapes differ, or a value is NaN.
+        BrokenContractError: the difference is above the tolerance, the shapes differ, or a difference is NaN.
     """
     difference = gap(actual, expected)
     if not difference <= tolerance:
@@ -148,12 +149,21 @@ def require_close(
 
 
 def require_same_logits(actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "") -> float:
-    """Call `require_close` with a tolerance that is proportional to the largest absolute expected logit."""
+    """Check that two tensors of logits agree, and return their largest absolute difference.
+
+    The tolerance is `TOLERANCE` times the largest absolute expected logit, or times `SMALLEST_SIZE` if that is larger.
+    The other arguments and the error are those of `require_close`.
+    """
     size = expected.detach().abs().max().item() if expected.numel() else 1.0
     return require_close(actual, expected, what, advice, tolerance=TOLERANCE * max(size, SMALLEST_SIZE), at=at)
 
 
 def listed(names: list[str], most: int = 4) -> str:
-    """Join names for a message, such as "'a', 'b' and 3 more"."""
+    """Join names for a message, as in "'a', 'b' and 3 more".
+
+    Args:
+        names: The names.
+        most: The largest number of names in the result.
+    """
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,4 +1,4 @@
-"""Checks of what an adapter declares: its capabilities, modules, reading, and equality with the original model."""
+"""Checks of an adapter's declarations: its capabilities, its modules, its reading, and the original model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_modules(e: Examples) -> str:
 
 
 def parameters_of(values: Tensor) -> list[nn.Parameter]:
-    """Return the parameters in the autograd graph of a tensor; none if it has no graph."""
+    """Return all parameters in the autograd graph of a tensor. If the tensor has no graph, return an empty list."""
     parameters: dict[int, nn.Parameter] = {}
     pending = [values.grad_fn]
     seen = set(pending)
@@ -131,7 +131,14 @@ def _require_capable(e: Examples, reading: Reading) -> None:
 
 
 def _stack(e: Examples, reading: Reading) -> list[Site]:
-    """Return the sites of the stack that the reading names, ordered by layer."""
+    """Return the sites of the stack that a reading names, sorted by layer.
+
+    If the reading names no stack, the model must have only one.
+
+    Raises:
+        BrokenContractError: the model has no such stack, the reading must name one, the layers of the stack are not
+            numbered from 0, or the stack does not attend to the text.
+    """
     stacks = {
         "encoder": [s for s in e.sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],
         "decoder": [s for s in e.sites if s.kind == "self" and s.query != TEXT],
@@ -160,7 +167,7 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
 
 @contract("ships")
 def check_original_model(e: Examples) -> str:
-    """The logits agree with those of the original model, with its own attention kernel and precision."""
+    """The logits agree with those of the original model, which uses its own attention kernel and precision."""
     try:
         return cast(ConvertedModelAdapter, e.adapter).compare_with_original(e.inputs)
     except AdapterError as error:

@@ -1,4 +1,4 @@
-"""Checks that gradients reach embeddings, live weights and replaced weights, and have the correct values."""
+"""Checks that gradients reach the embeddings and the attention weights, replaced or not, and have correct values."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from attnaudit.conformance.sample_texts import Examples
 ADVICE = "Compute the logits from the embeddings passed to run(), without detach(), .data, numpy or no_grad."
 #: Step sizes along the gradient, relative to the mean norm of an embedding.
 STEPS = (0.1, 0.03, 0.01, 0.003)
-#: The largest accepted relative difference of gradient and finite difference: the median over texts, each at its best
-#: step.
+#: The largest accepted relative difference between the gradient and the finite difference. For each text, the step size
+#: with the smallest difference is used; the value is the median over the texts.
 LARGEST_ERROR = 0.05
-#: Smaller changes of the logits, relative to logits above 1, cannot be distinguished from rounding in float32.
+#: A smaller change of a logit cannot be distinguished from rounding in float32. It is relative to the absolute value of
+#: the logit, or to 1 if that is larger.
 SMALLEST_CHANGE = 2e-4
 
 
 def projected(logits: Tensor) -> Tensor:
-    """Return a weighted sum of all logits, in which every logit has a different, nonzero weight within its row."""
+    """Return a weighted sum of all logits. The logits of a row have different weights between 1 and 2."""
     return (logits * torch.linspace(1, 2, logits.shape[-1]).to(logits)).sum()
 
 
@@ -105,7 +106,8 @@ def check_gradients(e: Examples) -> str:
 
 @contract("differentiable", quick=False)
 def check_live_gradients(e: Examples) -> str:
-    """Gradients reach the live weights when intervene returns them, and pass through them to the embeddings."""
+    """When intervene returns the model's own weights, gradients reach these weights, and pass through them to the
+    embeddings."""
     few = e.few
     leaves = few.leaves()
     live: dict[str, Tensor] = {}
@@ -146,7 +148,8 @@ def check_live_gradients(e: Examples) -> str:
 
 @contract("differentiable", quick=False)
 def check_finite_differences(e: Examples) -> str:
-    """The gradient at the embeddings agrees with finite differences of the logits, so that the graph is complete."""
+    """The gradient at the embeddings agrees with finite differences of the logits, so the autograd graph is
+    complete."""
     few = e.few
     leaves = few.leaves()
     with few.differentiating():

@@ -31,8 +31,9 @@ class PytestCase:
     def __call__(self) -> str:
         """Run the check.
 
-        The test is skipped if the check does not apply to the adapter. It fails with the problem and advice if the
-        adapter breaks the contract; if the adapter raised an exception, the traceback is shown as well.
+        If the check does not apply to the adapter, the test is skipped. If the adapter breaks the contract, the test
+        fails, with a message that gives the problem and the fix. If the adapter raised an exception, pytest also shows
+        the traceback.
 
         Returns:
             One sentence about the result.
@@ -59,18 +60,19 @@ def parametrize_with_checks(
 ) -> pytest.MarkDecorator:
     """Return a decorator that gives a test function one case per model and check.
 
-    The test function takes the argument `check` and calls it: `check()`.
+    The test function must take the argument `check` and call it: `check()`.
 
     Args:
         models: Adapters, or functions that return an adapter. A function is called when the first case of its model
-            runs. A mapping gives the names of the models.
-        instances: The instances to select from. Default: movie reviews of many lengths.
-        expected_failures: Either check -> reason, for all models, or model -> {check: reason}. Such a case is a strict
-            xfail: the run fails if the check passes.
+            runs. Give a mapping from names to models to choose the names that appear in the ids of the cases.
+        instances: The instances to select from. None for movie reviews of many lengths.
+        expected_failures: Check -> reason, for checks that fail on all models; or model -> {check: reason}. Each of
+            these cases is marked as a strict xfail, so that it fails if the check passes.
         quick: Whether to run only the quick suite.
 
     Raises:
-        CheckError: a model or check is unknown, a name occurs twice, or an expected failure has no reason.
+        CheckError: a model is neither an adapter nor a function, two models have the same name, an expected failure
+            names an unknown model or check, or an expected failure has no reason.
     """
     import pytest
 
@@ -106,7 +108,7 @@ def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Callable[
 
 
 def _is_adapter(model: Model) -> bool:
-    # An adapter may be callable, as every nn.Module is, so test for its capabilities instead.
+    # An adapter may itself be callable, as every nn.Module is, so a test with callable() would not be enough.
     return isinstance(getattr(model, "capabilities", None), Capabilities)
 
 

@@ -1,4 +1,4 @@
-"""Checks of what Transformer adapters add: replay from a site onwards, and the value vectors of attention."""
+"""Checks of the additional methods of Transformer adapters: `replay` and `value_vectors`."""
 
 from __future__ import annotations
 
@@ -22,24 +22,39 @@ ADVICE = (
     "In replay(), start from the trace's states before the site, replace only the weights of that query, keep the "
     "weights of the other queries and the residual connections, and run all later layers again."
 )
-#: If a change of the weights leaves the weighted sum of the value vectors unchanged, it may change the logits by at
-#: most this fraction of the effect of a random change.
+#: A change of the weights that leaves the weighted sum of the value vectors unchanged must not change the logits.
+#: Because of rounding, it may change them by at most this fraction of the effect of a random change.
 LARGEST_RESIDUE = 0.02
 
 
 def _rows(values: Tensor, queries: Tensor) -> Tensor:
-    """Select one query per row: values (B, H, Q, K) and queries (B,) give (B, H, K)."""
+    """Select the weights (B, H, K) of one query per row from values (B, H, Q, K).
+
+    Args:
+        values: (B, H, Q, K) attention weights or a mask.
+        queries: (B,) position of the query in each row.
+    """
     return values[torch.arange(len(values), device=values.device), :, queries]
 
 
 def _with_rows(values: Tensor, queries: Tensor, rows: Tensor) -> Tensor:
-    """Return a copy of values (B, H, Q, K) in which rows (B, H, K) replace those of the queries (B,)."""
+    """Return a copy of attention weights in which the weights of one query per row are replaced.
+
+    Args:
+        values: (B, H, Q, K) attention weights.
+        queries: (B,) position of the query in each row.
+        rows: (B, H, K) weights that replace those of the query.
+    """
     index = queries[:, None, None, None].expand(-1, values.shape[1], 1, values.shape[3])
     return values.scatter(2, index, rows[:, :, None, :])
 
 
 def _queries(e: Examples, site: Site) -> dict[str, Tensor]:
-    """Return the queries whose weights are replaced: description -> position of the query in each row (B,)."""
+    """Choose the queries whose weights are replaced.
+
+    Returns:
+        Description of a query -> (B,) its position in each row.
+    """
     if site.query is None:
         return {"the only query": torch.zeros(len(e.instances), dtype=torch.long, device=e.device)}
     mask = e.inputs.mask[site.query]
@@ -82,7 +97,14 @@ def check_replay(e: Examples) -> str:
 
 
 def _run_with(e: Examples, site: Site, queries: Tensor, rows: Tensor) -> Tensor:
-    """Return the logits (B, C) of run() with one query's weights, rows (B, H, K), replaced at a site."""
+    """Return the logits (B, C) of run() with the weights of one query per row replaced at a site.
+
+    Args:
+        e: The examples.
+        site: The site.
+        queries: (B,) position of the query in each row.
+        rows: (B, H, K) weights that replace those of the query.
+    """
 
     def replace_row(at: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
         return _with_rows(live, queries, rows) if at.key == site.key else None
@@ -148,13 +170,21 @@ def check_value_vectors(e: Examples) -> str:
 
 
 def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
-    """Require that changing the weights, but not the weighted sum of the value vectors, leaves the logits unchanged.
+    """Check that a change of the weights that keeps the weighted sum of the value vectors does not change the logits.
 
-    If a query has more allowed pairs of head and key than a value vector has dimensions, its weights can be changed by
-    some δ ≠ 0 with Σ δ · value = 0. This does not change the output of the site, and therefore not the logits.
+    Let n be the number of pairs of a head and a key that are allowed for a query. If n is larger than the number of
+    dimensions of a value vector, the weights can be changed by some δ ≠ 0 with Σ δ · value = 0. This change affects
+    neither the output of the site nor the logits.
+
+    Args:
+        e: The examples.
+        site: The site.
+        values: (B, H, K, m) result of value_vectors().
+        queries: (B,) position of the query in each row.
 
     Returns:
-        True if this was tested; False if the texts are too short, or a random change leaves the logits unchanged.
+        True if this was tested. False if the texts are too short, or if even a random change of the weights hardly
+        changes the logits.
 
     Raises:
         BrokenContractError: the logits change by more than `LARGEST_RESIDUE` allows.

@@ -1,4 +1,4 @@
-"""Checks of the shortcuts for recurrent and local encoders: shared states, and the influence of tokens on states."""
+"""Checks of the methods of adapters that share states: `logits_without` and `influence`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def check_logits_without(e: Examples) -> str:
 
 @contract("differentiable", "influences")
 def check_influence(e: Examples) -> str:
-    """influence() gives the norms of the gradients of the hidden states' norms."""
+    """influence() gives the same numbers as autograd: the norms of the gradients, with respect to the embeddings, of
+    each hidden state's norm."""
     few = e.few
     leaves, width = few.leaves(), few.inputs.mask[TEXT].shape[1]
     adapter = cast(SharingAdapter, few.adapter)
@@ -69,11 +70,11 @@ def _variants(mask: Tensor, special: Tensor, each: int) -> tuple[Tensor, Tensor]
     Args:
         mask: (B, T) True on tokens that are not padding.
         special: (B, T) True on special tokens.
-        each: How many variants to make of each instance: without the first token, without the last, the whole
-            instance, and then random subsets of its tokens.
+        each: The number of variants of each instance. The first variants are the instance without its first real token,
+            without its last real token, and the whole instance. All others are random subsets of its tokens.
 
     Returns:
-        The row of each variant, (V,), and the positions that it keeps, (V, T).
+        (V,) index of the row that each variant is made from; and (V, T) mask, True at the positions that it keeps.
     """
     real, variants = mask & ~special, []
     generator = torch.Generator().manual_seed(0)

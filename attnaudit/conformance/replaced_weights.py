@@ -1,4 +1,4 @@
-"""Checks that replaced attention weights are used by the model and returned in the trace, at every site."""
+"""Checks that the model uses replaced attention weights, and returns them in the trace, at every site."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ ADVICE = "Compute the weighted sum of the values with the weights that intervene
 
 
 def _replace(weights: dict[str, Tensor]) -> Intervention:
-    """Return an intervention that replaces the weights at the given site keys."""
+    """Return an intervention that replaces the weights at some sites.
+
+    Args:
+        weights: Site key -> (B, H, Q, K) weights to use there. All other sites keep their weights.
+    """
     return lambda site, _weights, _allowed: weights.get(site.key)
 
 
 @contract()
 def check_self_replacement(e: Examples) -> str:
-    """Replacing attention with the model's own weights, at all sites together or at one, changes nothing."""
+    """Replacing attention with the model's own weights does not change the logits, at all sites together or at one site
+    alone."""
     own = dict(e.trace.attention)
     offered: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -93,13 +98,17 @@ def _require_in_trace(found: Tensor, expected: Tensor, site: Site) -> None:
 
 
 def _differs(e: Examples, *sites: Site) -> bool:
-    """Return whether putting all weight on the first allowed key changes the attention at one of the sites."""
+    """Tell whether putting all weight on the first allowed key changes the attention at one of the sites.
+
+    If no site is given, all sites are tested.
+    """
     return any(gap(e.first_allowed(site), e.trace.attention[site.key]) > 1e-3 for site in sites or e.sites)
 
 
 @contract("many_sites", quick=False)
 def check_each_site(e: Examples) -> str:
-    """Attention replaced at one site alone is in the trace, changes no earlier site, and changes the logits."""
+    """If attention is replaced at one site alone, the trace contains it, earlier sites stay the same, and the logits
+    change."""
     few = e.few
     fixed = [site.key for site in few.sites if not _differs(few, site)]
     order = _order(few)

@@ -1,4 +1,4 @@
-"""Functions that run the conformance suite on an adapter: quick, before every audit, or full."""
+"""Functions that run the quick or the full conformance suite on an adapter."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ def quick(adapter: ModelAdapter, instances: Sequence[Instance]) -> list[Conforma
         instances: The instances to select from.
 
     Returns:
-        The results, all of them passed.
+        One result per check that applies. The outcome of each is "pass".
 
     Raises:
-        AdapterError: a check fails. The message lists every failed check and how to fix the adapter.
+        AdapterError: a check fails. The message lists the failed checks, and how to fix the adapter. If a basic check
+            fails, the checks after it are not run.
+        DataError: the model cannot read an instance.
     """
     results: list[ConformanceResult] = []
     cause: BaseException | None = None
@@ -49,11 +51,12 @@ def full(
     Args:
         adapter: The adapter to check.
         instances: The instances to select from.
-        expected: Check -> the reason why it is expected to fail. Such a check fails if it passes.
+        expected: Name of a check -> the reason why it is expected to fail. If such a check passes, its outcome is
+            "fail".
 
     Returns:
-        One result per check. The outcome is "skip" if the check does not apply, if it fails as expected, or if a basic
-        check fails.
+        One result per check. The outcome is "pass", "fail" or "skip". It is "skip" if the check does not apply, if it
+        fails as expected, or if it was not run because a basic check fails.
 
     Raises:
         CheckError: `expected` names an unknown check or gives no reason.
@@ -72,11 +75,12 @@ def check_adapter(
 
     Args:
         adapter: The adapter to check.
-        instances: The instances to select from. Default: movie reviews of many lengths.
-        expected: Check -> the reason why it is expected to fail. Such a check fails if it passes.
+        instances: The instances to select from. None for movie reviews of many lengths.
+        expected: Name of a check -> the reason why it is expected to fail. If such a check passes, its outcome is
+            "fail".
 
     Returns:
-        One result per check, as `full` returns them.
+        One result per check. The outcome of each is "pass" or "skip" (see `full`).
 
     Raises:
         AdapterError: a check fails. The message lists every failed check and how to fix the adapter.

@@ -14,11 +14,11 @@ from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention
 from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets
 
-#: The data set that is used if no instances are given, and how many of its instances.
+#: The data set that is used if no instances are given, and the number of instances that are selected from it.
 DEFAULT_DATA, DEFAULT_COUNT = "movie-reviews", 36
-#: The largest number of words in an example, unless all instances are longer.
+#: The largest number of words in an example. If all instances are longer, the shortest one is used.
 LONGEST = 256
-#: The number of examples in the quick suite, in the full suite, and in expensive checks.
+#: The largest number of examples in the quick suite, in the full suite, and in expensive checks.
 COUNT, FULL_COUNT, FEW = 6, 24, 4
 
 
@@ -29,7 +29,7 @@ class Examples:
     Attributes:
         adapter: The adapter to check.
         instances: The instances to run it on.
-        thorough: Whether the full suite is run, in which a check may test more cases.
+        thorough: Whether the full suite is run. Some checks then test more cases.
     """
 
     adapter: ModelAdapter
@@ -58,7 +58,7 @@ class Examples:
 
     @cached_property
     def few(self) -> Examples:
-        """At most four of the instances, from the shortest to the longest, for expensive checks."""
+        """At most four of the instances, for expensive checks. Their lengths range from the shortest to the longest."""
         if len(self.instances) <= FEW:
             return self
         return Examples(self.adapter, spread(self.instances, FEW), self.thorough)
@@ -80,7 +80,13 @@ class Examples:
         *,
         embeddings: Mapping[str, Tensor] | None = None,
     ) -> Trace:
-        """Run the model without gradients and return the trace with the hidden states."""
+        """Run the model without gradients, and return the trace, which includes the hidden states.
+
+        Args:
+            inputs: The batch.
+            intervene: As in `ModelAdapter.run`.
+            embeddings: As in `ModelAdapter.run`.
+        """
         with torch.no_grad():
             return self.adapter.run(inputs, embeddings=embeddings, intervene=intervene, hidden=True)
 
@@ -92,8 +98,8 @@ class Examples:
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
-        """Enable gradients, and disable cuDNN on a GPU, inside the context."""
-        # cuDNN refuses the backward pass of a recurrent network in evaluation mode.
+        """Enable gradients inside the context. On a GPU, also disable cuDNN."""
+        # cuDNN cannot compute the backward pass of a recurrent network in evaluation mode.
         with torch.backends.cudnn.flags(enabled=self.device.type != "cuda"), torch.enable_grad():
             yield
 
@@ -116,30 +122,37 @@ class Examples:
 
 
 def at_tokens(weights: Tensor, inputs: Inputs, site: Site, row: int) -> Tensor:
-    """Return the weights of one row, (H, Q, K), without padding queries and keys."""
+    """Return the weights (H, Q, K) of one row, without the queries and keys that are padding.
+
+    Args:
+        weights: (B, H, Q, K) weights.
+        inputs: The batch.
+        site: The site of the weights.
+        row: The index of the row.
+    """
     at_keys = weights[row][:, :, inputs.mask[site.keys][row]]
     return at_keys if site.query is None else at_keys[:, inputs.mask[site.query][row]]
 
 
 def per_token(inputs: Inputs) -> list[str]:
-    """Return the names of the extra entries with one value per token of the text, such as token types."""
+    """Return the names of the entries in `inputs.extra` that have one value per token, such as token types."""
     return [name for name, value in inputs.extra.items() if value.shape[:2] == inputs.ids[TEXT].shape]
 
 
 def spread(instances: Sequence[Instance], count: int) -> list[Instance]:
-    """Sort the instances by length and select at most `count` of them at even distances."""
+    """Sort the instances by length, and select at most `count` of them at even distances in this order."""
     ranked = sorted(instances, key=lambda i: (len(i.text), i.id))
     places = sorted({round(i * (len(ranked) - 1) / max(1, count - 1)) for i in range(count)})
     return [ranked[p] for p in places]
 
 
 def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: bool = False) -> Examples:
-    """Select the examples for an adapter, from short to long.
+    """Select the examples for an adapter, sorted from short to long.
 
     Args:
         adapter: The adapter to check.
         instances: The instances to select from.
-        thorough: Whether to select for the full suite.
+        thorough: Whether the examples are for the full suite, which uses more of them.
     """
     count = FULL_COUNT if thorough else COUNT
     limit = adapter.capabilities.max_tokens
@@ -150,10 +163,10 @@ def examples(adapter: ModelAdapter, instances: Sequence[Instance], *, thorough: 
 
 
 def default_instances(adapter: ModelAdapter) -> list[Instance]:
-    """Select texts of the default data set, from short to long.
+    """Select instances of the default data set, sorted from short to long.
 
-    If the adapter declares query=True and fails without a query, each instance gets the text of another one as its
-    query.
+    If the adapter declares query=True and raises an exception for an instance without a query, each instance gets the
+    text of another instance as its query.
     """
     dataset: Dataset = datasets.get(DEFAULT_DATA)()
     chosen = spread(dataset.instances, DEFAULT_COUNT)
@@ -175,7 +188,8 @@ def paired(instances: Sequence[Instance]) -> list[Instance]:
 def _readable(adapter: ModelAdapter, chosen: list[Instance]) -> list[Instance]:
     """Return the instances that have a real token.
 
-    If none has one, or collate() fails, return all instances, so that the checks report the cause.
+    If no instance has a real token, or if collate() raises an exception, return all instances. The checks then report
+    the cause.
     """
     try:
         real = adapter.collate(chosen).real().any(1).tolist()

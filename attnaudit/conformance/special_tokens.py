@@ -16,7 +16,7 @@ SPACES = "Ġ▁ "
 
 @contract(quick=False)
 def check_special_tokens(e: Examples) -> str:
-    """Tokens that are not part of the text, such as [CLS], are flagged as special; padding is not."""
+    """Tokens that are not part of the text, such as [CLS], are flagged as special. Padding is not flagged."""
     mask, special = e.inputs.mask[TEXT], e.inputs.special[TEXT]
     if bool((special & ~mask).any()):
         raise BrokenContractError("special is True on padding. Flag only tokens such as [CLS], never padding.")
@@ -45,7 +45,7 @@ def check_special_tokens(e: Examples) -> str:
 
 @contract("query", quick=False)
 def check_query(e: Examples) -> str:
-    """The model reads the query: another query changes the logits, and they are finite."""
+    """The model reads the query: the logits are finite, and another query changes them."""
     pairs = paired(e.few.instances)
     texts = sorted({one.text for one in pairs})
     if len(texts) < 2:
@@ -66,7 +66,7 @@ def check_query(e: Examples) -> str:
 
 @contract()
 def check_words(e: Examples) -> str:
-    """Word numbers do not decrease along a text, and are -1 exactly on special tokens and padding."""
+    """Word numbers do not decrease along a text. They are -1 on special tokens and padding, and nowhere else."""
     if not e.inputs.words:
         return "every token is a word"
     for stream, words in e.inputs.words.items():

@@ -1,4 +1,4 @@
-"""The conformance suite: every check, and the cases that pytest and the command line run."""
+"""The list of all conformance checks, and the cases that pytest and the command line run."""
 
 from __future__ import annotations
 
@@ -76,22 +76,22 @@ Outcome = Literal["pass", "fail", "skip"]
 
 
 class NotSelectedError(Exception):
-    """The check does not apply to the adapter. The message gives the reason."""
+    """Raised if a check does not apply to the adapter. The message gives the reason."""
 
 
 class NotTriedError(BrokenContractError):
-    """The check was not run, because a basic check fails."""
+    """Raised if a check was not run because a basic check fails."""
 
 
 @dataclass
 class Subject:
-    """A model under test, which its cases share.
+    """A model to check. All cases of the model share one subject.
 
     Attributes:
         name: The name of the model.
-        make: Returns the adapter. It is called once, when the first case runs.
-        instances: The instances to select from; None for texts of the default data set.
-        thorough: Whether to run the full suite; otherwise only the quick suite.
+        make: A function that returns the adapter. It is called once, when the first case runs.
+        instances: The instances to select from; None for instances of the default data set.
+        thorough: Whether to run the full suite instead of the quick suite.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Subject:
 
     @cached_property
     def examples(self) -> Examples:
-        """The adapter, with its modules in evaluation mode, and the instances to run it on."""
+        """The examples: the adapter, with its modules in evaluation mode, and the instances to run it on."""
         adapter = self.make()
         for module in adapter.modules:
             module.eval()
@@ -110,7 +110,7 @@ class Subject:
 
     @cached_property
     def obstacle(self) -> str:
-        """The name of the first basic check that fails, or "" if none does."""
+        """The name of the first basic check that fails; "" if all of them pass."""
         for check in (one for one in CHECKS if one.basic):
             try:
                 check(self.examples)
@@ -140,10 +140,10 @@ class Case:
             One sentence about the result.
 
         Raises:
-            BrokenContractError: the adapter breaks the contract, or raises an exception.
-            NotTriedError: a basic check fails.
+            BrokenContractError: the adapter breaks the contract or raises an exception.
+            NotTriedError: the check was not run, because a basic check fails.
             NotSelectedError: the check does not apply to the adapter.
-            AuditError: the error does not concern the adapter, such as a fault in the data.
+            AuditError: there is a problem that is not the adapter's fault, such as invalid data.
         """
         e = self.subject.examples
         if not self.check.basic and self.subject.obstacle:
@@ -165,9 +165,13 @@ class Case:
             ) from error
 
     def result(self) -> ConformanceResult:
-        """Run the check and return its outcome.
+        """Run the check and return its result.
 
-        If the check is expected to fail, a failure gives "skip" and a pass gives "fail".
+        If the check is expected to fail, the outcome is "skip" if it fails, and "fail" if it passes. The outcome is
+        also "skip" if the check does not apply or was not run.
+
+        Raises:
+            AuditError: there is a problem that is not the adapter's fault, such as invalid data.
         """
         try:
             detail = self.run()
@@ -188,11 +192,11 @@ class Case:
 
 
 def cases(subject: Subject, expected: Mapping[str, str] | None = None) -> Iterator[Case]:
-    """Yield a case for every check of the full or quick suite, without loading the model.
+    """Yield a case for every check of the full or quick suite. This does not load the model.
 
     Args:
-        subject: The model, and which suite to run.
-        expected: Check -> the reason why it is expected to fail.
+        subject: The model. Its attribute `thorough` selects the suite.
+        expected: Name of a check -> the reason why it is expected to fail.
 
     Raises:
         CheckError: `expected` names an unknown check or gives no reason.

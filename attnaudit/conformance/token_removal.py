@@ -1,4 +1,4 @@
-"""Checks of token removal: by deleting ids, or by replacing them with the mask id."""
+"""Checks of token removal by `delete`, `keep` and `substitute`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from attnaudit.conformance.sample_texts import Examples, per_token
 
 
 def _row(values: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
-    """Select one row of every tensor, as a batch of one."""
+    """Select one row of every tensor, and return it as a batch of one row."""
     return {name: value[row][None] for name, value in values.items()}
 
 
 def _unpadded(inputs: Inputs, values: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
-    """Select the unpadded positions of one row of every tensor, as a batch of one."""
+    """Select the unpadded positions of one row of every tensor, and return them as a batch of one row."""
     return {name: value[row][inputs.mask[name][row]][None] for name, value in values.items()}
 
 
 def _candidates(e: Examples) -> list[tuple[int, list[int]]]:
-    """Return (row, positions of the real tokens) for every instance with at least two real tokens, longest first."""
+    """Return one pair for every instance with at least two real tokens, from the longest instance to the shortest.
+
+    Returns:
+        Pairs of a row and the positions of its real tokens.
+    """
     real = e.inputs.real()
     rows = [(row, real[row].nonzero()[:, 0].tolist()) for row in real.sum(1).argsort(descending=True).tolist()]
     return [(row, places) for row, places in rows if len(places) >= 2]
@@ -67,7 +71,7 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
                 "delete() returns special flags that differ from those of the remaining tokens. Move each flag "
                 "together with its token."
             )
-        # Take the other streams from the variant: a decoder's inputs, for example, are computed from this stream.
+        # The other streams are taken from the variant, because they may depend on the text, as a decoder's inputs do.
         shorter = Inputs(
             ids={**_unpadded(variants, variants.ids, v), TEXT: e.inputs.ids[TEXT][row, remaining][None]},
             mask={**_unpadded(variants, variants.mask, v), TEXT: e.inputs.mask[TEXT][row, remaining][None]},
@@ -108,7 +112,7 @@ def check_repeated_deletion(e: Examples) -> str:
         deleted = sorted({places[0], places[len(places) // 2], places[-1]} - {places[1]}, reverse=True)[:3]
         tokens = e.inputs.mask[TEXT][row].nonzero()[:, 0].tolist()
         remaining, at = e.inputs, row
-        for place in deleted:  # From the last to the first, so that the ranks of the others do not change.
+        for place in deleted:  # From the last to the first, so that the ranks of the remaining tokens do not change.
             position = int(remaining.mask[TEXT][at].nonzero()[tokens.index(place), 0])
             remaining, at = e.adapter.delete(remaining, TEXT, [(at, position)]), 0
         keep = e.inputs.mask[TEXT][row].clone()

@@ -1,6 +1,8 @@
-"""What measures see of one batch under one reading, including the model's output under other attention weights.
+"""The view that measures have of one batch under one reading, including the output under changed attention weights.
 
-Shapes: B instances, T tokens (padded), V alternative attentions, H heads, Q queries, K keys, C classes, m features.
+A reading selects which attention of the model is the explanation (see `attnaudit.readings`).
+
+Shapes: B instances, T tokens (padded), V changed attentions, H heads, Q queries, K keys, C classes, m features.
 """
 
 from __future__ import annotations
@@ -23,33 +25,38 @@ from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
 
-#: Largest difference in probability, due to float32 rounding, between a pass of the model and a faster computation of
-#: it.
+#: Largest difference in probability that float32 rounding may cause between a pass of the model and a faster
+#: computation of the same output.
 TOLERANCE = 1e-4
 #: Largest number of attention weights in one pass of variants, for each token of the budget.
 WEIGHTS_PER_BUDGET_TOKEN = 1024
 
-#: Which rows an intervention changes: those that the reading shows, all rows of its layer, or all rows of every layer
-#: of its stack ("everywhere"). In the last case, it changes either the weights that each layer computes from the states
-#: changed before it ("live"), or the weights of the clean pass ("frozen").
+#: The rows of attention weights that an intervention changes:
+#:
+#: - "reading": the rows that the reading selects.
+#: - "layer": all rows of the reading's layer.
+#: - "everywhere.live": all rows of every layer of the reading's stack. Each layer computes its weights from the states
+#:   that the changes in earlier layers lead to, and these weights are changed.
+#: - "everywhere.frozen": the same rows, but the weights of the clean pass are changed and used.
 Extent = Literal["reading", "layer", "everywhere.live", "everywhere.frozen"]
 
-#: (rows of weights (N, H, Q, K), attendable keys (N, 1 or H, Q, K), slice of the variants) -> rows to use instead.
+#: A function that changes rows of weights. Its arguments are the rows (N, H, Q, K), the mask of the attendable keys
+#: (N, 1 or H, Q, K), and the slice of the variants that run together. It returns the rows to use instead.
 RowChange = Callable[[Tensor, Tensor, slice], Tensor]
 
 
 class AttentionView(AttentionReading):
-    """One batch under one reading: what is shown, and the output under other attention weights.
+    """One batch under one reading: its attention, and the model's output when attention weights are changed.
 
-    `logits_with_changed_layers` replaces rows of whole layers. All other methods replace only the rows that the reading
-    shows, and use the fastest method that the adapter offers.
+    `logits_with_changed_layers` changes rows of whole layers. All other methods change only the rows that the reading
+    selects, with the fastest computation that the adapter offers.
     """
 
     # -- other weights in the rows that the reading shows -----------------------------------------------------------
 
     @cached_property
     def attendable(self) -> Tensor:
-        """(B, 1, T) True at real tokens that the reading's query may attend to."""
+        """(B, 1, T) True at the real tokens to which the reading's query may attend."""
         queries = self.batch.trace.attention[self.site.key].shape[2]
         allowed = self.batch.trace.allowed[self.site.key][:, :1].expand(-1, -1, queries, -1)
         return allowed.gather(2, self._query_index(allowed.shape))[:, :, 0] & self.batch.real_tokens[:, None]
@@ -58,7 +65,8 @@ class AttentionView(AttentionReading):
         """Return the logits with every head's weights permuted.
 
         Args:
-            order: (B, V, T) V permutations of the positions of each instance; special tokens and padding stay in place.
+            order: (B, V, T) V permutations of the positions of each instance. Special tokens and padding must stay in
+                place.
 
         Returns:
             (B, V, C) logits, float64.
@@ -76,7 +84,7 @@ class AttentionView(AttentionReading):
     def logits_with_unit_shares(self, shares: Tensor) -> Tensor:
         """Return the logits with every head's weight on real tokens redistributed over the units.
 
-        The tokens of a unit get equal weights; special tokens keep their weight.
+        The share of a unit is divided equally among its tokens. Special tokens keep their weights.
 
         Args:
             shares: (B, V, T) distributions over the units.
@@ -87,10 +95,12 @@ class AttentionView(AttentionReading):
         return self.logits_with_token_shares(self._token_shares(shares))
 
     def logits_with_token_shares(self, shares: Tensor) -> Tensor:
-        """Return the logits with every head's weight on real tokens redistributed in proportion to the shares.
+        """Return the logits with every head's weight on real tokens redistributed over the tokens.
+
+        Special tokens keep their weights.
 
         Args:
-            shares: (B, V, T) non-negative shares of the tokens, which need not sum to 1.
+            shares: (B, V, T) non-negative numbers to which the new weights are proportional. They need not sum to 1.
 
         Returns:
             (B, V, C) logits, float64.
@@ -103,9 +113,10 @@ class AttentionView(AttentionReading):
         )
 
     def logits_without_special_weights(self, shares: Tensor) -> Tensor:
-        """Return the logits with all weight of every head on the units, none on special tokens.
+        """Return the logits with all weight of every head distributed over the units.
 
-        Where the reading shows more than one row per head, special tokens keep their weight.
+        Special tokens get no weight. However, if the reading selects several rows per head, they keep their weights, as
+        in `logits_with_unit_shares`.
 
         Args:
             shares: (B, V, T) distributions over the units.
@@ -118,14 +129,16 @@ class AttentionView(AttentionReading):
         return self.decode(self._token_shares(shares)[:, :, None].expand(-1, -1, self.head_patterns.shape[1], -1))
 
     def logits_without_weights(self, removed: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits with the weights of some units set to 0 and the other weights of every head scaled up.
+        """Return the logits with the weights of some units set to 0.
+
+        The other weights of each row are scaled up, so that the row keeps its sum.
 
         Args:
             removed: (B, V, T) True at the units whose weights are removed.
 
         Returns:
-            (B, V, C) logits, float64, and (B, V) whether any weight is left. A head with no weight left contributes
-            nothing.
+            (B, V, C) logits, float64; and (B, V) True where any head has weight left. A head without any weight left
+            contributes nothing to the output.
         """
         tokens = self._tokens_of(removed)
         logits = self._logits_with(
@@ -134,11 +147,15 @@ class AttentionView(AttentionReading):
         return logits, self.has_weight_left(removed)
 
     def has_weight_left(self, removed: Tensor) -> Tensor:
-        """Return (B, V) whether any head has weight on tokens outside the removed units (B, V, T)."""
+        """Return a mask (B, V), True where some head has weight outside the removed units.
+
+        Args:
+            removed: (B, V, T) True at the units whose weights are removed.
+        """
         return self.head_patterns.sum(1)[:, None, :].masked_fill(self._tokens_of(removed), 0.0).sum(-1) > 0
 
     def _tokens_of(self, units: Tensor) -> Tensor:
-        """Return (B, V, T) True at the tokens of the marked units (B, V, T)."""
+        """Return a mask (B, V, T) of all tokens of the units that are marked in `units` (B, V, T)."""
         positions = self.batch.unit_positions[:, None].expand_as(units)
         return units.gather(2, positions) & self.batch.real_tokens[:, None]
 
@@ -149,11 +166,12 @@ class AttentionView(AttentionReading):
         return (shares / size.clamp_min(1)).gather(2, positions) * self.batch.real_tokens[:, None]
 
     def _logits_with(self, values: Tensor, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        """Return the logits with the rows of the reading changed.
+        """Return the logits with the rows that the reading selects changed in V ways.
 
         Args:
-            values: (B, V, T) third argument of `change`, such as an order or shares, for each variant.
-            change: (rows (N, H, Q, T), attendable keys (N, 1 or H, Q, T), values (N, T)) -> rows to use instead.
+            values: (B, V, T) numbers that define the changes, such as permutations or shares.
+            change: (rows (N, H, Q, T), attendable keys (N, 1 or H, Q, T), values (N, T)) -> rows to use instead. It is
+                called with the values of N changes.
 
         Returns:
             (B, V, C) logits, float64.
@@ -177,7 +195,10 @@ class AttentionView(AttentionReading):
     # -- decoding attention rows ------------------------------------------------------------------------------------
 
     def decode(self, weights: Tensor) -> Tensor:
-        """Return the logits under other attention rows, with fixed hidden states, by the adapter's fastest form.
+        """Return the logits that result from other attention rows, with fixed hidden states.
+
+        The logits are computed from the linear decoder's weight and bias if possible, which is fastest. The reading
+        must select a single row per head.
 
         Args:
             weights: (B, V, H, T) rows of the heads in scope.
@@ -191,26 +212,38 @@ class AttentionView(AttentionReading):
         return self.decode_by_model(weights)
 
     def decode_by_model(self, weights: Tensor) -> Tensor:
-        """Return what `decode` returns, always computed by the model's own layers."""
+        """Return the same as `decode`, but always compute it with the model's own layers."""
         with torch.no_grad():
             logits = torch.cat([self._decode(chunk) for chunk in self._variant_chunks(weights)], dim=1)
         return self._finite(logits, weights)
 
     def decode_differentiably(self, weights: Tensor) -> Tensor:
-        """Return what `decode` returns, for rows that require a gradient."""
+        """Return the same as `decode`, with gradients with respect to the rows."""
         if self.token_logits is not None:
             return self.decode(weights)
         with differentiable(self.device):
             return self._finite(self._decode(weights), weights)
 
     def _finite(self, logits: Tensor, weights: Tensor) -> Tensor:
-        """Return the logits (B, V, C) under attention rows (B, V, H, T). Refuse NaN, except where the rows are NaN."""
+        """Return the logits (B, V, C) unchanged if they are finite.
+
+        Args:
+            logits: (B, V, C) logits.
+            weights: (B, V, H, T) attention rows that the logits were computed with. Where they are NaN, the logits may
+                be NaN as well.
+
+        Raises:
+            AdapterError: some other logits are not finite.
+        """
         refuse_not_finite(logits, self.instances, REPLACED, given=weights)
         return logits
 
     @cached_property
     def variants_per_pass(self) -> int:
-        """Number of variants per instance that fit into one pass, by tokens and by weights; at least 1."""
+        """Number of variants per instance in one pass: at least 1, otherwise limited by the token budget.
+
+        The number of attention weights in a pass is limited as well.
+        """
         rows, width = self.real.shape
         tokens, heads = width, 1
         if self.scope.single_row and not self.adapter.capabilities.decodes and self.adapter.capabilities.replays:
@@ -222,7 +255,10 @@ class AttentionView(AttentionReading):
         return max(1, min(by_tokens, by_weights))
 
     def _variant_chunks(self, weights: Tensor) -> Iterator[Tensor]:
-        """Split variants into chunks that fit into one pass; an adapter that decodes takes them all at once."""
+        """Split weights (B, V, H, T) along V into chunks that fit into one pass.
+
+        An adapter with the capability `decodes` gets all of them in one chunk.
+        """
         if self.adapter.capabilities.decodes:
             yield weights
             return
@@ -230,7 +266,11 @@ class AttentionView(AttentionReading):
             yield weights[:, start : start + self.variants_per_pass]
 
     def _decode(self, weights: Tensor) -> Tensor:
-        """Return (B, V, C) logits by `decode`, `replay` or, without these capabilities, one whole pass per variant."""
+        """Return the logits (B, V, C) under attention rows (B, V, H, T).
+
+        They are computed by the adapter's `decode` or `replay`. An adapter without either runs one whole pass per
+        variant.
+        """
         narrow = weights.to(self.hidden.dtype)
         capabilities = self.adapter.capabilities
         if capabilities.decodes:
@@ -257,7 +297,10 @@ class AttentionView(AttentionReading):
         return torch.stack([run(all_heads[:, v]) for v in range(all_heads.shape[1])], dim=1)
 
     def _all_heads(self, weights: Tensor) -> Tensor:
-        """Add the clean rows of the other heads to rows (B, V, H', T) of the heads in scope; return (B, V, H, T)."""
+        """Return the rows (B, V, H, T) of all heads, given rows (B, V, H', T) of the H' heads in scope.
+
+        The other heads have the rows of the clean pass.
+        """
         if self.scope.heads is None:
             return weights
         clean = self.batch.trace.attention[self.site.key].detach()
@@ -267,9 +310,10 @@ class AttentionView(AttentionReading):
 
     @cached_property
     def edge_candidates(self) -> Candidates:
-        """Candidate adversaries on the vertices and edges of the simplex, the same for all heads and for every ε.
+        """Candidate adversarial attentions on the vertices and edges of the simplex. See `vertices_and_edges`.
 
-        For models with two classes only.
+        All heads have the same attention. The candidates do not depend on the limit ε of the total variation. The model
+        must have two classes.
         """
 
         def decode(distributions: Tensor) -> Tensor:
@@ -279,10 +323,12 @@ class AttentionView(AttentionReading):
 
     @cached_property
     def token_logits(self) -> tuple[Tensor, Tensor] | None:
-        """For a linear decoder: logits (B, T, C) of each hidden state without bias, and the bias (B, C), in float64.
+        """The logits (B, T, C) of each hidden state without the bias, and the bias (B, C), in float64.
 
-        None if the adapter declares no linear decoder. Raises AdapterError if the probabilities computed from these
-        logits differ from those of the model.
+        None if the adapter does not declare `linear_decoder`.
+
+        Raises:
+            AdapterError: the probabilities computed from these logits differ from those of the model.
         """
         if not self.adapter.capabilities.linear_decoder:
             return None
@@ -330,12 +376,14 @@ class AttentionView(AttentionReading):
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 
     def logits_with_changed_layers(self, extent: Extent, variants: int, change: RowChange) -> Tensor:
-        """Return the logits with all rows of real queries changed, in the reading's layer or in its whole stack.
+        """Return the logits with all rows changed, in the reading's layer or in all layers of its stack.
+
+        Rows of padding queries are not changed.
 
         Args:
-            extent: which layers are changed; not "reading".
+            extent: the rows that are changed (see `Extent`); any value except "reading".
             variants: V, the number of variants.
-            change: returns the rows to use instead.
+            change: the function that changes the rows (see `RowChange`).
 
         Returns:
             (B, V, C) logits, float64.
@@ -346,13 +394,13 @@ class AttentionView(AttentionReading):
         return self.batch.run_variants(variants, lambda part: self._intervention(change, scope, part, frozen=frozen))
 
     def _intervention(self, change: RowChange, scope: Scope, part: slice, *, frozen: bool = False) -> Intervention:
-        """Return the intervention that changes the rows in scope, for a slice of the variants.
+        """Return an intervention that changes rows of attention weights, for a slice of the variants.
 
         Args:
-            change: returns the rows to use instead.
+            change: the function that changes the rows (see `RowChange`).
             scope: the rows to change.
             part: the slice of the variants that run together.
-            frozen: change the weights of the clean pass instead of the live ones.
+            frozen: whether to change the weights of the clean pass, instead of those that the current pass computes.
         """
         keys = {site.key for site in scope.sites}
         count = part.stop - part.start

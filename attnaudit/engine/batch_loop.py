@@ -24,24 +24,26 @@ def run_in_batches(
     most: int | None = None,
     report: Callable[[int], None] | None = None,
 ) -> int:
-    """Run some instances, those with the most tokens first.
+    """Run some instances in batches. The instances with the most tokens run first.
+
+    If memory runs out, the batch is run again with a smaller token budget.
 
     Args:
-        run: runs the instances at some positions as one batch, given the positions and the token budget.
-        instances: the instances of the data set.
-        positions: positions of the instances to run.
+        run: (indices of instances, token budget) -> None. It runs these instances as one batch.
+        instances: all instances of the data set.
+        positions: indices of the instances to run.
         widths: (n,) number of tokens of every instance.
         device: the device of the model.
-        budget: tokens (rows × padded length) in one batch.
+        budget: largest number of tokens (rows × padded length) in one batch. A batch always has at least one row.
         most: largest number of rows in one batch; None for no limit.
-        report: called with the number of finished instances after every batch.
+        report: called after every batch with the number of finished instances; None to report no progress.
 
     Returns:
         The largest number of rows in one batch.
 
     Raises:
-        AuditError: the model or a measure raised an error, or one instance alone needs too much memory; the message
-            names the row.
+        AuditError: the model or a measure raised an error, or there is not enough memory for a single instance. The
+            message names the row.
     """
     remaining = sorted(positions, key=lambda i: (-widths[i], instances[i].id))
     total, largest = len(remaining), 0

@@ -1,4 +1,6 @@
-"""The clean (unmodified) forward pass of a batch, its tokens, units and gradients, each computed at most once.
+"""The clean forward pass of a batch: its tokens, units, outputs and gradients. Each is computed at most once.
+
+A pass is clean if neither its input nor its attention is changed. A unit is a token or a word (see `Unit`).
 
 Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
 """
@@ -19,7 +21,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Trace
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
-#: The unit of attention and all statistics: tokens, or words, whose tokens are joined.
+#: The unit that attention and all statistics refer to. With "words", the tokens of a word are one unit.
 Unit = Literal["tokens", "words"]
 #: Progress within a batch is reported only if the batch takes longer than this.
 PROGRESS_AFTER_SECONDS = 5.0
@@ -29,7 +31,7 @@ def probabilities(logits: Tensor) -> Tensor:
     """Convert logits to class probabilities in float64.
 
     Args:
-        logits: (..., C); a single logit is the sigmoid logit of class 1.
+        logits: (..., C) logits. If C = 1, the sigmoid of the logit is the probability of class 1.
 
     Returns:
         (..., max(C, 2)) probabilities.
@@ -57,7 +59,10 @@ def centred_logits(logits: Tensor) -> Tensor:
 
 @contextmanager
 def differentiable(device: torch.device) -> Iterator[None]:
-    """Enable gradients, and disable cuDNN, which refuses the backward pass of an RNN in evaluation mode."""
+    """Enable gradients inside the context. On a GPU, also disable cuDNN.
+
+    cuDNN cannot compute the backward pass of an RNN in evaluation mode.
+    """
     if device.type == "cuda":
         with torch.backends.cudnn.flags(enabled=False, allow_tf32=False), torch.enable_grad():
             yield
@@ -68,7 +73,7 @@ def differentiable(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Disable TF32 and autocast, whatever the process has set, and restore its settings afterwards."""
+    """Disable TF32 and autocast inside the context, and restore the previous settings afterwards."""
     before, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
     flags = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
     torch.set_float32_matmul_precision("highest")
@@ -80,19 +85,20 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 class CleanPass:
-    """One batch as the model reads it, and what can be computed from its clean pass.
+    """One batch, its clean pass, and the values computed from this pass.
 
     Args:
         adapter: the model.
         instances: the B instances of the batch.
-        positions: position of each instance in the whole data set.
+        positions: index of each instance in the whole data set.
         seed: seed of the audit.
-        keep_graph: keep the graph of the clean pass, for measures that differentiate through it.
+        keep_graph: whether to keep the autograd graph of the clean pass. Measures that differentiate through the pass
+            need it.
         budget: largest number of tokens (rows × length) in one forward pass of variants.
-        pass_counts: counts the passes that are run, by kind; shared by all batches of an audit.
-        unit: "words" joins the tokens of a word into one unit, whose values are at the position of its first token.
-        progress: callback for batches that take long, and for measures that do other long work, such as training a
-            copy.
+        pass_counts: kind of pass -> number of passes, which the batch increases. All batches of an audit share it.
+        unit: "tokens" or "words". The values of a word are stored at the position of its first token.
+        progress: called during batches that take long. Measures that do other long work, such as training a copy of
+            the model, call it as well. None to report no progress.
     """
 
     def __init__(
@@ -121,7 +127,13 @@ class CleanPass:
         self.inputs: Inputs = adapter.collate(instances)
 
     def report_progress(self, done: int, total: int, note: str) -> None:
-        """Report the progress of work within the batch, if the batch takes long."""
+        """Report the progress of work within the batch, if the batch has taken longer than `PROGRESS_AFTER_SECONDS`.
+
+        Args:
+            done: number of finished steps.
+            total: number of all steps.
+            note: name of the steps, such as "texts with tokens erased".
+        """
         if self.progress is not None and time.monotonic() - self.started > PROGRESS_AFTER_SECONDS:
             self.progress(done, total, note)
 
@@ -139,7 +151,7 @@ class CleanPass:
 
     @cached_property
     def real(self) -> Tensor:
-        """(B, T) True at the first token of each unit; where the units are tokens, at every real token."""
+        """(B, T) True at the first token of each unit. If the units are tokens, True at every real token."""
         if self.unit == "tokens" or TEXT not in self.inputs.words:
             return self.real_tokens
         words = self.inputs.words[TEXT]
@@ -148,7 +160,10 @@ class CleanPass:
 
     @cached_property
     def unit_positions(self) -> Tensor:
-        """(B, T) position of the first token of each real token's unit; other tokens have their own position."""
+        """(B, T) for each real token, the position of the first token of its unit.
+
+        For special tokens and padding, it is their own position.
+        """
         position = torch.arange(self.real.shape[1], device=self.device).expand_as(self.real)
         first = torch.where(self.real, position, -1).cummax(1).values
         return torch.where(self.real_tokens, first, position)
@@ -159,20 +174,24 @@ class CleanPass:
         return self.real.sum(1)
 
     def sum_by_unit(self, values: Tensor) -> Tensor:
-        """Sum values of tokens (B, T) over each unit; the result (B, T) is 0 except at the first token of a unit."""
+        """Sum the values of the tokens (B, T) of each unit.
+
+        Returns:
+            (B, T) sums at the first token of each unit; 0 elsewhere.
+        """
         if self.real is self.real_tokens:
             return values * self.real
         return torch.zeros_like(values).scatter_add(1, self.unit_positions, values * self.real_tokens) * self.real
 
     def tokens_of_units(self, units: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Mark the tokens of the marked units.
+        """Return a mask of all tokens of some units.
 
         Args:
-            units: (V, T) True at the first token of each unit.
-            rows: (V,) row of the batch that each variant belongs to; variant v belongs to row v if None.
+            units: (V, T) True at the first tokens of these units.
+            rows: (V,) index of the batch row that each variant is made from. If None, variant v is made from row v.
 
         Returns:
-            (V, T) True at every token of those units.
+            (V, T) True at every token of these units.
         """
         if rows is None:
             return units.gather(1, self.unit_positions) & self.real_tokens
@@ -182,19 +201,19 @@ class CleanPass:
 
     @cached_property
     def embeddings(self) -> dict[str, Tensor]:
-        """Stream -> (B, T, d) embeddings, the leaves of the graph."""
+        """Stream -> (B, T, d) embeddings. They are the leaves of the autograd graph if `keep_graph` is set."""
         with torch.no_grad():
             embedded = self.adapter.embed(self.inputs)
         return {name: value.detach().requires_grad_(self.keep_graph) for name, value in embedded.items()}
 
     def count_forward(self, rows: int) -> None:
-        """Count one forward pass of this many rows."""
+        """Add one forward pass with this number of rows to `pass_counts`."""
         self.pass_counts["forward"] += 1
         self.pass_counts["forward_rows"] += rows
 
     @cached_property
     def trace(self) -> Trace:
-        """The clean pass, with its graph if `keep_graph` is set."""
+        """The clean pass, with its autograd graph if `keep_graph` is set."""
         self.count_forward(len(self.instances))
         if not self.keep_graph:
             with torch.no_grad():
@@ -204,7 +223,7 @@ class CleanPass:
 
     @property
     def decoder_condition(self) -> Tensor | None:
-        """(B, q) input of a pooled model's decoder besides the attended context, detached; None if there is none."""
+        """(B, q) second input of a pooled model's decoder, detached. None if the decoder reads only the context."""
         return None if self.trace.decoder_condition is None else self.trace.decoder_condition.detach()
 
     @cached_property
@@ -214,7 +233,7 @@ class CleanPass:
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """(B, C) class probabilities, float64; a sigmoid output is expanded to two classes."""
+        """(B, C) class probabilities, float64. A model with a single sigmoid output has C = 2."""
         return probabilities(self.logits)
 
     @cached_property
@@ -225,16 +244,25 @@ class CleanPass:
     # -- gradients of f, the probability of the predicted class -----------------------------------------------------
 
     def target(self, logits: Tensor) -> Tensor:
-        """Return f, the predicted class's probability, summed over the batch, given logits (B, C)."""
+        """Return f summed over the batch, where f is the probability of the class that the clean pass predicts.
+
+        Args:
+            logits: (B, C) logits of the pass in which f is computed.
+        """
         total: Tensor = probabilities(logits).gather(1, self.predicted[:, None]).sum()
         return total
 
     def gradients_of(self, trace: Trace) -> dict[str, Tensor]:
-        """Return ∂f/∂x in float64 for the text embeddings (under "") and the hidden states of each site (its key)."""
+        """Return the gradients ∂f/∂x of a pass, in float64, where f is the probability of the predicted class.
+
+        Returns:
+            "" -> (B, T, d) gradients with respect to the embeddings of the text; site key -> (B, K, m) gradients with
+            respect to the hidden states of the site. A gradient is 0 where f does not depend on x.
+        """
         return self._gradients(trace.logits, {"": self.embeddings[TEXT], **trace.hidden})
 
     def _gradients(self, logits: Tensor, at: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return ∂f/∂x in float64 for each x; 0 where f does not depend on x."""
+        """Return name -> ∂f/∂x in float64 for each named tensor x in `at`; 0 where f does not depend on x."""
         self.pass_counts["backward"] += 1
         gradients = torch.autograd.grad(self.target(logits), list(at.values()), retain_graph=True, allow_unused=True)
         return {
@@ -244,13 +272,19 @@ class CleanPass:
 
     @cached_property
     def gradients(self) -> dict[str, Tensor]:
-        """The gradients of the clean pass, with attention as part of the graph, as `gradients_of` returns them."""
+        """The gradients of the clean pass, in the form that `gradients_of` returns.
+
+        Gradients flow through the attention weights.
+        """
         with differentiable(self.device):
             return self.gradients_of(self.trace)
 
     @cached_property
     def gradients_attention_detached(self) -> dict[str, Tensor]:
-        """The gradients of a pass in which the attention weights are constants, as `gradients_of` returns them."""
+        """The gradients of a second pass over the same inputs, in the form that `gradients_of` returns.
+
+        In this pass, the attention weights are treated as constants, so that no gradients flow through them.
+        """
         with differentiable(self.device):
             self.count_forward(len(self.instances))
             trace = self.adapter.run(
@@ -263,6 +297,6 @@ class CleanPass:
 
     @cached_property
     def attention_gradients(self) -> dict[str, Tensor]:
-        """Site key -> (B, H, Q, K) gradient of f by the attention weights of the clean pass, float64."""
+        """Site key -> (B, H, Q, K) gradients of f with respect to the attention weights of the clean pass, float64."""
         with differentiable(self.device):
             return self._gradients(self.trace.logits, dict(self.trace.attention))

@@ -1,4 +1,4 @@
-"""Collect the columns of all batches in arrays over the whole data set, on the CPU."""
+"""Storage of the columns of all batches, in arrays over the whole data set on the CPU."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from attnaudit.readings import named
 
 
 class ColumnStore:
-    """Columns of n instances, filled batch by batch.
+    """The columns of the whole data set. Each batch adds the numbers of its instances.
 
-    The attributes `predicted`, `scalars`, `vectors`, `per_token`, `facts` and `shared` become those of `Measurements`.
+    `Measurements` has attributes with the same names and the same contents: `predicted`, `scalars`, `vectors`,
+    `per_token`, `facts` and `shared`.
 
     Args:
-        n: number of instances of the whole data set.
+        n: number of instances in the whole data set.
     """
 
     def __init__(self, n: int) -> None:
@@ -32,7 +33,7 @@ class ColumnStore:
         self.shared: set[str] = set()
 
     def add(self, batch: Batch, columns: Columns, planned: PlannedMeasure) -> None:
-        """Store the columns that a measure returned for a batch, under names that include the reading."""
+        """Store the columns that a measure returned for a batch. Their names are extended by the reading."""
         positions = list(batch.positions)
         self.predicted[positions] = batch.predicted.cpu().numpy()
         plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
@@ -46,7 +47,7 @@ class ColumnStore:
         ends = real.sum(1).cumsum()[:-1]
         for name, per_token in columns.tokens.items():
             self.per_token.add(full_name[name])
-            # The rows are views of one array per batch: thousands of small arrays would fragment the memory.
+            # The rows are views of one array per batch, because thousands of small arrays would fragment the memory.
             self._add_vectors(full_name[name], positions, np.split(per_token.double().cpu().numpy()[real], ends))
         for name, vector in columns.vectors.items():
             self._add_vectors(full_name[name], positions, list(vector.double().cpu().numpy()))

@@ -12,10 +12,10 @@ class Columns:
     """Columns of one batch of B instances, padded to T tokens.
 
     Attributes:
-        scalars: column name -> (B,), one number per instance.
-        tokens: column name -> (B, T), one number per unit (a token or a word), stored for real units only.
-        vectors: column name -> (B, L), L numbers per instance.
-        facts: name -> a short text about how something was measured, such as "adversarial.method" -> "exact".
+        scalars: column name -> (B,) one number per instance.
+        tokens: column name -> (B, T) one number per unit (a token or a word). Only the numbers of real units are kept.
+        vectors: column name -> (B, L) L numbers per instance.
+        facts: name -> a short text that says how something was measured, such as "adversarial.method" -> "exact".
     """
 
     scalars: dict[str, Tensor] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Columns:
     facts: dict[str, str] = field(default_factory=dict)
 
     def update(self, other: Columns) -> None:
-        """Add the columns of another measure of the same batch."""
+        """Add the columns of another measure for the same batch."""
         self.scalars.update(other.scalars)
         self.tokens.update(other.tokens)
         self.vectors.update(other.vectors)

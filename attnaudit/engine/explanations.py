@@ -1,4 +1,4 @@
-"""Readings other than the attention weights: rollout, norms of weighted values, and gradient-weighted attention.
+"""Scores of readings that are not plain attention: rollout, norms of weighted values, gradient-weighted attention.
 
 Shapes: B instances, T tokens, H heads, Q queries, K keys, m features.
 """
@@ -19,7 +19,16 @@ from attnaudit.readings import Reading
 
 
 def explanation_scores(clean: CleanPass, scope: Scope, reading: Reading) -> Tensor:
-    """Return the non-negative scores of a reading over all tokens, special ones included, shape (B, T), float64."""
+    """Return the scores of a reading that is not plain attention.
+
+    Args:
+        clean: the clean pass of the batch.
+        scope: the scope of the reading.
+        reading: the reading.
+
+    Returns:
+        (B, T) non-negative scores of all tokens, including special tokens, float64.
+    """
     if reading.kind == "rollout":
         return scores_at_query(rollout(clean, scope), clean, scope, reading.query)
     weights = clean.trace.attention[scope.site.key].detach()[:, scope.head_numbers(scope.site)].double()
@@ -30,7 +39,7 @@ def explanation_scores(clean: CleanPass, scope: Scope, reading: Reading) -> Tens
 
 
 def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) -> Tensor:
-    """Average the rows of the queries that a reading names; for "cls" and "last" this is a single row.
+    """Average rows of scores over the queries that a reading selects. For "cls" and "last", this is a single query.
 
     Args:
         scores: (B, Q, K) one row of scores for each query.
@@ -48,7 +57,8 @@ def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) 
 def rollout(clean: CleanPass, scope: Scope) -> Tensor:
     """Return attention rollout (Abnar & Zuidema 2020), shape (B, T, T).
 
-    It is the product of one matrix per layer, ½ · (mean over the heads) + ½ · I, each with rows normalised to sum to 1.
+    Each layer has the matrix ½ · (mean of the attention over the heads) + ½ · I, whose rows are normalised to sum to 1.
+    The rollout is the product of these matrices, with the last layer on the left.
     """
     mask = clean.inputs.mask[TEXT]
     identity = torch.eye(mask.shape[1], dtype=torch.float64, device=mask.device)
@@ -62,8 +72,8 @@ def rollout(clean: CleanPass, scope: Scope) -> Tensor:
 def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:
     """Return the norms of the weighted, transformed value vectors (Kobayashi et al. 2020, eq. 5).
 
-    The score of token j is ‖Σ_h α_h · f_h(x_j)‖₂, where α_h is the weight of head h on token j, and f_h(x_j) the head's
-    value vector for token j after the head's part of the output projection.
+    The score of token j is ‖Σ_h α_h · f_h(x_j)‖₂. Here α_h is the weight of head h on token j, and f_h(x_j) is the
+    value vector of head h for token j after the output projection.
 
     Args:
         clean: the clean pass of the batch.
@@ -74,7 +84,7 @@ def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:
         (B, Q, K) norms.
 
     Raises:
-        AdapterError: the adapter does not give the transformed value vectors.
+        AdapterError: the adapter does not declare `value_vectors`.
     """
     if not clean.adapter.capabilities.value_vectors:
         raise AdapterError(

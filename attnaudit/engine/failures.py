@@ -1,4 +1,4 @@
-"""Errors that measuring a batch may raise: too little memory, a row that the model cannot process, or NaN."""
+"""Handling of errors in a batch: too little memory, a row that the model cannot process, or logits that are NaN."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from attnaudit.instances import Instance
 
 
 def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], object]]]) -> AuditError:
-    """Return an error that names the row at fault.
+    """Return an error that names the row which caused it.
 
     Args:
         error: the error that the model, its adapter or a measure raised for a batch.
-        rows: each instance of the batch with a function that measures it alone.
+        rows: one pair per row of the batch: its instance, and a function that measures this instance alone.
 
     Returns:
-        An error about the first row that raises when it is measured alone, or about the whole batch if none does.
+        An error that names the first row for which measuring it alone raises an error. If there is no such row, the
+        error names the whole batch.
     """
     culprit, others = rows[0][0], f" and the {len(rows) - 1} other rows of its batch"
     if len(rows) == 1:
@@ -38,7 +39,7 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out."""
+    """Tell whether an error was raised because memory ran out."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error).lower()
@@ -53,20 +54,20 @@ def refuse_not_finite(
     rows: Tensor | None = None,
     given: Tensor | None = None,
 ) -> None:
-    """Refuse logits that are not finite in a pass whose input or attention was changed.
+    """Check that the logits of a pass with a changed input or changed attention are finite.
 
-    Without this error, they would become a missing value or a changed decision.
+    Without this check, a measure would report a missing value or a changed decision instead of an error.
 
     Args:
         logits: (R, ..., C) logits.
         instances: the instances of the batch.
         condition: what was changed, such as "under replaced attention".
-        rows: (R,) instance that each entry belongs to; entry r belongs to instance r if None.
-        given: (R, ..., ...) numbers from which the pass was computed, such as the replaced weights. Where they are NaN,
-            as for an instance whose attention is undefined, the logits may be NaN too.
+        rows: (R,) index of the instance that each entry belongs to. If None, entry r belongs to instance r.
+        given: (R, ..., ...) numbers from which the pass was computed, such as the replaced weights. Where they are not
+            finite, as for an instance whose attention is undefined, the logits need not be finite either.
 
     Raises:
-        AdapterError: some logits are NaN or infinite; the message names the row.
+        AdapterError: some logits are NaN or infinite. The message names the row.
     """
     acceptable = logits.detach().isfinite().all(-1)
     if bool(acceptable.all()):

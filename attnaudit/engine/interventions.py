@@ -1,6 +1,7 @@
-"""What an intervention does to attention rows: permute the weights, replace them, or remove some.
+"""Changes of attention rows: functions that permute, redistribute or remove weights.
 
-No weight is moved to a key that its row may not attend to, so causal, sliding-window and padding masks stay in effect.
+A row is the weights of one query. No weight is moved to a key to which the query may not attend, so that causal,
+sliding-window and padding masks stay in effect.
 
 Shapes: N rows of a batch of variants, H heads, Q queries, K keys.
 """
@@ -12,21 +13,22 @@ from torch import Tensor
 
 
 def permuted(weights: Tensor, order: Tensor, attendable: Tensor) -> Tensor:
-    """Permute the weights of the attendable keys; other weights stay.
+    """Permute the weights of the attendable keys in each row. All other weights stay in place.
 
     Args:
         weights: (N, H, Q, K) attention weights.
-        order: (N, 1, 1, K) a permutation of the positions.
-        attendable: (N, 1 or H, Q, K) True at real tokens that the row may attend to.
+        order: (N, 1, 1, K) a permutation of the key positions.
+        attendable: (N, 1 or H, Q, K) True at the real tokens to which the query may attend.
 
     Returns:
-        (N, H, Q, K) weights. The i-th attendable key of a row gets the weight of the i-th attendable key in `order`.
+        (N, H, Q, K) weights. In each row, the attendable key with the i-th lowest position gets the weight of the key
+        that comes i-th among the attendable keys listed in `order`.
     """
     order = order.expand(*attendable.shape[:3], order.shape[-1])
     if bool((attendable.gather(-1, order) == attendable).all()):
         return weights.gather(-1, order.expand_as(weights))
-    # A stable sort brings the attendable keys to the front: once in the order of `order` (sources of the weights), once
-    # in the order of their positions (targets).
+    # A stable sort moves the attendable keys to the front. The sources of the weights are sorted in the order of
+    # `order`, and the targets in the order of their positions.
     sources_first = (~attendable.gather(-1, order)).to(torch.uint8).sort(dim=-1, stable=True).indices
     source = order.gather(-1, sources_first).expand_as(weights)
     target = (~attendable).to(torch.uint8).sort(dim=-1, stable=True).indices.expand_as(weights)
@@ -35,15 +37,16 @@ def permuted(weights: Tensor, order: Tensor, attendable: Tensor) -> Tensor:
 
 
 def redistributed(weights: Tensor, shares: Tensor, attendable: Tensor) -> Tensor:
-    """Redistribute each row's weight on attendable keys in proportion to the shares; other weights stay.
+    """Redistribute the total weight on the attendable keys of each row. All other weights stay the same.
 
     Args:
         weights: (N, H, Q, K) attention weights.
-        shares: (N, 1 or H, 1 or Q, K) non-negative shares, which need not sum to 1.
-        attendable: (N, 1 or H, Q, K) True at real tokens that the row may attend to.
+        shares: (N, 1 or H, 1 or Q, K) non-negative numbers to which the new weights are proportional. They need not sum
+            to 1.
+        attendable: (N, 1 or H, Q, K) True at the real tokens to which the query may attend.
 
     Returns:
-        (N, H, Q, K) weights; rows whose shares on attendable keys are all 0 are unchanged.
+        (N, H, Q, K) weights. A row is unchanged if the shares of all its attendable keys are 0.
     """
     shares = shares * attendable
     total = shares.sum(-1, keepdim=True)
@@ -53,14 +56,14 @@ def redistributed(weights: Tensor, shares: Tensor, attendable: Tensor) -> Tensor
 
 
 def without(weights: Tensor, removed: Tensor) -> Tensor:
-    """Set some weights to 0 and scale up the rest, so that each row keeps its sum.
+    """Set some weights to 0, and scale up the other weights so that each row keeps its sum.
 
     Args:
         weights: (N, H, Q, K) attention weights.
-        removed: (N, 1, 1, K) True at keys whose weight is removed.
+        removed: (N, 1, 1, K) True at the keys whose weights are set to 0.
 
     Returns:
-        (N, H, Q, K) weights; rows with no weight left are 0.
+        (N, H, Q, K) weights. A row without any weight left is 0 everywhere.
     """
     left = weights.masked_fill(removed, 0.0)
     total = left.sum(-1, keepdim=True)

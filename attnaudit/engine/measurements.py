@@ -1,4 +1,4 @@
-"""The result of measuring one model on one data set: numbers per instance and per token. Needs numpy only."""
+"""The results of measuring one model on one data set: numbers per instance and per token. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnaudit.instances import Instance
 from attnaudit.readings import split
 from attnaudit.statistics.groups import Groups
 
-#: Columns of every run whose names do not begin with the name of their measure.
+#: Columns that every run has and whose names do not begin with the name of a measure.
 ALWAYS = ("probabilities", "logits", "truncated")
 DECLARED = "A check must declare the measures that it reads: needs=[...]."
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Measurements:
-    """Numbers of n instances, in the order of the instances' ids.
+    """The measured numbers of n instances. The instances are sorted by id.
 
     Attributes:
         model: name of the model.
@@ -33,21 +33,21 @@ class Measurements:
         seed: seed of the audit.
         classes: class names in the order of the logits.
         instances: the n instances, sorted by id.
-        sources: the name of the source that each instance is resampled with; see
+        sources: the name of the group to which each instance belongs when groups are resampled. See
             `attnaudit.engine.merged_sources.merged_sources`.
         tokens: the real units (tokens or words) of each instance, as strings.
-        labels: (n,) class indices; -1 where an instance is unlabelled.
+        labels: (n,) class indices; -1 for instances without a label.
         predicted: (n,) predicted class indices.
         scalars: column name -> (n,) numbers; NaN where undefined.
-        vectors: column name -> n arrays.
-        per_token: names of the vector columns that hold one number per real unit.
-        tables: name -> an array over the whole data set, or over the instances or tokens whose instance positions are
-            in the table "<measure>.instances".
-        facts: name -> a short text about how something was measured.
-        keep_alive: objects that must live as long as the tables, such as the folder of a memory map.
+        vectors: column name -> n arrays, one per instance.
+        per_token: names of the vector columns with one number per real unit.
+        tables: name -> an array that a measure computed from the whole data set. If its entries belong to single
+            instances or tokens, the table "<measure>.instances" has the index of each entry's instance.
+        facts: name -> a short text that says how something was measured.
+        keep_alive: objects that must live as long as the tables, such as the temporary folder of a memory map.
         shared: names of the columns that do not depend on the reading.
-        readings: a reading as a check names it -> the single readings that it stands for in this model. Columns are
-            named after the single readings; "" is the model's own.
+        readings: a reading that a check names -> the single readings that it stands for in this model. The names of
+            columns contain single readings. "" is the model's own reading.
         own_reading: the text form of the model's own reading; "" for a model with one pooled attention.
     """
 
@@ -89,11 +89,21 @@ class Measurements:
         return sorted({*self.scalars, *self.vectors, *self.tables})
 
     def groups(self, chosen: NDArray[np.bool_]) -> Groups:
-        """Return the chosen (n,) instances, grouped by source."""
+        """Group some of the instances by source.
+
+        Args:
+            chosen: (n,) True for the instances to group.
+        """
         return Groups.of(self.sources, self.ids, chosen)
 
     def only(self, chosen: NDArray[np.bool_]) -> Measurements:
-        """Return the measurements of the chosen (n,) instances, without tables, which cover all instances."""
+        """Return the measurements of some of the instances.
+
+        Tables are left out, because they are computed from the whole data set.
+
+        Args:
+            chosen: (n,) True for the instances to include.
+        """
         rows = np.flatnonzero(chosen).tolist()
         return Measurements(
             model=self.model,
@@ -115,9 +125,10 @@ class Measurements:
         )
 
     def under(self, reading: str) -> Measurements:
-        """Return the same instances with the columns of one single reading, under their plain names.
+        """Return the measurements under one single reading, with the reading removed from the names of the columns.
 
-        Columns that depend on no reading are kept. For "", the model's own reading, nothing is changed.
+        Columns that do not depend on the reading are kept. Columns of other readings are left out. For "", which is the
+        model's own reading, return these measurements unchanged.
         """
 
         def plain_name(name: str) -> str | None:
@@ -126,9 +137,12 @@ class Measurements:
         return self._renamed(plain_name) if reading else self
 
     def of(self, measures: Sequence[str]) -> Measurements:
-        """Return the same instances with the columns of the given measures and those of every run.
+        """Return the measurements with only the columns of some measures, and the columns that every run has.
 
-        A check must not see other columns, because whether these are measured depends on the other checks of the run.
+        A check must not read other columns. Whether they exist depends on the other checks of the run.
+
+        Args:
+            measures: names of measures with their arguments, without readings.
         """
 
         def name_if_declared(name: str) -> str | None:
@@ -139,7 +153,7 @@ class Measurements:
         return self._renamed(name_if_declared)
 
     def _renamed(self, rename: Callable[[str], str | None]) -> Measurements:
-        """Return the same measurements with renamed columns; a column whose new name is None is left out."""
+        """Return the measurements with renamed columns. A column is left out if its new name is None."""
 
         def renamed(columns: Mapping[str, T]) -> dict[str, T]:
             pairs = ((rename(name), value) for name, value in columns.items())
@@ -155,7 +169,7 @@ class Measurements:
         )
 
     def readings_of(self, reading: str) -> list[str]:
-        """Return the single readings that a reading stands for in this model; "" is the model's own.
+        """Return the single readings that a reading stands for in this model. "" is the model's own reading.
 
         Raises:
             CheckError: nothing was measured under this reading.
@@ -168,16 +182,16 @@ class Measurements:
             raise CheckError(f"No measured reading '{reading}'. {nearest(reading, self.readings)}") from None
 
     def freeze(self) -> None:
-        """Make every array read-only, so that no check can change the numbers that the next check reads."""
+        """Make every array read-only, so that one check cannot change the numbers that another check reads."""
         columns = chain(self.scalars.values(), *self.vectors.values(), self.tables.values())
         for array in (self.labels, self.predicted, *columns):
             array.setflags(write=False)
 
     def scalar(self, name: str) -> Floats:
-        """Return the (n,) numbers of a column.
+        """Return a scalar column (n,).
 
         Raises:
-            CheckError: there is no such column; the message names the nearest one.
+            CheckError: there is no such column. The message suggests similar names.
         """
         try:
             return self.scalars[name]
@@ -185,10 +199,10 @@ class Measurements:
             raise CheckError(f"No measured number '{name}'. {nearest(name, self.scalars)} {DECLARED}") from None
 
     def vector(self, name: str) -> list[Floats]:
-        """Return the n arrays of a column.
+        """Return a vector column, which has one array per instance.
 
         Raises:
-            CheckError: there is no such column; the message names the nearest one.
+            CheckError: there is no such column. The message suggests similar names.
         """
         try:
             return self.vectors[name]
@@ -196,10 +210,10 @@ class Measurements:
             raise CheckError(f"No measured vector '{name}'. {nearest(name, self.vectors)} {DECLARED}") from None
 
     def table(self, name: str) -> Table:
-        """Return an array over the whole data set.
+        """Return a table.
 
         Raises:
-            CheckError: there is no such table; the message names the nearest one.
+            CheckError: there is no such table. The message suggests similar names.
         """
         try:
             return self.tables[name]

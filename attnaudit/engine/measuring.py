@@ -1,4 +1,7 @@
-"""The engine: measures what the checks need, in batches of similar length, and runs each pass once per batch."""
+"""The engine, which computes the measures that the checks need.
+
+It runs the instances in batches of similar length. Measures that need the same pass of the model share it.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord
 
-#: Tokens (rows × padded length) in one forward pass, by device type.
+#: Default number of tokens (rows × padded length) in one forward pass, by device type.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
-#: The same for models with a reading of their own, such as Transformers: the number of weights in every layer and head
-#: grows with the square of the length.
+#: The same for models that declare a reading, such as Transformers. Their number of attention weights grows with the
+#: square of the length, in every layer and head.
 BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
-#: Kinds of passes that are counted in rows.
+#: Kinds of counts in `pass_counts` that are numbers of rows.
 PASSES_BY_ROWS = ("forward_rows", "resumed_rows")
 #: Largest accepted difference between 1 and the sum of an attention row.
 SUM_TOLERANCE = 1e-3
@@ -55,36 +58,40 @@ def measure(
     worker: str = "main",
     sha256: str | None = None,
 ) -> tuple[Measurements, MeasureRecord]:
-    """Measure every need for every instance.
+    """Compute every needed measure for every instance.
 
-    The numbers are the same for any batch size, up to float rounding. The batches shrink if memory runs out. After
-    measuring, the parameters are hashed again, and some rows run a second time (`attnaudit.engine.repeated_pass`).
+    Up to rounding errors, the results do not depend on the batch size. If memory runs out, the batches become smaller.
+    After measuring, the parameters are hashed again, and some rows run a second time (see
+    `attnaudit.engine.repeated_pass`).
 
     Args:
         adapter: the model.
         dataset: the instances.
-        needs: names of measures, with or without a reading.
+        needs: the needs of the checks: names of measures with their arguments, with or without a reading.
         model: name of the model, for messages and records.
-        seed: seed of everything random.
-        labels: (n,) class indices in the order of `dataset.instances`, -1 where unlabelled; None if nothing is
-            labelled.
+        seed: seed of all random numbers.
+        labels: (n,) class indices in the order of `dataset.instances`, -1 for instances without a label; None if no
+            instance has a label.
         device: the device to measure on.
-        batch_tokens: tokens in one forward pass; None for the default of the device.
-        unit: "words" joins the tokens of a word into one unit.
-        progress: called before the first batch, after every batch, and during batches that take long.
+        batch_tokens: largest number of tokens in one forward pass; None for the default of the device.
+        unit: "tokens" or "words". With "words", the tokens of a word are one unit.
+        progress: called before the first batch, after every batch, and during batches that take long; None to report no
+            progress.
         worker: name of the process, for the record.
-        sha256: the hash that the parameters must have before and after measuring, as `LoadedModel` has it; None for
-            the hash that they have now.
+        sha256: the hash that the parameters must have before measuring, such as `LoadedModel.sha256`; None to accept
+            any parameters. In both cases, the hash must be the same after measuring.
 
     Returns:
-        The measurements, with the instances sorted by id, and the record of what measuring cost.
+        The measurements, with the instances sorted by id; and a record of the time and the passes that measuring took.
 
     Raises:
-        DataError: the data set is empty, or a row cannot be measured; the message names the row.
+        CheckError: a need is invalid.
+        DataError: the data set is empty, or a row cannot be measured. The message names the row.
         AdapterError: the model cannot be audited, lacks a capability, or gives invalid logits or attention.
-        ChangedModelError: the model changed its parameters or mode, or gives other results for the same rows.
-        AuditError: the model or a measure raised an error, or one instance alone needs too much memory; the message
-            names the row.
+        ChangedModelError: the parameters or the mode of the model changed, or the model gives other results when the
+            same rows run again.
+        AuditError: the model or a measure raised an error, or there is not enough memory for a single instance. The
+            message names the row.
     """
     started = time.perf_counter()
     refuse_unauditable(adapter)
@@ -110,7 +117,7 @@ def measure(
     first_pass = FirstPass(len(instances))
 
     def run(positions: list[int], budget: int) -> None:
-        """Measure the instances at these positions as one batch."""
+        """Compute all measures for the instances at these positions, as one batch."""
         batch = Batch(
             adapter,
             [instances[i] for i in positions],
@@ -125,7 +132,7 @@ def measure(
         views = {name: AttentionView(batch, reading) for name, reading in plan.parsed.items()}
         _refuse_invalid_output(batch)
         first_pass.add(batch)
-        # Measures under any reading may also require columns that depend on no reading.
+        # A measure under a reading may also require columns that do not depend on the reading.
         shared, by_reading = Columns(), {name: Columns() for name in views}
         for planned, state in zip(plan.measures, states, strict=True):
             depends = planned.measure.depends_on_reading
@@ -194,7 +201,10 @@ def measure(
 
 
 def _finish(state: StatefulMeasure, measurements: Measurements, reading: str) -> None:
-    """Let a measure add its tables and facts; under a reading, their names get the reading's suffix."""
+    """Call `finish` of a measure, which may add tables and facts.
+
+    If `reading` is not "", it is appended to the names of the new tables and facts.
+    """
     view = measurements.under(reading)
     tables_before, facts_before = set(view.tables), set(view.facts)
     state.finish(view)
@@ -206,7 +216,13 @@ def _finish(state: StatefulMeasure, measurements: Measurements, reading: str) ->
 
 
 def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str]:
-    """Return remarks on how the numbers were computed."""
+    """Return sentences for the report that say how the numbers were computed.
+
+    Args:
+        measurements: the measurements.
+        unit: the unit of all statistics.
+        repeated: number of texts whose tokens are the same as those of an earlier text.
+    """
     notes = []
     if measurements.own_reading:
         share = float(np.nanmean(measurements.scalar("attention.special_mass")))
@@ -233,11 +249,11 @@ def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str
 
 
 def _refuse_invalid_output(batch: Batch) -> None:
-    """Refuse a clean pass with invalid logits or attention.
+    """Check the logits and the attention of a batch's clean pass.
 
     Raises:
-        AdapterError: the number of logits does not fit the classes, logits are not finite, or attention is not a
-            distribution; the message names the row.
+        AdapterError: the number of logits does not fit the classes, logits are not finite, or the attention weights of
+            a query are not a distribution. In the last two cases, the message names the row.
     """
     classes = batch.adapter.capabilities.classes
     if batch.probabilities.shape[-1] != len(classes):

@@ -1,4 +1,4 @@
-"""The source of every instance, after repeated token sequences are merged. Imports no torch."""
+"""Merging of sources that repeat the token sequences of another source. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from attnaudit.instances import Instance
 
 
 def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable]) -> list[str]:
-    """Return the name of the group that each instance is resampled with.
+    """Return the name of the group to which each instance belongs when groups are resampled.
 
-    Instances with the same `source` are one source, and so is an instance without one. A source whose token sequences
-    all occur in another source is part of that one, because it contains nothing that the other does not. Sources that
-    have some sequences in common, but also some of their own, stay apart. Merging is therefore never transitive: one
-    sentence that occurs in many sources cannot join them.
+    All instances with the same `source` form one source. An instance without a `source` forms a source by itself. If
+    every token sequence of a source also occurs in another source, the first is merged into the second, because it adds
+    nothing new. Two sources that share some sequences stay separate if each also has sequences that the other lacks.
+    Therefore, one sentence that occurs in many sources cannot merge them all.
 
-    The result does not depend on the order of the instances. Where several sources would do, the one that comes first
-    by name is used.
+    The result does not depend on the order of the instances. If a source could be merged into several others, it is
+    merged into the one whose name comes first.
 
     Args:
         instances: The n instances.
-        sequences: What the model reads of each instance, equal for instances that the model cannot distinguish.
+        sequences: The token sequence of each instance, or a hash of it. It must be equal for instances that the model
+            cannot distinguish.
 
     Returns:
-        n names. The prefixes "source" and "row" prevent a source and an id with the same spelling from forming one
-        group.
+        n group names. They begin with "source" or "row", so that a source and an id with the same spelling do not form
+        one group.
     """
     given = [f"source {one.source}" if one.source else f"row {one.id}" for one in instances]
     contents: dict[str, set[Hashable]] = defaultdict(set)
@@ -36,7 +37,7 @@ def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable])
     for name, content in frozen.items():
         first_with.setdefault(content, name)
 
-    # Larger sources come first, so every source is compared with all those that can contain it.
+    # Larger sources come first, so that every source is compared with all sources that may contain it.
     kept_with: dict[Hashable, list[frozenset[Hashable]]] = defaultdict(list)  # sequence -> the kept sources with it
     merged_into: dict[frozenset[Hashable], str] = {}
     for content in sorted(first_with, key=len, reverse=True):

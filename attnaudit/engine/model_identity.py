@@ -1,4 +1,4 @@
-"""Refuse a model whose parameters or modes are not the same after measuring as before."""
+"""Checks that a model's parameters and modes do not change while it is measured."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelIdentity:
-    """What must not change while a model is measured.
+    """The properties of a model that must not change while it is measured.
 
     Attributes:
-        sha256: the hash of all parameters and persistent buffers.
+        sha256: the SHA-256 hash of all parameters and persistent buffers. See `attnaudit.adapters.loading.fingerprint`.
         training: the names of the modules that are in training mode.
     """
 
@@ -26,7 +26,7 @@ class ModelIdentity:
 
 
 def identity_of(adapter: ModelAdapter) -> ModelIdentity:
-    """Return the identity of a model on its present device.
+    """Return the identity of a model in its current state.
 
     Raises:
         AdapterError: a tensor is on the meta device.
@@ -41,10 +41,11 @@ def identity_of(adapter: ModelAdapter) -> ModelIdentity:
 
 
 def refuse_changed_model(before: ModelIdentity, after: ModelIdentity) -> None:
-    """Refuse a model that changed between two points of an audit.
+    """Compare the identity of a model at two times in an audit.
 
     Raises:
-        ChangedModelError: a module changed its mode, or a parameter or buffer its value.
+        ChangedModelError: a module switched between training and evaluation mode, or a parameter or persistent buffer
+            changed its value.
     """
     switched = sorted(before.training ^ after.training)
     if switched:
@@ -59,7 +60,7 @@ def refuse_changed_model(before: ModelIdentity, after: ModelIdentity) -> None:
 
 
 def refuse_changed_parameters(before: str, after: str) -> None:
-    """Refuse a model whose parameters have another hash than before.
+    """Compare the hashes of a model's parameters and persistent buffers at two times.
 
     Raises:
         ChangedModelError: the hashes differ.

@@ -1,10 +1,12 @@
-"""Run rows a second time, and refuse a model that does not give the same result again.
+"""A second pass over a sample of the rows, which must give the same results as the first.
 
-The conformance suite sees a few texts before the audit. A model that is random on some rows only, or changes later, is
-found here: after measuring, a sample of the rows runs again, and its logits and its attention at every site must be
-those that were measured. The rows run in another order and with other rows than the first time, so that randomness is
-found even if the model seeds its own generator in every pass, and so is a result that was cached by batch. Rounding
-then differs, by much less than the tolerance, which is that of the conformance suite.
+The conformance suite runs on a few texts before the audit. It cannot find a model that is random only on some rows, or
+that changes later. After measuring, the model therefore runs again on a sample of the rows. Its logits, and its
+attention at every site, must be the same as before.
+
+The rows run in another order and in other batches than the first time. This also exposes a model that seeds its own
+random generator in every pass, and an adapter that caches results by batch. In other batches, results differ by
+rounding errors. These are much smaller than the tolerance, which is that of the conformance suite.
 
 Shapes: B instances, H heads, Q queries, K keys, C classes.
 """
@@ -29,11 +31,11 @@ from attnaudit.errors import ChangedModelError
 from attnaudit.instances import Instance
 from attnaudit.seeding import keyed_integer
 
-#: Smallest number of rows that run again; all rows if there are fewer.
+#: Smallest number of rows that run again. If the data set has fewer rows, all of them run again.
 FEWEST_ROWS = 64
-#: The number of rows that run again, as a share of the rows of all passes of the audit.
+#: Number of rows that run again, as a share of the rows of all passes of the audit.
 SHARE_OF_PASSES = 0.05
-#: Fractional parts of the multiples of these irrational numbers give every position a coefficient of its own.
+#: Irrational numbers. The fractional parts of their multiples give every position a different coefficient.
 KEY_STEP, QUERY_STEP = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
 
 
@@ -42,9 +44,10 @@ class RepeatedPass:
     """The result of running rows a second time.
 
     Attributes:
-        rows: how many rows ran again.
-        largest_difference: largest difference between the two results of a row, in its logits, relative to their size,
-            or in the summaries of its attention.
+        rows: number of rows that ran again.
+        largest_difference: largest difference between the two results of a row. It is the larger of two numbers: the
+            difference of the logits relative to their size (see `logit_sizes`), and the difference of the summaries of
+            the attention (see `attention_summaries`).
     """
 
     rows: int
@@ -52,10 +55,12 @@ class RepeatedPass:
 
 
 class FirstPass:
-    """Keeps what a second pass is compared with: a number for every row, site and head.
+    """Stores a summary of the attention in the first pass, and compares a second pass with it.
+
+    The summary has one number for every row, site and head.
 
     Args:
-        n: number of instances of the whole data set.
+        n: number of instances in the whole data set.
     """
 
     def __init__(self, n: int) -> None:
@@ -63,7 +68,7 @@ class FirstPass:
         self._attention: Floats = np.empty((n, 0))
 
     def add(self, batch: CleanPass) -> None:
-        """Keep the attention of a batch."""
+        """Store the attention summaries of a batch."""
         summaries = attention_summaries(batch.adapter.sites(), batch.inputs, batch.trace)
         if not self._attention.shape[1]:
             self._attention = np.full((self.n, summaries.shape[1]), np.nan)
@@ -81,23 +86,23 @@ class FirstPass:
         device: str,
         budget: int,
     ) -> RepeatedPass:
-        """Run a sample of the rows again and compare.
+        """Run a sample of the rows again, and compare the results with those of the first pass.
 
         Args:
             adapter: the model.
             instances: the n instances.
             widths: (n,) number of tokens of every instance.
-            logits: the (C,) logits of every instance in the first pass.
-            rows_of_passes: how many rows all passes of the audit had together.
-            seed: seed of the audit, which chooses the rows.
+            logits: one array (C,) per instance: its logits in the first pass.
+            rows_of_passes: total number of rows in all passes of the audit.
+            seed: seed of the audit. It determines which rows run again.
             device: the device of the model.
-            budget: tokens in one forward pass.
+            budget: largest number of tokens in one forward pass. The second pass uses half of it.
 
         Returns:
-            How many rows ran again, and the largest difference.
+            The number of rows that ran again, and the largest difference.
 
         Raises:
-            ChangedModelError: a row gives other logits or another attention than the first time.
+            ChangedModelError: the logits or the attention of a row differ from those of the first pass.
         """
         chosen = rows_to_repeat(instances, rows_of_passes, seed)
         sizes = logit_sizes(np.stack(logits))
@@ -137,42 +142,46 @@ class FirstPass:
 def rows_to_repeat(instances: Sequence[Instance], rows_of_passes: int, seed: int) -> list[int]:
     """Choose the rows that run again.
 
-    The order in which rows are drawn depends only on the seed and the ids, so a larger sample contains a smaller one.
+    The rows are drawn in an order that depends only on the seed and the ids of the instances. A larger sample therefore
+    contains every smaller one.
 
     Args:
         instances: the n instances.
-        rows_of_passes: how many rows all passes of the audit had together.
+        rows_of_passes: total number of rows in all passes of the audit.
         seed: seed of the audit.
 
     Returns:
-        The positions of the rows: 5% of `rows_of_passes`, but at least 64, and at most n.
+        The indices of the chosen instances. Their number is 5% of `rows_of_passes`, but at least 64 and at most n.
     """
     drawn = sorted(range(len(instances)), key=lambda i: (keyed_integer(seed, "repeated", instances[i].id), i))
     return drawn[: max(FEWEST_ROWS, int(SHARE_OF_PASSES * rows_of_passes))]
 
 
 def logit_sizes(logits: Floats) -> Floats:
-    """Return the sizes (n, C) that differences of the logits (n, C) are relative to.
+    """Return the sizes (n, C) by which differences of the logits (n, C) are divided.
 
-    The size of a logit is its absolute value, but at least the median absolute value of the rows' largest logits: a
-    logit near 0 is a difference of larger numbers, and has their rounding errors.
+    The size of a logit is its absolute value, but at least a typical value: the median, over the rows, of the absolute
+    value of the row's largest logit. Without this minimum, the size of a logit near 0 would be too small, because such
+    a logit is a difference of larger numbers and has their rounding errors.
     """
     typical = max(SMALLEST_SIZE, float(np.median(np.abs(logits.max(1)))))
     return np.maximum(np.abs(logits), typical)
 
 
 def attention_summaries(sites: Sequence[Site], inputs: Inputs, trace: Trace) -> Tensor:
-    """Summarise the attention of every row, because the weights themselves may not fit in memory.
+    """Summarise the attention of every row by one number per head. The weights themselves may not fit in memory.
+
+    The summary of a head is a weighted sum of its attention weights. Each key has a different coefficient between -0.5
+    and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is divided by the square root of the
+    number of queries, because its rounding error grows with that root. Padding does not change it.
 
     Args:
         sites: the attention sites.
         inputs: the batch.
-        trace: its clean pass.
+        trace: the clean pass of the batch.
 
     Returns:
-        (B, sum of H over the sites), float64: for each head, a sum of its weights with different coefficients between
-        -0.5 and 0.5 for the tokens, divided by the square root of the number of queries, with which the rounding error
-        of such a sum grows. Padding does not change it.
+        (B, sum of H over the sites) summaries, float64.
     """
     columns = []
     for site in sites:
@@ -190,11 +199,17 @@ def attention_summaries(sites: Sequence[Site], inputs: Inputs, trace: Trace) -> 
 
 
 def _coefficients(mask: Tensor, step: float, like: Tensor) -> Tensor:
-    """Return a coefficient in [0, 1) for each position (B, T), the same for the i-th token of every row."""
+    """Return coefficients (B, T) in [0, 1). The i-th token of every row has the same coefficient.
+
+    Args:
+        mask: (B, T) True on tokens.
+        step: an irrational number. The coefficient of the i-th token is the fractional part of i times this number.
+        like: a tensor with the data type and device of the result.
+    """
     return ((mask.cumsum(1) * step) % 1.0).to(like)
 
 
 def _largest(differences: Floats) -> Floats:
-    """Return the largest difference of each row (B, ...); infinity where one is not a number."""
+    """Return the largest difference (B,) of each row (B, ...). A row that contains NaN gives infinity."""
     largest: Floats = np.where(np.isnan(differences), np.inf, differences).max(1, initial=0.0)
     return largest

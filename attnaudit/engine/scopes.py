@@ -1,4 +1,4 @@
-"""Scopes: the sites, heads and queries that a reading is read from, or that an intervention changes.
+"""Scopes: the sites, heads and queries whose attention a reading selects or an intervention changes.
 
 Shapes: N rows, B instances, H heads, Q queries, K keys.
 """
@@ -18,13 +18,13 @@ from attnaudit.readings import FORM, Reading, parse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Attention rows of a model: some heads and queries at some sites.
+    """Some attention rows of a model: those of some heads and queries at some sites.
 
     Attributes:
-        sites: the sites whose weights are read or changed.
-        heads: numbers of the heads at each site; None for all of them.
-        query: "only" (the single query of a pooled site), "cls", "last", "mean" (every real query) or "all" (every
-            query that is not padding).
+        sites: the sites.
+        heads: indices of the heads at each site; None for all heads.
+        query: "only" (the single query of a pooled site), "cls" (the first token), "last" (the last token), "mean" (all
+            real tokens of the text, or all tokens of another stream) or "all" (all tokens).
     """
 
     sites: tuple[Site, ...]
@@ -33,23 +33,23 @@ class Scope:
 
     @property
     def site(self) -> Site:
-        """The last site; its states are the hidden states of the reading."""
+        """The last site. Its states are the hidden states of the reading."""
         return self.sites[-1]
 
     @property
     def single_row(self) -> bool:
-        """Whether the scope has one row of weights per head and instance, at one site.
+        """Whether the scope has a single site, with one row of weights per head and instance.
 
-        Replacing it does not change the states that it weights.
+        If so, replacing the weights does not change the states to which they are applied.
         """
         return len(self.sites) == 1 and self.query not in ("mean", "all")
 
     def head_numbers(self, site: Site) -> list[int]:
-        """Return the numbers of the heads in scope at a site."""
+        """Return the indices of the heads in scope at a site."""
         return list(range(site.heads)) if self.heads is None else list(self.heads)
 
     def query_positions(self, inputs: Inputs) -> Tensor:
-        """Return the position of the query in scope, shape (B,); meaningless for the queries "mean" and "all"."""
+        """Return the position (B,) of the query in scope. The scope's query must not be "mean" or "all"."""
         stream = self.site.query
         mask = inputs.mask[TEXT if stream is None else stream]
         if self.query == "only":
@@ -59,16 +59,16 @@ class Scope:
         return mask.int().argmax(1)
 
     def row_mask(self, site: Site, inputs: Inputs, queries: int, repeats: int = 1) -> Tensor:
-        """Mark the rows in scope at one of its sites.
+        """Return a mask of the rows in scope at one of its sites.
 
         Args:
             site: the site.
             inputs: B instances.
             queries: Q, the number of queries at the site.
-            repeats: how often each instance is repeated in the batch.
+            repeats: how often each instance is repeated, with its copies next to each other.
 
         Returns:
-            (B·repeats, H, Q, 1) True on rows in scope.
+            (B·repeats, H, Q, 1) mask, True for the heads and queries in scope.
         """
         device = inputs.mask[TEXT].device
         heads = torch.zeros(site.heads, dtype=torch.bool, device=device)
@@ -81,10 +81,10 @@ class Scope:
         return heads[None, :, None, None] & rows[:, None, :, None]
 
     def widened(self, where: str, sites: Sequence[Site]) -> Scope:
-        """Return the scope of an intervention on all heads and queries.
+        """Return a scope with all heads and all queries.
 
         Args:
-            where: "layer" for this scope's sites, "everywhere" for every layer of the same stack.
+            where: "layer" for the sites of this scope, "everywhere" for all sites of the same stack.
             sites: all sites of the model.
         """
         stack = [s for s in sites if (s.kind, s.query, s.keys) == (self.site.kind, self.site.query, self.site.keys)]
@@ -93,10 +93,14 @@ class Scope:
 
 
 def own_reading(adapter: ModelAdapter) -> Reading | None:
-    """Return the model's own reading with its layer counted from 0; None for a model with one pooled attention.
+    """Return the model's own reading, which its capabilities declare, with the layer counted from 0.
+
+    Returns:
+        The reading; None for a model with one pooled attention.
 
     Raises:
-        AdapterError: the model has several sites, and its capabilities name no reading.
+        AdapterError: the model has no pooled attention, and its capabilities declare no reading; or it lacks the layer,
+            the head or the stack of the declared reading.
     """
     sites, declared = adapter.sites(), adapter.capabilities.reading
     if declared:
@@ -111,10 +115,13 @@ def own_reading(adapter: ModelAdapter) -> Reading | None:
 
 
 def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
-    """Return the sites of the stack that a reading names, or of the model's only stack, layer by layer.
+    """Return the sites of the stack that a reading names, from the first layer to the last.
+
+    If the reading names no stack, the model must have only one.
 
     Raises:
-        AdapterError: the model does not have that stack, or the reading cannot be taken from it.
+        AdapterError: the model does not have this stack, the reading must name one, or the stack does not allow this
+            reading.
     """
     sites = adapter.sites()
     if all(site.query is None for site in sites):
@@ -144,7 +151,9 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
 
 
 def located(adapter: ModelAdapter, reading: Reading) -> Reading:
-    """Return the reading with its layer counted from 0, and the query "own" replaced by the model's own query.
+    """Resolve a reading for a model.
+
+    In the result, the layer is counted from 0, and the model's own query replaces the query "own".
 
     Raises:
         AdapterError: the model lacks the layer, the head or the stack.
@@ -169,14 +178,25 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
 
 
 def expanded(adapter: ModelAdapter, text: str) -> list[Reading]:
-    """Return the single readings that a text stands for in this model, with their layers counted from 0."""
+    """Return the single readings that the text of a reading stands for in this model.
+
+    Their layers are counted from 0.
+
+    Raises:
+        AdapterError: the model lacks the layer, the head or the stack.
+    """
     reading = located(adapter, parse(text))
     stack = stack_of(adapter, reading)
     return list(reading.each(len(stack), stack[0].heads))
 
 
 def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
-    """Return the scope of a single reading, as `expanded` gives it; None means the model's one pooled site."""
+    """Return the scope of a single reading.
+
+    Args:
+        adapter: the model.
+        reading: a single reading from the result of `expanded`; None for a model with one pooled attention.
+    """
     if reading is None:
         return Scope(sites=adapter.sites()[:1], heads=None, query="only")
     stack = stack_of(adapter, reading)

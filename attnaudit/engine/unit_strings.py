@@ -1,4 +1,4 @@
-"""What the model reads of every instance: its real units as strings, its encoded length, and a key of its tokens."""
+"""Encoding of all instances before the first pass: units as strings, numbers of tokens, and hashes of the tokens."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ ENCODE_AT_ONCE = 512
 def encode_instances(
     adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit
 ) -> tuple[list[list[str]], list[int], list[bytes]]:
-    """Encode every instance and return what measuring must know of it before the first pass.
+    """Encode every instance, and return what the engine must know before the first pass.
 
     Args:
         adapter: the model.
-        instances: the instances.
-        unit: what a unit is.
+        instances: the n instances.
+        unit: "tokens" or "words".
 
     Returns:
-        The real units of each instance as strings; its encoded length in tokens, special tokens included; and a hash of
-        its tokens, which is equal for instances that the model cannot distinguish.
+        Three lists with n entries: the real units of each instance as strings; its number of tokens, including special
+        tokens; and a hash of its tokens. The hash is equal for instances that the model cannot distinguish.
 
     Raises:
-        DataError: an instance has no real tokens, or a query that the model does not read.
-        AuditError: the adapter raised an error for an instance.
+        DataError: an instance has no real tokens, or it has a query but the model reads none.
+        AuditError: the adapter raised an error for an instance. The message names the row.
     """
     units: list[list[str]] = []
     widths: list[int] = []
@@ -80,7 +80,7 @@ def encode_instances(
 
 
 def _token_hashes(inputs: Inputs) -> list[bytes]:
-    """Hash the token ids of every row, in all streams and without padding."""
+    """Return a hash of each row's token ids in all streams, without padding."""
     hashes = [b""] * len(inputs.ids[TEXT])
     for stream in sorted(inputs.ids):
         ids, mask = inputs.ids[stream].cpu().numpy().astype(np.int64), inputs.mask[stream].bool().cpu().numpy()

@@ -1,6 +1,7 @@
-"""Measures: numbers per instance, per token or per data set, one module for each family.
+"""Measures: numbers per instance, per token or per data set. Each module has a family of related measures.
 
-Each measure is a function declared with `@measure("name", ...)`. Your own measures are declared in the same way.
+A measure is a function, or a subclass of `StatefulMeasure`, decorated with `@measure("name", ...)`. Custom measures are
+declared in the same way.
 """
 
 from attnaudit.engine.attention_view import AttentionView

@@ -1,7 +1,8 @@
-"""Adversarial attention: the attention furthest from the model's own that leaves the output almost unchanged.
+"""Adversarial attention: an attention that differs as much as possible but leaves the output almost unchanged.
 
-It maximises the Jensen-Shannon divergence (JSD) to the model's attention, subject to a total variation of the output of
-at most ε (Jain & Wallace 2019, §4.2.2). `attnaudit.metrics.exact_adversarial_attention` describes the exact form.
+It maximises the Jensen-Shannon divergence (JSD) to the model's attention, among all attentions for which the total
+variation of the output is at most ε (Jain & Wallace 2019, §4.2.2). For linear decoders with two classes, it is computed
+exactly (see `attnaudit.metrics.exact_adversarial_attention`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from attnaudit.metrics import (
 from attnaudit.metrics.searched_adversary import PRESETS, search
 from attnaudit.seeding import keyed_integer
 
-#: By how much the total variation may exceed ε when the model itself runs with the attention found, because of float32
-#: rounding.
+#: Largest amount by which the total variation may exceed ε through float32 rounding, when the model itself runs with
+#: the attention found.
 ROUNDING = 1e-5
-#: The published search of Jain & Wallace 2019, for comparison; it is slower than the exact form and never finds a
-#: larger JSD.
+#: Name of the preset with the published search of Jain & Wallace 2019, for comparison. It is slower than the exact
+#: computation, and never finds a larger JSD.
 JAIN_WALLACE = "jain_wallace"
 COLUMNS = ("jsd", "most", "share", "tvd", "upper")
 
@@ -40,7 +41,7 @@ class AdversarialArgument:
 
     Attributes:
         epsilon: largest total variation of the output.
-        preset: always search with these settings, even where an exact form exists; "" for the best method.
+        preset: name of the settings of a gradient search, which is then always used; "" for the best method.
     """
 
     epsilon: float
@@ -53,7 +54,11 @@ class AdversarialArgument:
 
 
 def preset_and_epsilon(text: str) -> AdversarialArgument:
-    """Parse "<ε>" or "jain_wallace.<ε>", such as "0.01"."""
+    """Parse "<ε>" or "jain_wallace.<ε>", such as "0.01".
+
+    Raises:
+        CheckError: ε is not a number between 0 and 1.
+    """
     number = text.removeprefix(f"{JAIN_WALLACE}.")
     try:
         epsilon = float(number)
@@ -65,23 +70,30 @@ def preset_and_epsilon(text: str) -> AdversarialArgument:
 
 
 def searchable(view: AttentionView) -> bool:
-    """Return whether the reading is plain attention with one row per head, which other weights can replace."""
+    """Tell whether the reading is plain attention with one row per head, so that other weights can replace the row."""
     return view.plain_attention and view.scope.single_row
 
 
 @measure("adversarial", argument=preset_and_epsilon)
 def adversarial(view: AttentionView, request: Request) -> Columns:
-    """Return the adversarial attention of every instance and how far it is from the model's attention.
+    """Return the adversarial attention of every instance, and how far it is from the model's attention.
 
-    Columns: `.jsd` in nats (NaN for a single token, which has no other attention); `.most`, the largest JSD that any
-    attention has; `.share`, jsd / most; `.tvd`, measured by running the model with the attention found; `.upper`, a
-    bound that no attention exceeds (equal to jsd where the optimum is exact, NaN where it is only searched);
-    `.attention`, the distribution found. The fact `adversarial.method`, or `adversarial.<preset>.method`, is "exact",
-    "bracketed" or "searched". If the reading is not plain attention with one row per head, all columns are NaN and the
-    fact is "not possible for this reading".
+    The columns are:
+
+    * `.jsd`: JSD between the adversarial attention and the model's attention, in nats. NaN for texts with one token.
+    * `.most`: the largest JSD that any attention has, without the limit on the output. NaN for texts with one token.
+    * `.share`: `.jsd` divided by `.most`.
+    * `.tvd`: total variation of the output when the model runs with the adversarial attention.
+    * `.upper`: an upper bound on the JSD of any attention within the limit. It equals `.jsd` if the optimum is exact,
+      and is NaN if the method has no bound.
+    * `.attention`: the adversarial attention.
+
+    The fact `adversarial.method`, or `adversarial.<preset>.method`, is "exact"; "bracketed", for a search with an upper
+    bound; or "searched". If the reading is not plain attention with one row per head, all columns are NaN, and the fact
+    is "not possible for this reading".
 
     Raises:
-        AdapterError: the model's own output moves by more than ε under the attention found.
+        AdapterError: the total variation exceeds ε when the model runs with the attention found.
     """
     argument: AdversarialArgument = request.argument
     real, attention = view.real, view.attention
@@ -126,7 +138,8 @@ def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tupl
     """Find the adversarial attention by the best method for the decoder.
 
     Returns:
-        (B, H, T) attention rows of the heads with special tokens, (B,) upper bound of the JSD, and the method.
+        (B, H, T) attention rows of the heads in scope, including special tokens; (B,) upper bound of the JSD, NaN if
+        the method has none; and the method: "exact", "bracketed" or "searched".
     """
     unknown = torch.full_like(view.special_mass, torch.nan)
     if argument.preset:
@@ -134,8 +147,8 @@ def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tupl
     real, attention = view.attendable[:, 0], view.token_attention
     if view.token_logits is not None:
         token_logits, bias = view.token_logits
-        # Special tokens keep their mass, so they contribute a constant to the logits, and the rest of the logits is
-        # scaled by the mass on real tokens.
+        # Special tokens keep their weights, so they contribute a constant to the logits. The other contributions are
+        # scaled by the total weight on real tokens.
         real_mass = 1 - view.special_mass
         constant = ((view.token_scores * ~real)[:, None, :] @ token_logits)[:, 0, :] + bias
         token_logits = token_logits * real_mass[:, None, None]
@@ -154,9 +167,9 @@ def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tupl
 def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
     """Search for adversarial attention rows (B, H, T).
 
-    If the model has two classes and no `decode`, so that every candidate needs a pass through its layers, the vertices
-    and edges of the simplex are tried first. The gradient search then runs only for batches in which they give some
-    instance no feasible candidate. Other models are always searched by gradient.
+    If the model has no `decode`, every step of a gradient search needs a pass through its layers. If such a model has
+    two classes, the vertices and edges of the simplex are tried first. A short gradient search then runs only if they
+    give no feasible candidate for some instance of the batch. For all other models, a gradient search is always used.
     """
     if view.probabilities.shape[-1] == 2 and not view.adapter.capabilities.decodes:
         point, feasible = view.edge_candidates.best(epsilon)
@@ -168,7 +181,17 @@ def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
 
 
 def _descend(view: AttentionView, name: str, epsilon: float, *, settings: str) -> Tensor:
-    """Return rows (B, H, T) found by gradient search; its random starts are keyed by the instances' ids."""
+    """Return attention rows (B, H, T) found by gradient search.
+
+    The random starts of an instance depend only on the seed of the audit, the name of the measure, the id and the
+    number of attendable tokens.
+
+    Args:
+        view: B instances.
+        name: name of the measure.
+        epsilon: largest total variation of the output.
+        settings: name of the settings in `PRESETS`.
+    """
 
     def decode(weights: Tensor) -> Tensor:
         return probabilities(view.decode_differentiably(view.to_head_patterns(weights)))

@@ -1,8 +1,8 @@
 """Decision flips: attention weights are removed one after another until the decision changes (Serrano & Smith 2019).
 
-A removed weight is set to 0 and the others are renormalised, with fixed hidden states; the weights of special tokens
-are renormalised too. The measures are undefined with one token, with equal weights (which give no order), and where one
-token has all weight (so that none would be left to renormalise).
+A removed weight is set to 0, and the others, including those of special tokens, are renormalised. The hidden states are
+fixed. The measures are undefined for texts with one token. They are also undefined if all weights are equal, because
+equal weights give no order, and if one token has all weight, because no weight would be left without it.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from attnaudit.engine.clean_pass import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import orders_tokens, random_orders, ranked
 
-#: Random orders per instance.
+#: Number of random orders per instance.
 DRAWS = 10
 
 
 def flips(view: AttentionView, removed: Tensor) -> Tensor:
-    """Return whether the decision changes without some weights.
+    """Tell for V sets of weights whether the decision changes if they are removed.
 
     Args:
         view: B instances.
         removed: (B, V, T) True at the weights to set to 0.
 
     Returns:
-        (B, V) True where another class is predicted; False where no weight is left, since there is no decision then.
+        (B, V) True where the model predicts another class. False where no weight is left, because there is no decision.
     """
     logits, any_left = view.logits_without_weights(removed)
     return (probabilities(logits).argmax(-1) != view.predicted[:, None]) & any_left
 
 
 def defined(view: AttentionView) -> Tensor:
-    """Return (B,) True where attention orders the tokens and weight is left without the largest one."""
+    """Return a mask (B,), True for instances for which the measures are defined (see the module's documentation)."""
     top = view.attention.nan_to_num(0.0).argmax(1, keepdim=True)
     removed = torch.zeros_like(view.real).scatter(1, top, True)
     return orders_tokens(view) & view.has_weight_left(removed[:, None, :])[:, 0]
 
 
 def weight_gradient(view: AttentionView) -> tuple[Tensor, Tensor]:
-    """Differentiate the predicted class's probability p with respect to the attention weights.
+    """Differentiate p, the probability of the predicted class, with respect to the attention weights α.
 
-    The weights are treated as independent variables, and the hidden states are fixed. Gradients are signed and summed
-    over the heads h and the tokens of each unit.
+    The weights are treated as independent variables, and the hidden states are fixed. Gradients are signed. They are
+    summed over the heads h and over the tokens of each unit.
 
     Returns:
-        Σ_h ∂p/∂α_h and Σ_h α_h · ∂p/∂α_h, each (B, T); NaN for a reading of several rows per head.
+        (B, T) Σ_h ∂p/∂α_h, and (B, T) Σ_h α_h · ∂p/∂α_h. Both are NaN if the reading selects several rows per head.
     """
     if not view.scope.single_row:
         undefined = torch.full_like(view.token_scores, torch.nan)
@@ -68,7 +68,7 @@ def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
         order: (B, T) positions in the order of removal.
 
     Returns:
-        (B,) share k/n of the n weights; 1 where no k < n flips the decision.
+        (B,) share k/n of the n weights; 1 if the removal of the first k weights flips the decision for no k < n.
     """
     width = view.real.shape[1]
     rank = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))
@@ -88,9 +88,16 @@ def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
 def flip(view: AttentionView, request: Request) -> Columns:
     """Return the share of the weights that must be removed until the decision flips, for several orders.
 
-    Columns: `.attention`; `.gradient` and `.attention_x_gradient`, by the signed gradient of the weights (NaN if the
-    model is not differentiable or the reading shows several rows per head); `.random`, the mean over random orders;
-    `.shuffled`, the first random order. The value is 1 where the decision never flips.
+    There is one column per order. The value is 1 if the decision never flips.
+
+    * `.attention`: from the highest attention to the lowest.
+    * `.gradient`: from the highest signed gradient of the weights to the lowest (see `weight_gradient`).
+    * `.attention_x_gradient`: from the highest product of weight and gradient to the lowest.
+    * `.random`: the mean over several random orders.
+    * `.shuffled`: the first random order.
+
+    `.gradient` and `.attention_x_gradient` are NaN if the model is not differentiable, or if the reading selects
+    several rows per head.
     """
     if "differentiable" in request.lacking:
         gradient = product = torch.full_like(view.token_scores, torch.nan)
@@ -113,9 +120,12 @@ def flip(view: AttentionView, request: Request) -> Columns:
 def top_token(view: AttentionView, request: Request) -> Columns:
     """Return whether removing a single weight flips the decision.
 
-    Columns: `.attention`, 1 if removing the largest weight flips it, else 0 (ties are broken at random); `.random`, the
-    share of the other tokens for which it flips, which is the probability for a random other token; `.any`, 1 if it
-    flips for at least one token.
+    The columns are:
+
+    * `.attention`: 1 if removing the largest weight flips the decision, otherwise 0. Ties are broken at random.
+    * `.random`: the share of the other tokens whose removal flips the decision. This is the probability that removing
+      a random other token flips it.
+    * `.any`: 1 if removing some token flips the decision, otherwise 0.
     """
     rows, width = view.real.shape
     flipped = torch.zeros((rows, width), dtype=torch.float64, device=view.device)

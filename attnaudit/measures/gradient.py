@@ -1,7 +1,7 @@
 """Gradient importance with the settings of two papers, and input × gradient.
 
-All are gradients of the predicted class's probability f, and are normalised over the real tokens. Where the gradient is
-zero at all real tokens, they are undefined (NaN).
+All use gradients of f, the probability of the predicted class. The importance is normalised over the real tokens. It is
+undefined (NaN) for texts in which it is zero at all real tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ class GradientArgument:
 
 
 def preset_and_place(text: str) -> GradientArgument:
-    """Parse "<preset>.<place>", such as "meister.inputs"."""
+    """Parse "<preset>.<place>", such as "meister.inputs".
+
+    Raises:
+        CheckError: the preset or the place is unknown.
+    """
     preset, _, place = text.partition(".")
     if preset not in PRESETS:
         raise CheckError(f"unknown preset '{preset}'. {nearest(preset, PRESETS)}")
@@ -48,7 +52,7 @@ def normalised(scores: Tensor, real: Tensor) -> Tensor:
         real: (B, T) True at real tokens.
 
     Returns:
-        (B, T) shares; NaN in rows whose sum is 0.
+        (B, T) shares, 0 outside the real tokens; NaN in rows whose sum is 0.
     """
     real_scores = scores.masked_fill(~real, 0.0)
     total = real_scores.sum(1, keepdim=True)
@@ -62,10 +66,11 @@ def normalised(scores: Tensor, real: Tensor) -> Tensor:
     depends_on_reading=lambda argument: argument.place == "hidden",
 )
 def gradient(view: AttentionView, request: Request) -> Columns:
-    """Return the gradient importance of every token, where x is its embedding or hidden state.
+    """Return the gradient importance of every token. Let x be the embedding or the hidden state of the token.
 
-    "meister" is the norm of the gradient, ‖∂f/∂x‖₂, with attention as part of the graph (Meister et al. 2021, eq. 4).
-    "jain_wallace" is |x · ∂f/∂x| with attention held constant (published code of Jain & Wallace 2019).
+    With the preset "meister", it is the norm of the gradient, ‖∂f/∂x‖₂ (Meister et al. 2021, eq. 4). Gradients flow
+    through the attention weights. With "jain_wallace", it is |x · ∂f/∂x|, with the attention weights treated as
+    constants (published code of Jain & Wallace 2019).
     """
     argument: GradientArgument = request.argument
     if argument.preset == "meister":
@@ -82,13 +87,22 @@ def gradient(view: AttentionView, request: Request) -> Columns:
     depends_on_reading=lambda place: bool(place == "hidden"),
 )
 def input_x_gradient(view: AttentionView, request: Request) -> Columns:
-    """Return |x · ∂f/∂x| of every token's embedding or hidden state x, with attention as part of the graph."""
+    """Return |x · ∂f/∂x| of every token, where x is its embedding or hidden state.
+
+    Gradients flow through the attention weights.
+    """
     scores = _input_times_gradient(view, view.gradient, request.argument)
     return Columns(tokens={request.name: normalised(scores, view.real)})
 
 
 def _input_times_gradient(view: AttentionView, gradients: tuple[Tensor, Tensor], place: str) -> Tensor:
-    """Return |x · ∂f/∂x| by unit, shape (B, T), where x is the embedding or the hidden state."""
+    """Return |x · ∂f/∂x| (B, T) of each unit, where x is the embedding or the hidden state.
+
+    Args:
+        view: B instances.
+        gradients: (B, T, d) gradients with respect to the embeddings, and (B, T, m) to the hidden states.
+        place: "inputs" for the embeddings, "hidden" for the hidden states.
+    """
     x = view.embeddings[TEXT] if place == "inputs" else view.hidden
     product = (gradients[PLACES.index(place)] * x.detach().double()).sum(-1)
     return view.batch.sum_by_unit(product).abs()

@@ -12,16 +12,18 @@ from attnaudit.metrics import normalized_entropy
 
 @measure("influence", argument=one_of("hidden"), gradients=True)
 def influence(view: AttentionView, request: Request) -> Columns:
-    """Return how the influence of the inputs on each hidden state is spread (Meister et al. 2021, eq. 5).
+    """Return how the influence on each hidden state is distributed over the inputs (Meister et al. 2021, eq. 5).
 
-    g_p is the distribution of the influence on hidden state p over the real tokens. Columns, undefined with one token,
-    and if some state is influenced by no input:
+    The influence of token i on hidden state p is ‖∂‖h_p‖₂/∂E_i‖₂, where E_i is the embedding of token i. Let g_p be the
+    distribution of the influence on hidden state p over the real tokens. The columns are:
 
     * `.entropy`: normalised entropy of g_p, averaged over p.
     * `.own_share`: the share of token p in g_p, averaged over p.
     * `.rival_share`: the largest share of another token in g_p, averaged over p.
-    * `.co_indexed_entropy`: normalised entropy of one distribution, the influence ‖∂‖h_i‖₂/∂E_i‖₂ of each token i on
-      its own hidden state, normalised over i.
+    * `.co_indexed_entropy`: normalised entropy of a single distribution. It consists of the influence of each token i
+      on hidden state i, divided by the sum over i.
+
+    All columns are undefined for texts with one token, and for texts in which no input influences some hidden state.
     """
     real, lengths = view.real, view.lengths
     entropy = torch.zeros(real.shape[0], dtype=torch.float64, device=real.device)
@@ -59,7 +61,11 @@ def influence(view: AttentionView, request: Request) -> Columns:
 
 
 def _importance(text: str) -> str:
-    """Return the name of a feature importance. Raises CheckError if it is empty."""
+    """Parse the name of a feature importance.
+
+    Raises:
+        CheckError: the name is empty.
+    """
     if not text:
         raise CheckError("the feature importance is missing. Name it, as in entropy.gradient.meister.inputs.")
     return text
@@ -69,7 +75,7 @@ def _importance(text: str) -> str:
 def entropy(view: AttentionView, request: Request) -> Columns:
     """Return the normalised entropy of a feature importance over the real tokens.
 
-    It is undefined with one token, and where the importance is undefined.
+    It is undefined for texts with one token, and for texts whose feature importance is undefined.
     """
     scores = request.required.tokens[request.argument]
     return Columns(scalars={request.name: normalized_entropy(scores, view.real)})

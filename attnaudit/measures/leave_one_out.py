@@ -1,8 +1,8 @@
 """Leave-one-out: how much the output changes when one token is removed.
 
-Sources: Meister et al. 2021, eq. 6, and the published code of Jain & Wallace 2019. The change is the total variation
-between the class probabilities with and without the token. A change that is within the float32 rounding of the logits
-counts as zero, so that tokens without effect tie.
+The change is the total variation between the class probabilities with and without the token. If the change is within
+the float32 rounding error of the logits, it counts as zero, so that all tokens without an effect tie. Sources: Meister
+et al. 2021, eq. 6; published code of Jain & Wallace 2019.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from attnaudit.engine.clean_pass import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import PLACES, normalised
 
-#: Rounding error of a float32 logit, relative to the largest logit (at least 1). Putting an instance into another batch
-#: already changes a logit by up to half of this.
+#: Rounding error of a float32 logit, relative to the largest absolute logit of the instance or to 1, whichever is
+#: larger. Running an instance in another batch changes a logit by up to half of this.
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 
 
@@ -28,12 +28,14 @@ ROUNDING = 4 * torch.finfo(torch.float32).eps
 def leave_one_out(view: AttentionView, request: Request) -> Columns:
     """Return how much the output changes without each token.
 
-    At "inputs" the token is deleted and the rest encoded again. At "hidden" the weight of its hidden state is set to 0
-    and the other weights are renormalised, with fixed hidden states; if one token has all weight, the context without
-    it is zero.
+    At "inputs", the token is deleted, and the model reads the remaining tokens. At "hidden", the attention weight of
+    the token is set to 0 and the other weights are renormalised, with fixed hidden states. If the token has all weight,
+    the context without it is zero.
 
-    Columns, undefined with a single real token: the name itself holds the changes normalised over the real tokens, and
-    `.change` holds the total variations.
+    Columns, undefined for texts with a single real token:
+
+    * the name itself: the change of each token, divided by the sum over the real tokens.
+    * `.change`: the change of each token, a total variation.
     """
     change = _change_by_deletion(view) if request.argument == "inputs" else _change_by_dropped_state(view)
     undefined = (change.isnan() & view.real).any(1, keepdim=True)
@@ -42,12 +44,15 @@ def leave_one_out(view: AttentionView, request: Request) -> Columns:
 
 
 def _change_by_deletion(view: AttentionView) -> Tensor:
-    """Return the change (B, T) when each token is deleted and the rest is encoded again."""
+    """Return the change (B, T) of the output if a token is deleted, for each token."""
     return _total_variation_to_clean(view.batch.leave_one_out("deletion"), view)
 
 
 def _change_by_dropped_state(view: AttentionView) -> Tensor:
-    """Return the change (B, T) when each token's attention weight is set to 0 and the rest is renormalised."""
+    """Return the change (B, T) of the output if the weight of a token is set to 0, for each token.
+
+    The other weights are renormalised.
+    """
     count, width = view.real.shape
     change = torch.full((count, width), torch.nan, dtype=torch.float64, device=view.device)
     rows, dropped = (view.real & (view.lengths > 1)[:, None]).nonzero(as_tuple=True)
@@ -62,7 +67,10 @@ def _change_by_dropped_state(view: AttentionView) -> Tensor:
 
 
 def _total_variation_to_clean(variants: Tensor, view: AttentionView) -> Tensor:
-    """Return the total variation (B, T) between the clean output and variants (B, T, C); 0 within rounding."""
+    """Return the total variation (B, V) between the clean output and the class probabilities (B, V, C) of variants.
+
+    It is 0 if the difference is within the rounding error of the logits.
+    """
     clean = view.probabilities[:, None, :]
     same = equal_within_rounding(variants, clean, view.logits[:, None, :])
     return (0.5 * (variants - clean).abs().sum(-1)).masked_fill(same, 0.0)

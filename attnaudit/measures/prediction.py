@@ -1,4 +1,4 @@
-"""What the model predicts, and the attention shown for it. Every audit measures both."""
+"""The model's prediction, and the attention that is its explanation. Every audit measures both."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from attnaudit.measures import AttentionView, Columns, Request, measure
 
 @measure("prediction", depends_on_reading=False)
 def prediction(view: AttentionView, request: Request) -> Columns:
-    """Return the columns of every run that do not depend on the reading.
+    """Return the columns that every run has and that do not depend on the reading.
 
-    Columns: `probabilities` and `logits`, C numbers per instance; `truncated`, 1 where the text was truncated, if the
-    adapter reports it.
+    The columns are:
+
+    * `probabilities`, `logits`: one number per class. A model with a single sigmoid output has two probabilities.
+    * `truncated`: 1 if the text was truncated, otherwise 0. It exists only if the adapter reports truncation.
     """
     truncated = view.inputs.extra.get("truncated")
     return Columns(
@@ -21,10 +23,13 @@ def prediction(view: AttentionView, request: Request) -> Columns:
 
 @measure("attention")
 def attention(view: AttentionView, request: Request) -> Columns:
-    """Return the attention that is shown.
+    """Return the attention that is the explanation under the reading.
 
-    Columns: `attention` per token, renormalised over real tokens; `attention.max`, its largest weight;
-    `attention.special_mass`, the share of the weight that is on special tokens.
+    The columns are:
+
+    * `attention`: one weight per unit, normalised over the units of the text.
+    * `attention.max`: the largest of these weights.
+    * `attention.special_mass`: the share of the weight before normalisation that is not on real tokens.
     """
     return Columns(
         tokens={"attention": view.attention},

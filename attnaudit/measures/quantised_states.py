@@ -1,4 +1,4 @@
-"""Clusters of embeddings and hidden states, for the information about a word that its state retains.
+"""Clusters of embeddings and of hidden states. They show how much information about a word its hidden state retains.
 
 Source: Tutek & Šnajder 2020, §3.4.
 """
@@ -17,33 +17,33 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure, one_of
 from attnaudit.seeding import keyed_generator, keyed_integer
 
-#: Largest numbers of words and clusters, and the batch size of mini-batch k-means (Tutek & Šnajder 2020).
+#: Largest number of words, largest number of clusters, and batch size of mini-batch k-means (Tutek & Šnajder 2020).
 MOST_WORDS, MOST_CLUSTERS, BATCH = 1000, 1000, 100
-#: Largest number of occurrences of words; where there are more, a random sample is kept. The paper uses up to a
-#: million, whose states would not fit in memory.
+#: Largest number of occurrences of words. If there are more, a random sample is used. The paper uses up to a million,
+#: whose states would not fit in memory.
 MOST_OCCURRENCES = 50_000
-#: With fewer occurrences, the information cannot be estimated.
+#: Smallest number of occurrences from which the information can be estimated.
 FEWEST_OCCURRENCES = 100
 
 Vectors = NDArray[np.float32]
 
 
 def clusters_for(occurrences: int, words: int) -> int:
-    """Return the number of clusters: ⌊√occurrences⌋, at most 1000 and at most the number of words.
+    """Return the number of clusters: ⌊√occurrences⌋, but at most 1000 and at most the number of words.
 
-    This gives the joint table as many cells as there are occurrences, as in the paper's setting of 1000 clusters for a
-    million occurrences.
+    With ⌊√occurrences⌋ clusters, the joint table of the two clusterings has about as many cells as there are
+    occurrences. The paper has the same ratio: 1000 clusters for a million occurrences.
     """
     return min(MOST_CLUSTERS, words, math.isqrt(occurrences))
 
 
 def choose_words(ids: Integers, selection: str, *, seed: int) -> Integers:
-    """Choose up to 1000 of the word ids that occur.
+    """Choose up to 1000 of the words that occur.
 
     Args:
         ids: (N,) word id of each occurrence.
-        selection: "frequent" for the most frequent words, "sampled" for words drawn without replacement, with
-            probability proportional to frequency^0.75.
+        selection: "frequent" for the most frequent words; "sampled" for words drawn without replacement, with
+            probabilities proportional to frequency^0.75.
         seed: seed of the draw.
 
     Returns:
@@ -65,7 +65,7 @@ def quantised(points: Vectors, clusters: int, *, seed: int) -> Integers:
 
     Args:
         points: (N, m) points.
-        clusters: number of clusters; reduced to the number of distinct points.
+        clusters: number of clusters. If there are fewer distinct points, their number is used.
         seed: seed of k-means.
 
     Returns:
@@ -86,9 +86,14 @@ def quantised(points: Vectors, clusters: int, *, seed: int) -> Integers:
 class Retained(StatefulMeasure):
     """Clusters the embeddings and the hidden states of the occurrences of some words.
 
-    Tables, over the N occurrences of the chosen words: `.embeddings` and `.states`, (N,) cluster of each occurrence;
-    `.instances`, (N,) position of its instance. They are empty with fewer than 100 occurrences or fewer than two words.
-    The fact `.sizes` gives the numbers of occurrences, words and clusters.
+    The tables have one entry for each of the N occurrences of the chosen words:
+
+    * `.embeddings`: (N,) cluster of the embedding.
+    * `.states`: (N,) cluster of the hidden state.
+    * `.instances`: (N,) index of the instance.
+
+    They are empty if the chosen words have fewer than 100 occurrences, or if fewer than two words are chosen. The fact
+    `.sizes` gives the numbers of occurrences, words and clusters.
     """
 
     def __init__(self, name: str, argument: str, lengths: Sequence[int]) -> None:
@@ -98,7 +103,7 @@ class Retained(StatefulMeasure):
         self._rows: dict[int, tuple[Integers, Vectors, Vectors]] = {}
 
     def _sampled(self, seed: int) -> NDArray[np.bool_]:
-        """Return True for the occurrences in the sample, of all occurrences in all instances."""
+        """Return a mask over all occurrences in all instances, True for those in the sample."""
         if self._sample is None:
             total = int(self._offsets[-1])
             self._sample = np.ones(total, dtype=bool)
@@ -109,7 +114,7 @@ class Retained(StatefulMeasure):
         return self._sample
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
-        """Store the word ids, embeddings and hidden states of the sampled occurrences; returns no columns."""
+        """Store the word ids, embeddings and hidden states of the sampled occurrences. Return no columns."""
         sample = self._sampled(view.seed)
         ids = view.inputs.ids[TEXT].cpu().numpy()
         embeddings = view.embeddings[TEXT].detach().float().cpu().numpy()

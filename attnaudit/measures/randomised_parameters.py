@@ -1,6 +1,7 @@
-"""Model-parameter randomisation: attention and importance of copies of the model with redrawn parameters.
+"""Model-parameter randomisation: the attention and the gradient importance of copies with redrawn parameters.
 
-Source: Adebayo et al. 2018, "Sanity checks for saliency maps".
+A redrawn copy has the architecture of the model, but random parameters of the same scale. Source: Adebayo et al. 2018,
+"Sanity checks for saliency maps".
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ IMPORTANCE = "gradient.meister.inputs"
 
 
 def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
-    """Return every parameter once, under "<number of its module>.<its name>"."""
+    """Return every parameter of a model once.
+
+    Returns:
+        "<index of the module>.<name of the parameter>" -> parameter. A shared parameter has only the first of its
+        names.
+    """
     parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for number, module in enumerate(adapter.modules):
@@ -38,16 +44,16 @@ def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
 
 
 def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Tensor:
-    """Redraw a parameter from a normal distribution with its own mean and standard deviation.
+    """Redraw a parameter from a normal distribution with the mean and standard deviation of its entries.
 
-    This keeps its scale and destroys its structure. A tensor of equal entries therefore stays the same. A tensor with
-    one entry is multiplied by a random sign.
+    This keeps the scale of the parameter and destroys its structure. A tensor whose entries are all equal stays the
+    same. A tensor with one entry is multiplied by a random sign.
 
     Args:
-        name: name of the parameter, a key of the draw.
+        name: name of the parameter. The random numbers depend on the name, the seed and the copy.
         parameter: the trained parameter.
         seed: seed of the audit.
-        copy: number of the copy.
+        copy: index of the copy.
     """
     generator = torch.Generator().manual_seed(keyed_integer(seed, "randomised", str(copy), name))
     noise = torch.randn(parameter.shape, generator=generator).to(parameter)
@@ -58,10 +64,14 @@ def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Ten
 
 @contextmanager
 def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
-    """Give the model other parameter values, and restore its own tensors at the end, also after an error.
+    """Replace the parameter values of the model inside the context. Restore them at the end, even after an error.
 
-    The tensors of the model itself are exchanged. A copy of the adapter might still run the original modules, because
-    functions that the adapter was built from may refer to them.
+    The values are replaced in the model itself, rather than in a copy of the adapter. Functions from which the adapter
+    was built may refer to the original modules, so a copy of the adapter might still run them.
+
+    Args:
+        adapter: the model.
+        values: new value of every parameter, with the keys of `parameters_of`.
     """
     parameters = parameters_of(adapter)
     own = {name: parameter.data for name, parameter in parameters.items()}
@@ -78,10 +88,16 @@ def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
 class Randomised(StatefulMeasure):
     """Compares the model's attention and gradient importance with those of redrawn copies.
 
-    Columns, for `attention` and for `gradient` (the gradient norm at the inputs, for the class that the model or copy
-    itself predicts): `.tau`, Kendall's τ-b to a redrawn copy, averaged over the copies; `.jsd`, the Jensen-Shannon
-    divergence in nats, likewise; `.tau.1` and so on, the value for each copy; `.tau.floor` and `.jsd.floor`, the same
-    between two copies, averaged over the pairs. Undefined with one token; τ also where all values are tied.
+    The gradient importance is the gradient norm at the inputs. Each copy is differentiated for the class that it
+    predicts. Columns begin with `.attention` or `.gradient`, and continue with:
+
+    * `.tau`: Kendall's τ-b between the model and a copy, averaged over the copies.
+    * `.jsd`: the Jensen-Shannon divergence in nats between the model and a copy, averaged over the copies.
+    * `.tau.1`, `.jsd.1` and so on: the value for a single copy.
+    * `.tau.floor`, `.jsd.floor`: the same between two copies, averaged over all pairs of copies.
+
+    All columns are undefined for texts with one token. τ is also undefined if all values of the model or of the copy
+    are tied.
     """
 
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:
@@ -89,7 +105,7 @@ class Randomised(StatefulMeasure):
         self._copies: list[dict[str, Tensor]] = []
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
-        """Run every copy on the batch and compare."""
+        """Run every copy on the batch, and compare it with the model and with the other copies."""
         if not self._copies:
             parameters = parameters_of(view.adapter)
             self._copies = [

@@ -1,4 +1,4 @@
-"""Rank agreement of the attention that is shown with a feature importance: Kendall's τ-b over the real tokens.
+"""Rank agreement of attention with a feature importance, measured by Kendall's τ-b over the real tokens.
 
 Sources: Jain & Wallace 2019, §4.1; Meister et al. 2021.
 """
@@ -17,7 +17,7 @@ from attnaudit.measures.gradient import PLACES
 from attnaudit.metrics import kendall, kendall_tau_b, near_tied_pairs
 from attnaudit.seeding import keyed_generator
 
-#: Float32 rounding alone can break or create ties between scores that differ by at most this.
+#: If two scores differ by at most this, float32 rounding alone can create or break a tie between them.
 NEAR_TIE = 1e-6
 
 
@@ -27,8 +27,8 @@ class AgreementArgument:
 
     Attributes:
         importance: name of the measure that attention is compared with.
-        rival: name of a feature importance of another kind at the same place: the gradient norm if `importance` is
-            leave-one-out, and leave-one-out otherwise.
+        rival: name of a feature importance of another kind, at the same place (inputs or hidden states). It is the
+            gradient norm if `importance` is leave-one-out, and leave-one-out otherwise.
     """
 
     importance: str
@@ -36,7 +36,11 @@ class AgreementArgument:
 
 
 def importance_and_rival(text: str) -> AgreementArgument:
-    """Parse the name of a feature importance, such as "gradient.meister.inputs", and choose its rival."""
+    """Parse the name of a feature importance, such as "gradient.meister.inputs", and choose its rival.
+
+    Raises:
+        CheckError: the name does not end with ".inputs" or ".hidden".
+    """
     importance, _, place = text.rpartition(".")
     if place not in PLACES or not importance:
         raise CheckError(
@@ -47,7 +51,10 @@ def importance_and_rival(text: str) -> AgreementArgument:
 
 
 def shuffled(view: AttentionView, values: Tensor, purpose: str) -> Tensor:
-    """Shuffle the values (B, T) of the real tokens, keyed by the seed, the purpose and the instance's id."""
+    """Shuffle the values (B, T) of the real tokens within each instance.
+
+    The shuffle of an instance depends only on the seed of the audit, the purpose, the id and the real tokens.
+    """
     index = np.tile(np.arange(values.shape[1]), (len(view.instances), 1))
     for b, row in enumerate(view.real.cpu().numpy()):
         positions = row.nonzero()[0]
@@ -63,9 +70,13 @@ def shuffled(view: AttentionView, values: Tensor, purpose: str) -> Tensor:
 def agreement(view: AttentionView, request: Request) -> Columns:
     """Return the rank agreement of attention with a feature importance.
 
-    Columns: `.tau` and `.p_value` of attention with the importance; `.floor`, τ of shuffled attention with the
-    importance; `.gradient_loo`, τ of the importance with an importance of another kind on the same instance (one of
-    the two is leave-one-out); `.near_ties`, the share of pairs of importance scores that are equal within rounding.
+    The columns are:
+
+    * `.tau`: Kendall's τ-b of attention with the importance.
+    * `.p_value`: its p-value.
+    * `.floor`: τ-b of shuffled attention with the importance.
+    * `.gradient_loo`: τ-b of the importance with an importance of another kind (see `AgreementArgument.rival`).
+    * `.near_ties`: the share of the pairs of tokens whose importance scores are equal within rounding.
     """
     argument: AgreementArgument = request.argument
     real, attention = view.real, view.attention

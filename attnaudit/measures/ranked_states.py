@@ -1,4 +1,4 @@
-"""Hidden states sorted by the rank of their attention, for the ranking by mutual information.
+"""Hidden states sorted by their attention, for the mutual-information ranking (`attnaudit.metrics.ranked_information`).
 
 Source: Wen, Subbalakshmi & Yang 2022, §3.2.
 """
@@ -16,7 +16,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.metrics.ranked_information import choose_ranks
 
-#: Arrays of states larger than this are kept in a temporary file.
+#: An array of states that is larger than this is stored in a temporary file.
 IN_MEMORY_BYTES = 512 * 1024**2
 
 
@@ -24,21 +24,26 @@ IN_MEMORY_BYTES = 512 * 1024**2
 class RankedHidden(StatefulMeasure):
     """Collects the hidden states of the k most attended tokens of every instance.
 
-    Tables, over the n instances with at least k tokens: `.states` (n, k, m), from the most attended token to the least;
-    `.weights` (n, k); `.instances` (n,) positions of the instances; `.outputs` (n, C) logits. The fact `.k_rule` names
-    the rule that decided k.
+    The tables have one entry for each of the n instances with at least k tokens:
+
+    * `.states`: (n, k, m) hidden states, from the most attended token to the least attended one.
+    * `.weights`: (n, k) attention weights of these tokens.
+    * `.instances`: (n,) indices of the instances.
+    * `.outputs`: (n, C) logits.
+
+    The fact `.k_rule` names the rule that determined k (see `choose_ranks`).
     """
 
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
-        # k never exceeds the 10th percentile of the lengths, so no more ranks than that are kept.
+        # k never exceeds the 10th percentile of the lengths, so that no further ranks need to be stored.
         self._ranks = max(1, int(np.percentile(lengths, 10)))
         self._states: NDArray[np.float32] | None = None
         self._weights = np.zeros((len(lengths), self._ranks))
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def _new_states(self, width: int) -> NDArray[np.float32]:
-        """Return the array for states of this width, in memory or in a file."""
+        """Return an array for states with `width` features, in memory or in a temporary file."""
         shape = (len(self.lengths), self._ranks, width)
         if int(np.prod(shape)) * 4 <= IN_MEMORY_BYTES:
             return np.zeros(shape, dtype=np.float32)
@@ -48,7 +53,7 @@ class RankedHidden(StatefulMeasure):
         )
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
-        """Store the states of the most attended tokens; returns no columns."""
+        """Store the hidden states of the most attended tokens. Return no columns."""
         if self._states is None:
             self._states = self._new_states(view.hidden.shape[-1])
         weights = view.attention.nan_to_num(0.0).masked_fill(~view.real, -1.0)
@@ -62,14 +67,14 @@ class RankedHidden(StatefulMeasure):
         return Columns()
 
     def finish(self, measurements: Measurements) -> None:
-        """Choose the number k of ranks, and add the tables of the k most attended states of each instance."""
+        """Choose the number of ranks k, and add the tables and the fact."""
         lengths = np.array(self.lengths, dtype=np.int64)
         k, rule = choose_ranks(lengths, self._weights)
         rows = (lengths >= k).nonzero()[0]
         logits = np.stack([measurements.vector("logits")[i] for i in rows])
         assert self._states is not None
-        # The array may be larger than memory, so the rows are moved in place. They ascend, so no row is overwritten
-        # before it is moved.
+        # The array may be larger than the memory, so the rows are moved in place. The row indices ascend, so that no
+        # row is overwritten before it is moved.
         for target, row in enumerate(rows):
             if target != row:
                 self._states[target] = self._states[row]
@@ -78,5 +83,5 @@ class RankedHidden(StatefulMeasure):
         measurements.tables[f"{self.name}.instances"] = rows.astype(np.int64)
         measurements.tables[f"{self.name}.outputs"] = logits
         measurements.facts[f"{self.name}.k_rule"] = rule
-        # The memory-mapped file may be removed only when nothing refers to it any more.
+        # The folder of the memory-mapped file must exist as long as the tables.
         measurements.keep_alive.append(self._folder)

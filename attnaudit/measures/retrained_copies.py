@@ -1,9 +1,9 @@
 """Comparison of the audited model with a retrained copy: its output and its attention.
 
-Source: Wiegreffe & Pinter 2019, "Attention is not not Explanation". The argument of the measure says how the copy is
-trained (see `attnaudit.retraining`); checks that need the same copy therefore share it. The adapter chooses the
-training data, unless the argument names some. If a model cannot be retrained in this way, the columns are undefined and
-a fact gives the reason. Checks that need this copy are then refused with that reason; other checks still run.
+Source: Wiegreffe & Pinter 2019, "Attention is not not Explanation". The argument of the measure specifies how the copy
+is trained (see `attnaudit.retraining`). Checks with the same argument share one copy. The adapter chooses the training
+data, unless the argument names a data set. If the model cannot be retrained in this way, the columns are undefined, and
+a fact gives the reason. Checks that need the copy are then refused with this reason, and all other checks still run.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from attnaudit.retraining import Retraining, parse
     optional_capabilities=("retrains",),
 )
 class Retrained(StatefulMeasure):
-    """Trains a copy and compares it with the model.
+    """Trains a copy of the model, and compares it with the model.
 
     The columns are:
 
-    * `.predicted`: the class that the copy predicts.
+    * `.predicted`: index of the class that the copy predicts.
     * `.tvd`: the total variation distance between the two outputs.
-    * `.jsd`: the Jensen-Shannon divergence in nats between the attentions under the reading, NaN for one token.
-    * `.attention`: the attention of a copy that has the model's own encoder and trains its attention.
+    * `.jsd`: the Jensen-Shannon divergence in nats between the two attentions. NaN for texts with one token.
+    * `.attention`: the attention of the copy. It exists only for a copy that has the model's own encoder and whose
+      attention is trained.
 
     If there is no copy, `.predicted`, `.tvd` and `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives
     the reason.
@@ -50,7 +51,7 @@ class Retrained(StatefulMeasure):
         self._copy: ModelAdapter | str | None = None
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
-        """Train the copy if this is the first batch, then run it on the batch and compare."""
+        """Run the copy on the batch, and compare it with the model. The first call trains the copy."""
         if self._copy is None:
             try:
                 self._copy = self._train(view, request)
@@ -108,7 +109,10 @@ class Retrained(StatefulMeasure):
         return copy
 
     def _progress(self, view: AttentionView) -> ProgressCallback | None:
-        """Return a callback that reports training progress as progress of the audit."""
+        """Return a callback that reports the progress of training as progress of the audit.
+
+        None if the audit reports no progress.
+        """
         report = view.batch.progress
         if report is None:
             return None

@@ -1,9 +1,9 @@
-"""Discordant and tied pairs of many rows at once.
+"""Counts of discordant and tied pairs, for many rows together.
 
-Pairs within a block of positions are compared one by one; most pairs across blocks are counted together, from a table
-of how many values of each range are in each block.
+A row is divided into blocks of neighbouring positions. Pairs within a block are compared one by one. Most pairs in
+different blocks are counted together, from a table of the number of values that each block has in each range of values.
 
-Shapes: R rows, T positions (the real ones first), b positions per block, K blocks per row.
+Shapes: R rows, T positions (real positions come first), b positions per block, K blocks per row.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: A row of at most this many positions is one block.
+#: A row with at most this many positions is a single block.
 ONE_BLOCK = 32
-#: Positions per block -> the longest row that is divided into blocks of this size; longer rows have blocks of 64.
+#: Positions per block -> length of the longest row with blocks of this size. Longer rows have blocks of 64.
 BLOCKS = {8: 128, 16: 1024, 32: 4096}
-#: Number of blocks whose pairs are compared at once; they fit into the processor's cache.
+#: Number of blocks whose pairs are compared together. So many blocks fit in the processor's cache.
 BLOCKS_AT_ONCE = 2**13
 
 
 class Pairs(NamedTuple):
-    """Counts of pairs, each (R,) float64. With weights, a pair counts with the product of its two weights.
+    """Numbers of pairs in each row, (R,) float64 each.
+
+    If there are weights, each number is a sum of pair weights. The weight of a pair is the product of its two weights.
 
     Attributes:
         every: all pairs.
         tied_x: pairs tied in x.
         tied_y: pairs tied in y.
-        tied_both: pairs tied in both.
+        tied_both: pairs tied in both x and y.
         discordant: pairs that x and y order differently.
-        cubes_x: Σ t(t-1)(t-2) over the groups of t values tied in x, for the variance of τ; not weighted.
+        cubes_x: Σ t(t-1)(t-2) over the groups of t values tied in x, which the variance of τ needs. It is never
+            weighted.
         cubes_y: the same for y.
     """
 
@@ -45,7 +48,7 @@ class Pairs(NamedTuple):
 
     @property
     def difference(self) -> Tensor:
-        """Number (or weight) of the concordant pairs minus that of the discordant pairs."""
+        """Number (or weight) of the concordant pairs, minus the number (or weight) of the discordant pairs."""
         return self.every - self.tied_x - self.tied_y + self.tied_both - 2 * self.discordant
 
 
@@ -55,8 +58,8 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
     Args:
         x: (R, T) values without NaN.
         y: (R, T) values without NaN.
-        lengths: (R,) number of real positions, which come first.
-        weights: (R, T) weights, 0 after the real positions; None if every pair counts once.
+        lengths: (R,) number of real positions. They come first in each row.
+        weights: (R, T) weights, 0 after the real positions. If None, every pair has weight 1.
 
     >>> pairs = count_pairs(torch.tensor([[1.0, 2, 3]]), torch.tensor([[1.0, 3, 2]]), torch.tensor([3]))
     >>> pairs.discordant.item(), pairs.difference.item()
@@ -69,8 +72,8 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
     rank_x, rank_y = ((~same).cumsum(1) - 1 for same in (same_x, same_y))
     same_x, same_y = same_x & real, same_y & real
     rank_in_y = torch.empty_like(order_y).scatter_(1, order_y, position.expand_as(order_y))
-    # Sort by x, and equal values of x by y, so that a tie in x is no inversion. The keys hold the position in the order
-    # of y, which identifies the token.
+    # The values are sorted by x, and equal values of x by y, so that a tie in x is no inversion. Each sorting key
+    # contains the token's position in the order of y, which identifies the token.
     bits = max(1, (x.shape[1] - 1).bit_length())
     token = _sorted((rank_x << bits) + rank_in_y.gather(1, order_x)) & ((1 << bits) - 1)
     y_by_x = rank_y.gather(1, token)
@@ -89,15 +92,16 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
 
 
 def _ordered(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort every row in ascending order, padding last.
+    """Sort every row in ascending order, with padding at the end.
 
     Returns:
-        (R, T) the order, and (R, T) True where a value equals the value before it in that order.
+        (R, T) positions in ascending order of their values; and a (R, T) mask over this order, True where a value
+        equals the value before it.
     """
     values = torch.where(real, values.double(), torch.inf)
     if values.device.type == "cpu":
-        # numpy sorts many rows several times as fast as torch does on a CPU. Infinite real values tie with the padding,
-        # so a stable sort must keep them in front of it.
+        # On a CPU, numpy sorts many rows several times as fast as torch. Real values that are infinite tie with the
+        # padding, so a stable sort must keep them before the padding.
         infinite = bool(((values == torch.inf) & real).any())
         order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind="stable" if infinite else None))
     else:
@@ -106,24 +110,27 @@ def _ordered(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sorted(values: Tensor) -> Tensor:
-    """Sort every row; on a CPU by numpy, as in `_ordered`."""
+    """Sort every row in ascending order. On a CPU, use numpy, which is faster."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.sort(values.numpy(), axis=1))
     return values.sort(1).values
 
 
 def _repeats(ordered: Tensor) -> Tensor:
-    """Return (R, T) True where a value equals the value before it."""
+    """Return a mask (R, T), True where a value equals the value before it."""
     first = torch.zeros_like(ordered[:, :1], dtype=torch.bool)
     return torch.cat([first, ordered[:, 1:] == ordered[:, :-1]], dim=1)
 
 
 def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the weight (R,) of the pairs of equal values, and Σ t(t-1)(t-2) (R,) over the groups of t equal values.
+    """Count the pairs of equal values in sorted rows.
 
     Args:
         repeats: (R, T) True where a value equals the value before it.
-        weight: (R, T) weights in the same order; None if every pair counts once.
+        weight: (R, T) weights in the same order. If None, every pair has weight 1.
+
+    Returns:
+        (R,) total weight of the pairs of equal values; and (R,) Σ t(t-1)(t-2) over the groups of t equal values.
     """
     if not bool(repeats.any()):
         nothing = torch.zeros(len(repeats), dtype=torch.float64, device=repeats.device)
@@ -140,17 +147,20 @@ def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Return the weight (R,) of the pairs whose first value is greater than the second.
+    """Return the total weight (R,) of the inversions: the pairs whose first value is greater than the second.
 
-    Every value is in a position block (b neighbouring positions) and in a value block (b neighbours in ascending
-    order). Pairs in the same position block are compared one by one. So are pairs in the same value block: they are
-    sorted by value and their position blocks are compared, which leaves out pairs in the same position block. With K
-    blocks, all other pairs are counted from a K × K table of how many values (or how much weight) each position block
-    has in each value block. A pair weighs the product of its two weights.
+    Every value is in a position block (b neighbouring positions) and in a value block (b neighbouring ranks). There are
+    three kinds of pairs:
+
+    - Pairs in the same position block are compared one by one.
+    - Pairs in the same value block, but in different position blocks, are also compared one by one. The values of the
+      block are sorted, and their position blocks are compared.
+    - All other pairs are counted from a K × K table. It has the number of values, or their weight, that each position
+      block has in each value block.
 
     Args:
         values: (R, T) ranks in 0..T-1.
-        weight: (R, T) weights; None if every pair counts once.
+        weight: (R, T) weights. A pair has the product of its two weights. If None, every pair has weight 1.
     """
     rows, width = values.shape
     if width <= ONE_BLOCK:
@@ -180,9 +190,14 @@ def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _inversions_within(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Return the weight (N,) of the pairs of each row (N, b) whose first value is greater; compares every pair."""
+    """Return the total weight (N,) of the inversions in each row (N, b), by comparing every pair.
+
+    Args:
+        values: (N, b) whole numbers.
+        weight: (N, b) weights. A pair has the product of its two weights. If None, every pair has weight 1.
+    """
     # Positions are the first dimension, so that memory is read along the blocks. The difference of two whole numbers,
-    # clamped to 0 and 1, is 1 if the first is greater.
+    # clamped to [0, 1], is 1 if the first is greater, and 0 otherwise.
     count, size = values.shape
     across = values.T.to(torch.float32 if weight is None else torch.float64).contiguous()
     along = None if weight is None else weight.T.contiguous()

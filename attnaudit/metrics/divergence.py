@@ -1,4 +1,4 @@
-"""Distances between distributions: Jensen-Shannon divergence (in nats) and total variation."""
+"""Dissimilarities of distributions: Jensen-Shannon divergence (in nats) and total variation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from attnaudit.metrics.padded_rows import distributions, padded_rows
 def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the Jensen-Shannon divergence (JSD) of each row's two distributions, in nats.
 
-    JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q)/2. It is symmetric and at most ln 2 = 0.693. This is the
-    divergence; `scipy.spatial.distance.jensenshannon` returns its square root. The function is differentiable, also
-    where weights are 0. Source: Lin 1991; Jain & Wallace 2019, §4.2.
+    JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m), where m = (p + q)/2. It is symmetric and at most ln 2 = 0.693. Note that
+    `scipy.spatial.distance.jensenshannon` returns the square root of this divergence. The function is differentiable,
+    even where weights are 0. Sources: Lin 1991; Jain & Wallace 2019, §4.2.
 
     Args:
         p: (..., T) weights of at least 0; they are normalised over the mask.
@@ -23,7 +23,8 @@ def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        (...) divergences; NaN in rows without real tokens or mass, or with a NaN at a real token.
+        (...) divergences. A row is NaN if it has no real tokens, if the weights of p or q sum to 0, or if a real token
+        has a NaN.
 
     Raises:
         ValueError: shapes differ, a weight is negative, or the mask is not boolean.
@@ -39,9 +40,12 @@ def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def divergence_of_distributions(p: Tensor, q: Tensor) -> Tensor:
-    """Return the JSD in nats over the last dimension of two tensors that are distributions already.
+    """Return the JSD, in nats, of normalised distributions p (..., T) and q (..., T).
 
-    For inner loops: nothing is checked or normalised.
+    It is faster than `jensen_shannon`, because it neither checks nor normalises its arguments. Padding must be 0.
+
+    Returns:
+        (...) divergences; NaN in rows with a NaN.
     """
     middle = (p + q) / 2
     log_middle = torch.where(middle > 0, middle, 1.0).log()
@@ -53,16 +57,16 @@ def divergence_of_distributions(p: Tensor, q: Tensor) -> Tensor:
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:
-    """Return the total variation ½ Σ_c |p_c - q_c| over the last dimension, in [0, 1] for probabilities.
+    """Return the total variation distance ½ Σ_c |p_c - q_c| of two distributions over classes.
 
-    Nothing is normalised, and NaN stays NaN. Source: Jain & Wallace 2019, §4.2.
+    The arguments are not normalised. Source: Jain & Wallace 2019, §4.2.
 
     Args:
-        p: (..., C) probabilities of all classes; a single sigmoid output p must be given as (1 - p, p).
-        q: (..., C) probabilities that broadcast with p.
+        p: (..., C) probabilities of all classes. Give the output p of a single sigmoid as (1 - p, p).
+        q: (..., C) probabilities of all classes. The shapes of p and q must broadcast.
 
     Returns:
-        (...) distances.
+        (...) distances in [0, 1]; NaN in rows with a NaN.
 
     Raises:
         ValueError: the shapes do not broadcast, or the numbers of classes differ.
@@ -82,16 +86,17 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
 def largest_jensen_shannon(attention: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the largest JSD, in nats, that any distribution over the same real tokens has to `attention`.
 
-    JSD is convex, so its maximum over the simplex is at a one-hot distribution, and the furthest is the one-hot at the
-    smallest weight a: JSD = ln 2 + ½ (a ln a - (1 + a) ln(1 + a)). It is 0 for one token, and ln 2 if some but not all
-    weights are 0. Dividing the JSD of an adversarial attention by it gives a share in [0, 1].
+    JSD is convex, so its maximum over the simplex is at a one-hot distribution. The maximum is reached with all weight
+    on the token that has the smallest weight a: JSD = ln 2 + ½ (a ln a - (1 + a) ln(1 + a)). It is 0 if there is only
+    one token, and ln 2 if some but not all weights are 0. The JSD of an adversarial attention, divided by this maximum,
+    is in [0, 1].
 
     Args:
         attention: (..., T) weights of at least 0; they are normalised over the mask.
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        (...) divergences; NaN in the rows in which `jensen_shannon` is NaN.
+        (...) divergences. A row is NaN if it has no real tokens, if its weights sum to 0, or if a real token has a NaN.
 
     Raises:
         ValueError: a weight is negative, or the mask is not boolean.

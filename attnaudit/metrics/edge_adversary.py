@@ -1,8 +1,8 @@
-"""Adversarial attention on the vertices and edges of the simplex, for two-class decoders that can only be run.
+"""Candidates for adversarial attention on the vertices and edges of the simplex, for any decoder with two classes.
 
-If the decoder is linear, the optimum lies there (see `attnaudit.metrics.exact_adversary`). If it is not, the same
-points are good candidates: all weight on one token, or weight on two tokens that move the output in opposite
-directions, in shares whose effects cancel.
+At a vertex, all weight is on one token. On an edge, it is divided between two tokens. If the decoder is linear, the
+optimum is at such a point (see `attnaudit.metrics.exact_adversary`). For other decoders, such points are good
+candidates, especially those on edges at which the effects of the two tokens on the output cancel.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from torch import Tensor
 from attnaudit.metrics.divergence import divergence_of_distributions, total_variation
 from attnaudit.metrics.padded_rows import distributions
 
-#: Number of pairs of tokens per instance, and number of bisection steps to find the shares whose effects cancel.
+#: Number of pairs of tokens per instance; and number of bisection steps that search the point of an edge at which the
+#: effects of the two tokens cancel.
 PAIRS, HALVINGS = 16, 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Candidate adversaries of B instances.
+    """Candidates for the adversarial attention of B instances, M for each.
 
     Attributes:
-        points: (B, M, T) distributions.
-        jsd: (B, M) Jensen-Shannon divergence to the attention, in nats; NaN where there is no candidate.
-        tvd: (B, M) total variation of the candidate's output to the original output; NaN where there is no candidate.
+        points: (B, M, T) distributions over the tokens.
+        jsd: (B, M) Jensen-Shannon divergence of each candidate to the original attention, in nats. NaN for entries
+            that are not candidates.
+        tvd: (B, M) total variation between the output for each candidate and the original output. NaN for entries that
+            are not candidates.
     """
 
     points: Tensor
@@ -35,7 +38,12 @@ class Candidates:
     tvd: Tensor
 
     def best(self, tvd: float) -> tuple[Tensor, Tensor]:
-        """Return the candidate (B, T) of largest JSD with a TVD of at most `tvd`, and (B,) whether one exists."""
+        """Return the candidate with the largest JSD whose total variation is at most `tvd`.
+
+        Returns:
+            (B, T) candidates; and a (B,) mask, True where such a candidate with a positive JSD exists. Elsewhere, the
+            returned distribution is arbitrary.
+        """
         value = torch.where(self.tvd <= tvd, self.jsd, -torch.inf).nan_to_num(nan=-torch.inf)
         most, which = value.max(1)
         rows = torch.arange(len(which), device=which.device)
@@ -51,22 +59,23 @@ def vertices_and_edges(
     pairs: int = PAIRS,
     halvings: int = HALVINGS,
 ) -> Candidates:
-    """Return every vertex, and points on promising edges where the output is close to the original one.
+    """Return candidates: every vertex, and points on promising edges whose output is close to the original output.
 
-    For every pair of tokens, linear interpolation between the outputs of its two vertices predicts the point of the
-    edge that gives the original output. The pairs with the largest JSD at that point are kept, and the actual point is
-    found by bisection, with one run of the decoder per step. The best candidate need not be the optimum.
+    For every pair of tokens, the function first predicts the point of the edge that gives the original output, by
+    linear interpolation between the outputs of the two vertices. It keeps the pairs with the largest JSD at this point.
+    It then searches the actual point by bisection, and decodes one point per edge in each step. All of these points are
+    candidates. The best candidate need not be the optimum.
 
     Args:
-        attention: (B, T) weights.
+        attention: (B, T) weights of at least 0; they are normalised over the mask.
         output: (B, 2) original class probabilities.
-        decode: maps distributions (B, V, T) to class probabilities (B, V, 2).
+        decode: maps V distributions per instance (B, V, T) to class probabilities (B, V, 2).
         mask: (B, T) True at real tokens.
-        pairs: number of pairs of tokens per instance.
+        pairs: largest number of pairs of tokens per instance.
         halvings: number of bisection steps.
 
     Raises:
-        ValueError: there are not two classes.
+        ValueError: the number of classes is not two, or a weight is negative.
 
     >>> weights = torch.tensor([[0.6, 0.3, 0.1]])
     >>> def decode(rows):
@@ -88,7 +97,7 @@ def vertices_and_edges(
     side = (at_corners - reference)[..., 1]
 
     first, second, exists = _pairs(alpha, side, mask, pairs)
-    # Bounds of the first token's share; at `high` the output is on the first token's side of the original.
+    # Bounds of the first token's share. At `high`, the output deviates to the same side as for the first token alone.
     low = torch.zeros_like(exists, dtype=torch.float64)
     high = torch.ones_like(low)
     above = side.gather(1, first) > 0
@@ -111,18 +120,24 @@ def vertices_and_edges(
 
 
 def _pairs(alpha: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Choose the most promising pairs of tokens on opposite sides of the original output.
+    """Choose the most promising pairs of tokens whose vertices change the output in opposite directions.
+
+    Args:
+        alpha: (B, T) original attention.
+        side: (B, T) probability of class 1 with all weight on a token, minus the original probability.
+        mask: (B, T) True at real tokens.
+        pairs: largest number of pairs per instance.
 
     Returns:
-        (B, P) first tokens, whose output is above the original; (B, P) second tokens, whose output is below it; and (B,
-        P) whether there is such a pair.
+        (B, P) first tokens, which increase the probability of class 1; (B, P) second tokens, which decrease it; and a
+        (B, P) mask, True where such a pair exists.
     """
     width = alpha.shape[1]
     opposite = (side > 0)[:, :, None] & (side < 0)[:, None, :] & mask[:, :, None] & mask[:, None, :]
     up, down = side[:, :, None].clamp_min(0.0), -side[:, None, :].clamp_max(0.0)
     share = torch.where(opposite, down / (up + down).clamp_min(1e-300), 0.5)
     a, b = alpha[:, :, None], alpha[:, None, :]
-    # Twice the JSD of the point (share, 1 - share) on the edge: only the terms of the two tokens depend on the point.
+    # Twice the JSD of the point (share, 1 - share) on the edge. Only the terms of the two tokens depend on the point.
     value = _term(share, a) + _term(1 - share, b) + (1 - a - b) * torch.log(torch.tensor(2.0, dtype=torch.float64))
     ranked = torch.where(opposite, value, -torch.inf).flatten(1)
     top = ranked.topk(min(pairs, ranked.shape[1]), dim=1)
@@ -130,6 +145,6 @@ def _pairs(alpha: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tenso
 
 
 def _term(q: Tensor, p: Tensor) -> Tensor:
-    """Return q·ln(q/m) + p·ln(p/m) with m = (p + q)/2: twice the contribution of a token to the JSD."""
+    """Return q·ln(q/m) + p·ln(p/m), where m = (p + q)/2. This is twice the contribution of a token to the JSD."""
     middle = (p + q) / 2
     return torch.xlogy(q, q) + torch.xlogy(p, p) - 2 * torch.xlogy(middle, middle)

@@ -11,15 +11,15 @@ from attnaudit.metrics.padded_rows import distributions, padded_rows
 def normalized_entropy(p: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the entropy of each row's distribution, divided by the entropy of the uniform distribution.
 
-    H(p) / ln n = -Σ_i p_i ln p_i / ln n over the n real tokens, with 0 ln 0 = 0. It is 0 if one token has all weight
-    and 1 for the uniform distribution. Source: Meister et al. 2021, §4.1 and table 1.
+    The value is H(p) / ln n = -Σ_i p_i ln p_i / ln n over the n real tokens, with 0 ln 0 = 0. It is 0 if one token has
+    all weight, and 1 for the uniform distribution. Source: Meister et al. 2021, §4.1 and table 1.
 
     Args:
         p: (..., T) weights of at least 0; they are normalised over the mask.
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        (...) values in [0, 1]; NaN for n < 2, and in rows without mass or with a NaN at a real token.
+        (...) values in [0, 1]. A row is NaN if n < 2, if its weights sum to 0, or if a real token has a NaN.
 
     Raises:
         ValueError: a weight is negative, or the mask is not boolean.

@@ -1,10 +1,10 @@
 """The exact optimum of the adversarial attention problem, for linear decoders over pooled hidden states.
 
-With fixed hidden states h, the logit of a linear decoder is w·α̃ + b with w_i = W h_i. The attention weights that keep
-the output within a total variation ε form a polytope: {α̃ in the simplex, lower <= w·α̃ + b <= upper}. JSD(·, α) is
-convex, so its maximum is at a vertex: a one-hot distribution whose logit is within the bounds, or the point of an edge
-(i, j) at which the logit equals a bound. All O(n²) vertices have closed forms, so the optimum is found without a
-search.
+Let α be the model's attention, and h_i the fixed hidden states. The logit of a linear decoder under another attention α̃
+is w·α̃ + b, where w_i = W h_i. The attentions that keep the output within a total variation ε form a polytope: {α̃ in the
+simplex, lower <= w·α̃ + b <= upper}. JSD(·, α) is convex, so its maximum is at a vertex of the polytope. A vertex is
+either a one-hot distribution whose logit is within the bounds, or a point on an edge of the simplex at which the logit
+equals a bound. All O(n²) vertices have closed forms, so that the optimum is found without numerical optimisation.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 from attnaudit.metrics.divergence import jensen_shannon
 from attnaudit.metrics.padded_rows import ELEMENTS_PER_CHUNK, compact, distributions, length_chunks, padded_rows
 
-#: By how much a vertex may miss its bound through rounding. A change of a logit changes a probability by at most a
-#: quarter as much, so the total variation stays within tvd + 1e-10.
+#: Largest amount by which the logit of a vertex may exceed its bound through rounding. A change of a logit changes a
+#: probability by at most a quarter of that change, so that the total variation is at most tvd + 1e-10.
 LOGIT_SLACK = 4e-10
 
 
@@ -30,25 +30,27 @@ def exact_adversarial_attention(
     tvd: Tensor | float,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the attention furthest from `attention` in JSD that keeps a two-class output within `tvd`.
+    """Return the attention with the largest JSD to `attention` that keeps a two-class output within `tvd`.
 
-    It maximises JSD(α̃, α) over the simplex of the real tokens, subject to |σ(w·α̃ + b) - σ(w·α + b)| <= tvd, the total
-    variation of the two-class output. A softmax over two logits is the same problem with w = (W₁ - W₀)h and b = b₁ -
-    b₀. Where σ(w·α + b) ± tvd leaves (0, 1), the logit has no bound on that side. α itself is always feasible. Rows are
-    processed in chunks, which limits the memory. Source: Jain & Wallace 2019, §4.2.2, state the problem and search;
-    here it is solved at the vertices.
+    Let α be the given attention. The result α̃ maximises JSD(α̃, α) over all distributions over the real tokens for which
+    |σ(w·α̃ + b) - σ(w·α + b)| <= tvd. The left side is the total variation of the output. α itself always satisfies this
+    constraint. For a softmax over two logits, use w = (W₁ - W₀)h and b = b₁ - b₀.
+
+    Jain & Wallace 2019, §4.2.2, state this problem and search for a solution. This function finds the exact solution
+    (see the module's documentation).
 
     Args:
         attention: (..., T) weights of at least 0; they are normalised over the mask.
         token_logits: (..., T) logit w_i of each token, without the bias.
-        bias: a number, or (...).
-        tvd: largest total variation, in [0, 1]; a number, or (...).
+        bias: b, a number or a tensor (...).
+        tvd: largest total variation, in [0, 1]; a number or a tensor (...).
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        The adversarial attention (..., T), float64, 0 at padding, with at most two nonzero weights unless it is α
-        itself; and its JSD (...), in nats. Its total variation, recomputed in float64, is at most tvd + 1e-9. Both are
-        NaN in rows without real tokens or mass, or with a value that is not finite at a real token.
+        The adversarial attention (..., T), float64, which is 0 at padding; and its JSD (...), in nats. The attention
+        has at most two nonzero weights, unless it is α itself. Its total variation, computed in float64, is at most
+        tvd + 1e-9. Both results are NaN in rows without real tokens, in rows whose weights sum to 0, and in rows in
+        which a real token has a value that is not finite.
 
     Raises:
         ValueError: shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
@@ -79,23 +81,25 @@ def adversarial_upper_bound(
 ) -> Tensor:
     """Return an upper bound, in nats, on the JSD of any attention that keeps a multi-class output within `tvd`.
 
-    TVD <= ε bounds the change of every class, |Δp_c| <= ε, and therefore the log-odds of every pair of classes from
-    both sides. Each pair of classes gives a two-class problem as in `exact_adversarial_attention`. The optimum
-    satisfies the bounds of all of them, so its JSD is at most the maximum of each; the smallest of these maxima is
-    returned. With two classes the bound is exact. A search (`searched_adversarial_attention`) gives a lower bound.
+    If the total variation is at most ε, the probability of each class changes by at most ε. This bounds the log-odds of
+    each pair of classes from both sides, as in the two-class problem of `exact_adversarial_attention`. The adversarial
+    attention satisfies the bounds of all pairs, so its JSD is at most the optimum of each two-class problem. The
+    function returns the smallest of these optima. With two classes, the bound is exact. A lower bound is given by
+    `searched_adversarial_attention`.
 
     Args:
         attention: (..., T) weights of at least 0; they are normalised over the mask.
         token_logits: (..., T, C) logits W_c h_i without the bias, for a softmax over C >= 2 classes.
-        bias: (C,) or (..., C).
-        tvd: largest total variation, in [0, 1]; a number, or (...).
+        bias: (C,) or (..., C) bias of the logits.
+        tvd: largest total variation, in [0, 1]; a number or a tensor (...).
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        (...) bounds; NaN in the rows in which `exact_adversarial_attention` is NaN.
+        (...) bounds. They are NaN in rows without real tokens, in rows whose weights sum to 0, and in rows in which a
+        real token has a value that is not finite.
 
     Raises:
-        ValueError: as in `exact_adversarial_attention`.
+        ValueError: shapes do not fit, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
 
     >>> attention = torch.tensor([[0.6, 0.3, 0.1]])
     >>> token_logits = torch.tensor([[[0.0, 2.0, 1.0], [0.0, -1.0, 1.0], [0.0, 0.0, 0.5]]])
@@ -134,7 +138,17 @@ def adversarial_upper_bound(
 
 
 def _per_row(value: Tensor | float, name: str, leading: torch.Size, like: Tensor) -> Tensor:
-    """Expand a number, or a tensor of the leading shape, to one value per flattened row."""
+    """Return a tensor with one value per flattened row, given a number or a tensor of the leading shape.
+
+    Args:
+        value: the number or the tensor.
+        name: its name, for the error message.
+        leading: the shape of the rows before they were flattened.
+        like: a tensor with the data type and device of the result.
+
+    Raises:
+        ValueError: the tensor has another shape.
+    """
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if tensor.numel() == 1:
         tensor = tensor.reshape(())
@@ -144,7 +158,11 @@ def _per_row(value: Tensor | float, name: str, leading: torch.Size, like: Tensor
 
 
 def _tolerance(tvd: Tensor | float, leading: torch.Size, like: Tensor) -> Tensor:
-    """Return the largest total variation of every flattened row; raises ValueError if one is outside [0, 1]."""
+    """Return the largest total variation of every flattened row.
+
+    Raises:
+        ValueError: a value is outside [0, 1], or the tensor has the wrong shape.
+    """
     epsilon = _per_row(tvd, "tvd", leading, like)
     outside = epsilon[~((epsilon >= 0) & (epsilon <= 1))]
     if len(outside):
@@ -153,27 +171,39 @@ def _tolerance(tvd: Tensor | float, leading: torch.Size, like: Tensor) -> Tensor
 
 
 def _slab(p: Tensor, q: Tensor, epsilon: Tensor, offset: Tensor, logit: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper bounds (B,) on w·α̃, without the bias, that keep the output within epsilon.
+    """Return the lower and upper bounds (B,) on w·α̃ that keep the output within epsilon. They do not include the bias.
 
-    They follow from the log-odds log(p/q), where p and q may each change by at most epsilon. The lower bound is -∞ for
-    p <= epsilon, and the upper bound ∞ for q <= epsilon.
+    The bounds follow from the log-odds log(p/q), where p and q may each change by at most epsilon. The lower bound is
+    -∞ if p <= epsilon, and the upper bound is ∞ if q <= epsilon.
 
     Args:
-        p: (B,) probability of one class.
-        q: (B,) probability of the other class.
-        epsilon: (B,) largest change of each.
-        offset: (B,) difference of the two biases.
-        logit: (B,) w·α, the original logit difference without the bias.
+        p: (B,) original probability of the first class.
+        q: (B,) original probability of the second class.
+        epsilon: (B,) largest change of each probability.
+        offset: (B,) difference of the biases of the two classes.
+        logit: (B,) w·α, the original difference of the logits without the biases.
     """
     lower = torch.where(p > epsilon, ((p - epsilon) / (q + epsilon)).log() - offset, -torch.inf)
     upper = torch.where(q > epsilon, ((p + epsilon) / (q - epsilon)).log() - offset, torch.inf)
-    # Rounding must not exclude the original attention, even where p or q was rounded to 0. NaN must stay NaN.
+    # Rounding must not exclude the original attention, even if p or q was rounded to 0. NaN must stay NaN.
     logit = torch.where(p.isnan() | q.isnan(), torch.nan, logit)
     return torch.minimum(lower, logit), torch.maximum(upper, logit)
 
 
 def _furthest_vertex(alpha: Tensor, logits: Tensor, lower: Tensor, upper: Tensor, mask: Tensor) -> Tensor:
-    """Return the vertex (B, T) of {simplex, lower <= logits·α̃ <= upper} with the largest JSD to alpha (B, T)."""
+    """Return the vertex of the polytope {α̃ in the simplex, lower <= logits·α̃ <= upper} with the largest JSD to alpha.
+
+    Args:
+        alpha: (B, T) original attention.
+        logits: (B, T) logit of each token.
+        lower: (B,) lower bounds.
+        upper: (B,) upper bounds.
+        mask: (B, T) True at real tokens.
+
+    Returns:
+        (B, T) vertices. A row is alpha itself if no vertex has a larger JSD, and NaN if it has no real tokens or if
+        some value of a real token is not finite.
+    """
     defined = mask.any(-1) & alpha.isfinite().all(-1) & logits.isfinite().all(-1) & ~lower.isnan() & ~upper.isnan()
     positions, lengths, (weights, scores) = compact(mask, alpha, logits)
     adversary = torch.where(defined[:, None], alpha, torch.nan)
@@ -194,14 +224,21 @@ def _furthest_vertex(alpha: Tensor, logits: Tensor, lower: Tensor, upper: Tensor
 def _search_vertices(
     alpha: Tensor, logits: Tensor, lower: Tensor, upper: Tensor, real: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Find the vertex furthest from alpha in each row.
+    """Find the vertex with the largest JSD to alpha in each row.
 
-    Up to the constant 2 ln 2, twice the JSD to a vertex with weight t on token i and u = 1 - t on token j is
-    f(t) + f(u) + f(α_i) + f(α_j) - f(t + α_i) - f(u + α_j) with f(x) = x ln x: only the terms of i and j depend on it.
+    Let a vertex have weight t on token i and u = 1 - t on token j. Twice its JSD to alpha, minus the constant 2 ln 2,
+    is f(t) + f(u) + f(α_i) + f(α_j) - f(t + α_i) - f(u + α_j), where f(x) = x ln x. Vertices are compared by it.
+
+    Args:
+        alpha: (B, T) original attention.
+        logits: (B, T) logit of each token.
+        lower: (B,) lower bounds.
+        upper: (B,) upper bounds.
+        real: (B, T) True at real tokens.
 
     Returns:
-        Whether a vertex is further away than alpha itself, its first token, its second token, and the weight of the
-        first token; each (B,).
+        Four tensors (B,): whether some vertex has a positive JSD to alpha; the first token of the best vertex; its
+        second token; and the weight of the first token.
     """
     inside = real & (logits >= lower[:, None] - LOGIT_SLACK) & (logits <= upper[:, None] + LOGIT_SLACK)
     least, first = torch.where(inside, alpha, torch.inf).min(-1)
@@ -237,7 +274,7 @@ def _search_vertices(
             first[chosen] = low_places[better].gather(-1, low_index[:, None]).squeeze(-1)
             second[chosen] = high_places[better].gather(-1, high_index[:, None]).squeeze(-1)
             share[chosen] = t[better].flatten(1).gather(-1, flat[:, None]).squeeze(-1)
-    # On this scale, α itself has the value -2 ln 2. A vertex that is not further away than that is rejected.
+    # α itself has JSD 0, and therefore the value -2 ln 2. A vertex whose value is not larger is rejected.
     is_further = best > -2 * math.log(2)
     return is_further, first, second, share
 

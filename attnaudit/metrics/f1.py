@@ -11,22 +11,24 @@ from attnaudit.arrays import Floats, Integers
 
 
 def f1(true: ArrayLike, predicted: ArrayLike, classes: int | Sequence[object]) -> float | Floats:
-    """Return the F1 score of class 1 if there are two classes, and the macro mean over the classes otherwise.
+    """Return the F1 score of class 1 if there are two classes, and the macro F1 score otherwise.
 
-    F1_c = 2 TP / (2 TP + FP + FN). As in scikit-learn's `f1_score(average="macro")`, the macro mean is over the classes
-    that occur in `true` or in the predictions. Tutek & Šnajder 2020, §3, use it to measure fragility.
+    The F1 score of a class is 2 TP / (2 TP + FP + FN). The macro F1 score is its mean over the classes that occur in
+    `true` or in `predicted`, as in scikit-learn's `f1_score(average="macro")`. Tutek & Šnajder 2020, §3, use it to
+    measure fragility.
 
     Args:
         true: (n,) class indices.
-        predicted: (n,) class indices, or (n, R) for R sets of predictions, such as those under R permutations.
+        predicted: (n,) class indices, or (n, R) class indices for R sets of predictions, such as those under R
+            permutations.
         classes: the number of classes, or their names.
 
     Returns:
-        A float, or (R,) floats for R sets. NaN without instances, and for two classes if class 1 occurs neither in
-        `true` nor in the predictions.
+        A float, or an array (R,) for R sets of predictions. NaN if there are no instances. With two classes, also NaN
+        if class 1 occurs neither in `true` nor in `predicted`.
 
     Raises:
-        ValueError: shapes do not fit, there are fewer than two classes, or an index is not that of a class.
+        ValueError: shapes do not fit, there are fewer than two classes, or a value is not the index of a class.
 
     >>> f1([1, 0, 1, 1], [1, 1, 1, 0], 2)
     0.6666666666666666
@@ -52,7 +54,11 @@ def f1(true: ArrayLike, predicted: ArrayLike, classes: int | Sequence[object]) -
 
 
 def _indices(values: ArrayLike, name: str, classes: int) -> Integers:
-    """Convert class indices to int64. Raises ValueError if a value is not the index of a class."""
+    """Convert class indices to int64.
+
+    Raises:
+        ValueError: the values are not integers, or a value is not the index of a class.
+    """
     array = np.asarray(values)
     if array.size == 0:
         return array.astype(np.int64)
@@ -66,7 +72,15 @@ def _indices(values: ArrayLike, name: str, classes: int) -> Integers:
 
 
 def _score(is_class: NDArray[np.bool_], predicted_class: NDArray[np.bool_]) -> Floats:
-    """Return the F1 score (R,) of one class, given which labels (n, 1) and predictions (n, R) are of that class."""
+    """Return the F1 score (R,) of one class.
+
+    Args:
+        is_class: (n, 1) True where the label is this class.
+        predicted_class: (n, R) True where the prediction is this class.
+
+    Returns:
+        (R,) scores; NaN where the class occurs neither in the labels nor in the predictions.
+    """
     hits = (is_class & predicted_class).sum(0)
     total = is_class.sum(0) + predicted_class.sum(0)
     return np.where(total > 0, 2 * hits / np.maximum(total, 1), np.nan)

@@ -13,14 +13,14 @@ from torch import Tensor
 from attnaudit.metrics.discordance import Pairs, count_pairs
 from attnaudit.metrics.padded_rows import compact, length_chunks, padded_rows
 
-#: Elements per token that counting is assumed to need: chunks of this size stay in the processor's cache.
+#: Assumed number of elements that counting needs per token. It makes chunks small enough for the processor's cache.
 COUNTING_COST = 128
-#: Largest number of tokens with an exact null distribution, as in scipy.
+#: Largest number of tokens for which the p-value is always exact if there are no ties, as in scipy.
 EXACT_LIMIT = 33
 
 
 class Kendall(NamedTuple):
-    """Kendall's τ-b of rows.
+    """Kendall's τ-b of each row, with its p-value.
 
     Attributes:
         tau: (...) τ-b.
@@ -32,7 +32,10 @@ class Kendall(NamedTuple):
 
 
 def kendall(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Kendall:
-    """Return Kendall's τ-b and its p-value, computed together; see `kendall_tau_b` and `kendall_p_value`.
+    """Return Kendall's τ-b and its p-value for each row.
+
+    This is faster than calling `kendall_tau_b` and `kendall_p_value`, whose documentation has the details. Arguments,
+    undefined rows and errors are the same as those of `kendall_tau_b`.
 
     >>> result = kendall(torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([[1.0, 2, 4, 3]]))
     >>> round(result.tau.item(), 4), round(result.p_value.item(), 4)
@@ -45,9 +48,9 @@ def kendall(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Kendall:
 def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return Kendall's τ-b of each row over its real tokens.
 
-    τ_b = (C - D) / √((P - T_x)(P - T_y)), where C and D count the concordant and discordant pairs, P all pairs, and T_x
-    and T_y the pairs tied in x and in y. Values are compared in float64 without rounding. Source: Kendall 1945; used
-    per instance by Jain & Wallace 2019, §4.1, and Meister et al. 2021, §4.
+    τ_b = (C - D) / √((P - T_x)(P - T_y)). Here C is the number of concordant pairs, D of discordant pairs, P of all
+    pairs, T_x of pairs tied in x, and T_y of pairs tied in y. Values are compared in float64 without rounding. Source:
+    Kendall 1945. Jain & Wallace 2019, §4.1, and Meister et al. 2021, §4, compute it per instance.
 
     Args:
         x: (..., T) values.
@@ -55,8 +58,8 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        (...) values in [-1, 1]; NaN with fewer than two real tokens, if all values of x or of y are tied, or with a NaN
-        at a real token.
+        (...) values in [-1, 1]. A row is NaN if it has fewer than two real tokens, if all values of x are equal, if all
+        values of y are equal, or if a real token has a NaN.
 
     Raises:
         ValueError: shapes differ, or the mask is not boolean.
@@ -71,13 +74,15 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def kendall_p_value(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the two-sided p-value of `kendall_tau_b` under independence.
+    """Return the two-sided p-value of `kendall_tau_b`. The null hypothesis is that x and y are independent.
 
-    The method is that of `scipy.stats.kendalltau(method="auto")`. Without ties, the p-value is exact (from the
-    inversions of a random permutation) if n <= 33, or if at most one pair is discordant or at most one is concordant.
-    Otherwise it is a normal approximation whose variance is corrected for ties. The p-value depends mostly on n: report
-    the share of instances at or below .05, but do not gate on it. Arguments, undefined rows and errors are those of
-    `kendall_tau_b`.
+    The method is that of `scipy.stats.kendalltau(method="auto")`. The p-value is exact if there are no ties and one of
+    three conditions holds: n <= 33, at most one pair is discordant, or at most one pair is concordant. It is then
+    computed from the number of inversions of a random permutation. Otherwise, it is a normal approximation whose
+    variance is corrected for ties.
+
+    The p-value depends mostly on n. You can report the share of instances with a p-value of at most .05, but a gate
+    should not use it. Arguments, undefined rows and errors are the same as those of `kendall_tau_b`.
 
     >>> x = torch.arange(5.0).unsqueeze(0)
     >>> round(kendall_p_value(x, x).item(), 6)  # 2 / 5!
@@ -87,11 +92,11 @@ def kendall_p_value(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return Shieh's weighted τ of each row: every pair counts with the product of its two weights.
+    """Return Shieh's weighted τ of each row. The weight of a pair is the product of the weights of its two tokens.
 
-    τ_w = Σ_{i<j} w_i w_j sgn(x_i - x_j) sgn(y_i - y_j) / Σ_{i<j} w_i w_j. Tied pairs add 0 to the numerator and count
-    in the denominator. Without ties this is `scipy.stats.weightedtau(x, y, rank=False, weigher=lambda r: w[r],
-    additive=False)`. Source: Shieh 1998; Wen, Subbalakshmi & Yang 2022, §3.2.
+    τ_w = Σ_{i<j} w_i w_j sgn(x_i - x_j) sgn(y_i - y_j) / Σ_{i<j} w_i w_j. Tied pairs add 0 to the numerator, but their
+    weight counts in the denominator. Without ties, the result equals that of `scipy.stats.weightedtau(x, y, rank=False,
+    weigher=lambda r: w[r], additive=False)`. Sources: Shieh 1998; Wen, Subbalakshmi & Yang 2022, §3.2.
 
     Args:
         x: (..., T) values.
@@ -100,8 +105,8 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        (...) values in [-1, 1]; NaN if fewer than two real tokens have weight, if all pairs with weight are tied in x
-        or in y, or with a NaN at a real token.
+        (...) values in [-1, 1]. A row is NaN if fewer than two real tokens have weight, if all tokens with weight have
+        the same x, if all have the same y, or if a real token has a NaN.
 
     Raises:
         ValueError: shapes differ, the mask is not boolean, or a weight is negative.
@@ -128,9 +133,10 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
 
 
 def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e-6) -> Tensor:
-    """Return the share of each row's pairs whose values differ by at most a tolerance; exact ties are included.
+    """Return the share of nearly tied pairs in each row. The values of such a pair differ by at most a tolerance.
 
-    Float32 rounding can break or create such ties at random, so this share is reported next to τ.
+    Pairs with equal values are included. Float32 rounding can create or break ties between such values at random, so
+    reports show this share next to τ.
 
     Args:
         x: (..., T) values.
@@ -138,7 +144,7 @@ def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e
         tolerance: largest difference of a nearly tied pair, at least 0.
 
     Returns:
-        (...) shares in [0, 1]; NaN with fewer than two real tokens or with a NaN at a real token.
+        (...) shares in [0, 1]. A row is NaN if it has fewer than two real tokens, or if a real token has a NaN.
 
     Raises:
         ValueError: the mask is not boolean, or the tolerance is negative.
@@ -161,12 +167,12 @@ def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e
 
 
 def _holds_nan(values: tuple[Tensor, ...], mask: Tensor) -> Tensor:
-    """Return (B,) True for rows with a NaN at a real token in any of the tensors."""
+    """Return a mask (B,), True for rows in which some tensor has a NaN at a real token."""
     return torch.stack([(value.isnan() & mask).any(-1) for value in values]).any(0)
 
 
 def _varies(values: Tensor, weight: Tensor) -> Tensor:
-    """Return (R,) whether two values that have weight differ."""
+    """Return a mask (R,), True for rows in which the values with nonzero weight are not all equal."""
     heavy = weight > 0
     highest = torch.where(heavy, values, -torch.inf).amax(-1)
     lowest = torch.where(heavy, values, torch.inf).amin(-1)
@@ -174,7 +180,11 @@ def _varies(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def _count_rows(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Pairs, Tensor, torch.Size]:
-    """Return the pairs of all rows, their lengths and their leading shape; rows with NaN have length 0."""
+    """Count the pairs of each row.
+
+    Returns:
+        The counts; (B,) number of real tokens, 0 for rows with a NaN at a real token; and the leading shape of `x`.
+    """
     rows = padded_rows(mask, x=x, y=y)
     _, lengths, (left, right) = compact(rows.mask, *rows.values)
     lengths = torch.where(_holds_nan(rows.values, rows.mask), 0, lengths)
@@ -185,14 +195,17 @@ def _count_rows(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Pairs, Tenso
 
 
 def _tau(pairs: Pairs) -> Tensor:
-    """Return τ-b of counted pairs."""
+    """Return τ-b (R,), given the counts of pairs; NaN where all values of x or all values of y are tied."""
     defined = (pairs.tied_x < pairs.every) & (pairs.tied_y < pairs.every)
     scale_x, scale_y = (pairs.every - pairs.tied_x).sqrt(), (pairs.every - pairs.tied_y).sqrt()
     return torch.where(defined, (pairs.difference / scale_x / scale_y).clamp(-1.0, 1.0), torch.nan)
 
 
 def _p_value(pairs: Pairs, lengths: Tensor) -> Tensor:
-    """Return the p-value of counted pairs, exact where `kendall_p_value` says so."""
+    """Return the p-value (R,), given the counts of pairs and the numbers of real tokens (R,).
+
+    The documentation of `kendall_p_value` says when it is exact.
+    """
     defined = (pairs.tied_x < pairs.every) & (pairs.tied_y < pairs.every)
     n = lengths.double()
     ordered_pairs = n * (n - 1)
@@ -213,7 +226,7 @@ def _p_value(pairs: Pairs, lengths: Tensor) -> Tensor:
 
 @cache
 def _exact_p_value(length: int, inversions: int) -> float:
-    """Return twice the probability that a random permutation has at most this many inversions, at most 1."""
+    """Return twice the probability that a random permutation has at most `inversions` inversions, limited to 1."""
     if length > EXACT_LIMIT:  # at most one inversion: the identity and the swaps of two neighbours
         permutations = 1 if inversions == 0 else length
     else:
@@ -223,7 +236,7 @@ def _exact_p_value(length: int, inversions: int) -> float:
 
 @cache
 def _permutations_up_to(length: int) -> list[int]:
-    """Return, for each number of inversions, how many permutations of `length` items have at most that many."""
+    """Return a list whose entry k is the number of permutations of `length` items with at most k inversions."""
     counts = [1]
     for size in range(2, length + 1):
         highest = size * (size - 1) // 2

@@ -1,4 +1,4 @@
-"""Plug-in mutual information of two label sequences, and its value under random shuffles."""
+"""Plug-in mutual information of two label sequences, and its values after random shuffles of one of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attnaudit.arrays import Floats, Integers
 def mutual_information(a: ArrayLike, b: ArrayLike) -> float:
     """Return the plug-in mutual information of two label sequences, in nats.
 
-    MI = Σ_xy p(x, y) ln(p(x, y) / (p(x) p(y))) with the observed frequencies. The estimate is biased upwards: for two
-    independent sequences of 334 instances, one with 50 labels and the other with 5, it is 0.34 nats.
-    `shuffled_information` measures this bias.
+    MI = Σ_xy p(x, y) ln(p(x, y) / (p(x) p(y))), where p is the observed frequency. The estimate is biased upwards. For
+    two independent sequences of 334 instances, one with 50 labels and the other with 5, it is 0.34 nats on average. The
+    mean of `shuffled_information` estimates this bias.
 
     Args:
         a: (n,) labels of any sortable type.
@@ -33,19 +33,21 @@ def mutual_information(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def shuffled_information(a: ArrayLike, b: ArrayLike, *, shuffles: int, seed: int) -> Floats:
-    """Return the mutual information in nats after random permutations of `b`: the label-shuffle null distribution.
+    """Return the mutual information, in nats, of `a` with random permutations of `b`.
+
+    The values are a sample of the null distribution, in which the two sequences are independent.
 
     Args:
-        a: (n,) labels.
-        b: (n,) labels.
+        a: (n,) labels of any sortable type.
+        b: (n,) labels of any sortable type.
         shuffles: number of permutations, at least 1.
-        seed: the same seed gives the same permutations for any `a` of the same length.
+        seed: seed of the permutations. They do not depend on `a`.
 
     Returns:
         (shuffles,) values; NaN for n = 0.
 
     Raises:
-        ValueError: as in `mutual_information`, or for fewer than one shuffle.
+        ValueError: the lengths differ, a sequence has more than one dimension, or there is less than one shuffle.
 
     >>> shuffled_information([0, 0, 1, 1], [0, 0, 1, 1], shuffles=3, seed=0).shape
     (3,)
@@ -56,7 +58,11 @@ def shuffled_information(a: ArrayLike, b: ArrayLike, *, shuffles: int, seed: int
 
 
 def shuffles_of(labels: Integers, *, shuffles: int, seed: int) -> Integers:
-    """Return random permutations (shuffles, n) of labels (n,). Raises ValueError for fewer than one shuffle."""
+    """Return random permutations (shuffles, n) of labels (n,).
+
+    Raises:
+        ValueError: `shuffles` is less than 1.
+    """
     if shuffles < 1:
         raise ValueError(f"shuffles: expected at least 1 but got {shuffles}")
     generator = np.random.default_rng(seed)
@@ -82,7 +88,12 @@ def pairwise_information(first: Integers, second: Integers) -> Floats:
     count_log_count = integers * np.log(np.maximum(integers, 1.0))
 
     def sums(codes: Integers, cells: int) -> Floats:
-        """Return Σ count · ln count over the cells of each row (S,), given codes (S, n) below `cells`."""
+        """Return Σ count · ln count (S,) over the cells of each row, where count is the frequency of a code.
+
+        Args:
+            codes: (S, n) codes from 0 to cells - 1.
+            cells: number of different codes.
+        """
         flat = (codes + cells * np.arange(len(codes))[:, None]).ravel()
         table = np.bincount(flat, minlength=cells * len(codes))
         total: Floats = count_log_count[table].reshape(len(codes), cells).sum(1)
@@ -98,7 +109,7 @@ def pairwise_information(first: Integers, second: Integers) -> Floats:
 
 
 def _codes(a: ArrayLike, b: ArrayLike) -> tuple[Integers, Integers]:
-    """Check the shapes and replace the labels by codes from 0."""
+    """Check the shapes, and replace the labels of each sequence by integers from 0."""
     first, second = np.asarray(a), np.asarray(b)
     if first.ndim != 1:
         raise ValueError(f"a: expected shape (n,) but got {first.shape}")

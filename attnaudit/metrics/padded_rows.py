@@ -1,4 +1,4 @@
-"""Padded rows: how every metric reads its tensors, as values (..., T) with a boolean mask of the real tokens."""
+"""Padded rows, the form in which metrics take their tensors: values (..., T) with a boolean mask of the real tokens."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Largest number of float64 elements of a temporary tensor: 16 MiB.
+#: Largest number of elements in a temporary float64 tensor. Such a tensor needs 16 MiB.
 ELEMENTS_PER_CHUNK = 2**21
 
 
 class Rows(NamedTuple):
-    """Rows of one metric call.
+    """The tensors of one metric call, flattened to B rows.
 
     Attributes:
         values: float64 tensors, each (B, T).
         mask: (B, T) True at real tokens.
-        leading: the leading shape that results are reshaped to.
+        leading: the shape of the original tensors without their last dimension. A metric reshapes its result (B,) to
+            this shape.
     """
 
     values: tuple[Tensor, ...]
@@ -31,7 +32,7 @@ def padded_rows(mask: Tensor | None, **values: Tensor) -> Rows:
 
     Args:
         mask: boolean tensor that broadcasts to the shape of the values; None if every position is real.
-        values: the tensors by name, for messages.
+        values: the tensors. Their names appear in error messages.
 
     Raises:
         ValueError: shapes differ, a tensor has no dimension, or the mask is not boolean.
@@ -51,7 +52,7 @@ def padded_rows(mask: Tensor | None, **values: Tensor) -> Rows:
 
 
 def broadcast_mask(mask: Tensor | None, like: Tensor) -> Tensor:
-    """Expand a mask to the shape of `like`; without a mask, every position is real.
+    """Expand a mask to the shape of `like`. If the mask is None, return a mask that is True everywhere.
 
     Raises:
         ValueError: the mask is not boolean, or does not broadcast.
@@ -77,7 +78,7 @@ def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
         name: name of the weights, for the message.
 
     Returns:
-        (B, T) distributions, 0 outside the mask; NaN in rows without mass or with a NaN inside the mask.
+        (B, T) distributions, 0 outside the mask. A row is NaN if its weights inside the mask sum to 0 or contain NaN.
 
     Raises:
         ValueError: a weight is negative.
@@ -97,8 +98,8 @@ def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor
         values: tensors (B, T) to move.
 
     Returns:
-        (B, T) original position of each moved token, (B,) number of real tokens, and the moved values, in which padding
-        follows the real tokens.
+        (B, T) original position of each moved token, (B,) number of real tokens, and the moved values. Padding follows
+        the real tokens.
     """
     lengths = mask.sum(-1)
     place = torch.arange(mask.shape[-1], device=mask.device)
@@ -113,15 +114,15 @@ def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor
 def length_chunks(lengths: Tensor, cost: Callable[[int], int]) -> Iterator[tuple[Tensor, int]]:
     """Split rows into chunks of similar length whose temporary tensors stay small.
 
-    Rows of length 0 are left out, because nothing is defined for them.
+    Rows of length 0 are left out, because every metric is undefined for them.
 
     Args:
         lengths: (B,) number of real tokens.
-        cost: number of elements that a row of some length needs.
+        cost: length of a row -> number of elements that its temporary tensors need.
 
     Yields:
-        Row indices of a chunk, and the length of its longest row. A chunk costs at most ELEMENTS_PER_CHUNK, or is a
-        single row.
+        The row indices of a chunk, and the length of its longest row. If all rows of a chunk had this length, they
+        would need at most `ELEMENTS_PER_CHUNK` elements. A row that needs more is a separate chunk.
     """
     order = torch.argsort(lengths, stable=True)
     ordered: list[int] = lengths[order].tolist()

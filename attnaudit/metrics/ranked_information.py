@@ -1,7 +1,8 @@
 """The mutual-information ranking: does attention rank hidden states by their information about the output?
 
-Instances are compared rank by rank: the most attended hidden state of every instance, then the second, and so on.
-Source: Wen, Subbalakshmi & Yang 2022, §3.2, with a null correction and a rule for the number of clusters added.
+Rank 1 is the most attended hidden state of every instance, rank 2 the second, and so on. For each rank, the mutual
+information between the hidden states and the outputs is estimated over all instances. Source: Wen, Subbalakshmi & Yang
+2022, §3.2. This module adds a null correction, and a rule for the number of clusters.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from attnaudit.arrays import Floats, Integers
 from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
 
-#: Weights up to this count as no attention when the number of ranks is chosen.
+#: When the number of ranks is chosen, a weight of at most this counts as no attention.
 FLOOR_WEIGHT = 1e-5
-#: Clusters of the outputs of a model with two classes.
+#: Number of clusters of the outputs of a model with two classes.
 OUTPUT_CLUSTERS = 5
 #: Numbers of clusters that Wen, Subbalakshmi & Yang 2022 try.
 WEN_CLUSTERS = range(50, 201)
 
-#: Numbers of any precision.
+#: A floating-point array of any precision.
 RealArray = NDArray[np.floating]
 
 
@@ -32,17 +33,18 @@ class InformationRanking:
     """The ranking of k groups of hidden states by information and by attention.
 
     Attributes:
-        information: (k,) plug-in mutual information, in nats.
-        null: (k,) mean information over label shuffles.
-        corrected: (k,) m_r, the difference information - null at rank r.
-        attention: (k,) mean attention by rank, which also weights the agreement.
-        weighted_tau: Shieh's weighted τ of `corrected` with `attention`.
+        information: (k,) plug-in mutual information of each rank with the outputs, in nats.
+        null: (k,) mean of the same mutual information over label shuffles, in nats.
+        corrected: (k,) information - null.
+        attention: (k,) mean attention of each rank.
+        weighted_tau: Shieh's weighted τ of `corrected` with `attention`. The weights are `attention`.
         tau_b: τ-b of `corrected` with `attention`.
-        clusters: N, the number of clusters; None if the preset's rule found none; the information and both τ are then
-            NaN, and `labels` is empty.
+        clusters: N, the number of clusters. None if the rule of the preset found no N. In that case, `information`,
+            `null`, `corrected` and both τ are NaN, and `labels` has shape (k, 0).
         n: number of instances.
-        labels: (k, n) clusters of the hidden states, for subsamples of the instances.
-        outputs: (n,) clusters of the outputs.
+        labels: (k, n) cluster of each hidden state. Subsamples of the instances can be evaluated without clustering
+            again.
+        outputs: (n,) cluster of each output.
     """
 
     information: Floats
@@ -58,18 +60,19 @@ class InformationRanking:
 
 
 def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
-    """Return k, the number of ranks to compare, and the rule that decided it.
+    """Return k, the number of ranks to compare, and the rule that determined it.
 
-    k is the 10th percentile of the lengths, or the largest k for which at least 80% of the k-th largest weights exceed
-    1e-5, whichever is smaller, and at least 1. The caller must leave out instances shorter than k, and count them.
+    k is the smaller of two numbers, but at least 1: the 10th percentile of the lengths, rounded down; and the largest r
+    for which at least 80% of the r-th largest weights exceed 1e-5. Instances shorter than k have no hidden state at
+    rank k, so the caller must leave them out.
 
     Args:
         lengths: (n,) number of real tokens.
-        weights: (n, K) attention of each instance from the largest to the smallest; entries beyond its length are
-            ignored. K need not exceed the 10th percentile of the lengths.
+        weights: (n, K) attention of each instance from the largest to the smallest. Entries beyond the length of an
+            instance are ignored. k never exceeds K.
 
     Returns:
-        k, and a short text that names the rule that decided.
+        k, and a short text that names the rule that determined it.
 
     Raises:
         ValueError: there is no instance, or the shapes do not fit.
@@ -94,7 +97,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
 
 
 def default_clusters(instances: int) -> int:
-    """Return the default number of clusters of every rank: ⌊instances / 20⌋, at least 5 and at most 200.
+    """Return the default number of clusters for each rank: ⌊instances / 20⌋, but at least 5 and at most 200.
 
     >>> [default_clusters(n) for n in (40, 300, 10_000)]
     [5, 15, 200]
@@ -105,16 +108,16 @@ def default_clusters(instances: int) -> int:
 def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WEN_CLUSTERS) -> int | None:
     """Return the number of clusters by the rule of Wen, Subbalakshmi & Yang 2022.
 
-    It is the smallest N of 50 to 200 for which every cluster of every rank has at least two members. Often there is
-    none, since clusters with one member are common at N = 50.
+    It is the smallest N from 50 to 200 for which every cluster of every rank has at least two members. Often there is
+    no such N, because even with N = 50 some clusters have a single member.
 
     Args:
         states: (n, k, m) hidden states by rank.
         seed: seed of k-means.
-        candidates: the numbers to try, in order.
+        candidates: the numbers N to try, in ascending order.
 
     Returns:
-        N, or None if there is none.
+        N; None if no candidate satisfies the rule.
 
     Raises:
         ValueError: the states have another shape.
@@ -136,15 +139,17 @@ def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WE
 
 
 def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
-    """Cluster points by k-means, and merge every cluster of one into the nearest larger cluster, if any.
+    """Cluster points by k-means, and merge each cluster with a single point into the nearest larger cluster.
+
+    If every cluster has a single point, none is merged.
 
     Args:
         points: (n, m) points, n >= 1.
-        clusters: number of clusters, at least 1; reduced to the number of distinct points.
+        clusters: number of clusters for k-means, at least 1. If there are fewer distinct points, their number is used.
         seed: seed of k-means.
 
     Returns:
-        (n,) labels from 0 without gaps.
+        (n,) cluster labels 0, 1, 2 and so on, without gaps.
 
     Raises:
         ValueError: the shape or the number of clusters is invalid.
@@ -169,14 +174,17 @@ def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
 
 
 def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
-    """Cluster the outputs: for two classes into 5 clusters of the logit, otherwise by the predicted class.
+    """Cluster the outputs of a model.
+
+    With more than two classes, each predicted class is a cluster. With two classes, k-means divides the logits into 5
+    clusters. It uses the single logit if C = 1, and the difference of the two logits if C = 2.
 
     Args:
-        logits: (n, C); C = 1 for a sigmoid output. For C = 2, the difference of the logits is clustered.
+        logits: (n, C) logits. C = 1 for a model with a single sigmoid output.
         seed: seed of k-means.
 
     Returns:
-        (n,) labels.
+        (n,) cluster labels.
 
     Raises:
         ValueError: the logits have another shape.
@@ -205,25 +213,27 @@ def information_ranking(
 ) -> InformationRanking:
     """Compare the attention of each rank with the information that its hidden states hold about the output.
 
-    The information is m_r = MI(cluster of the rank-r state; cluster of the output) minus its mean over label shuffles,
-    in nats. The statistic is Shieh's weighted τ of m with the mean attention by rank, weighted by that attention. Since
-    the first rank often has nearly all the weight, τ-b is reported as well. k-means depends on the order of the rows.
+    The hidden states of each rank, and the outputs, are clustered. The information of rank r is the mutual information
+    of the two clusterings, in nats, minus its mean over label shuffles. The agreement is Shieh's weighted τ between the
+    information and the mean attention of the ranks, with this attention as the weights. The first rank often has nearly
+    all the weight, so τ-b is reported as well. The result depends on the order of the instances, because k-means does.
 
     Args:
         states: (n, k, m) hidden states by rank of attention.
         weights: (n, k) attention, from the largest to the smallest.
         logits: (n, C) logits.
         seed: seed of k-means and of the shuffles.
-        clusters: N, the number of clusters; by default `default_clusters(n)`, or `wen_clusters` with preset="wen".
-        preset: None or "wen".
+        clusters: N, the number of clusters of each rank. None for the default: `default_clusters(n)`, or the result of
+            `wen_clusters` if the preset is "wen".
+        preset: None, or "wen" for the rule of Wen, Subbalakshmi & Yang 2022.
         shuffles: number of label shuffles.
 
     Returns:
-        The ranking. Its agreement is NaN with fewer than two ranks, if all ranks have the same information, or if the
+        The ranking. Both τ are NaN if there are fewer than two ranks, if all ranks have the same information, or if the
         preset finds no N.
 
     Raises:
-        ValueError: shapes differ, or the preset is unknown.
+        ValueError: shapes do not fit, the preset is unknown, or `shuffles` is less than 1.
 
     >>> rng = np.random.default_rng(0)
     >>> output = rng.integers(0, 3, 300)
@@ -285,9 +295,14 @@ def information_by_rank(labels: Integers, outputs: Integers, shuffled: Integers)
 
 
 def ranking_agreement(corrected: Floats, attention: Floats) -> tuple[float, float]:
-    """Return Shieh's weighted τ, weighted by attention, and τ-b of the information (k,) with attention (k,).
+    """Return the agreement of two rankings: Shieh's weighted τ with attention as the weights, and τ-b.
 
-    Each is NaN where it is undefined, such as for fewer than two ranks.
+    Args:
+        corrected: (k,) information of each rank.
+        attention: (k,) mean attention of each rank.
+
+    Returns:
+        The weighted τ and τ-b. Each is NaN if it is undefined, for example with fewer than two ranks.
 
     >>> round(ranking_agreement(np.array([0.3, 0.1, 0.2]), np.array([0.5, 0.3, 0.2]))[0], 4)
     0.6129
@@ -307,7 +322,11 @@ def _require_states(states: RealArray) -> None:
 
 
 def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Floats]:
-    """Return the labels (n,) and the centres of k-means, with at most as many clusters as distinct points."""
+    """Cluster points (n, m) by k-means. If there are fewer distinct points than clusters, use their number.
+
+    Returns:
+        (n,) labels, and (clusters, m) centres.
+    """
     from sklearn.cluster import KMeans
 
     values = np.ascontiguousarray(points, dtype=np.float64)
@@ -319,9 +338,9 @@ def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Flo
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Limit k-means to one thread.
+    """Limit numerical libraries to one thread inside the context.
 
-    On busy CPUs, several threads take up to eight times as long for a few thousand points.
+    On a busy CPU, k-means of a few thousand points takes up to eight times as long with several threads.
     """
     from threadpoolctl import threadpool_limits
 

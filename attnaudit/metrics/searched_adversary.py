@@ -1,4 +1,7 @@
-"""Adversarial attention by gradient search, for decoders without an exact form. Its JSD is a lower bound."""
+"""Adversarial attention by gradient search, for decoders without an exact solution.
+
+The JSD of the attention found is a lower bound of the optimum.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,29 @@ from torch import Tensor
 from attnaudit.metrics.divergence import divergence_of_distributions, jensen_shannon, total_variation
 from attnaudit.metrics.padded_rows import broadcast_mask, distributions
 
-#: Attention (B, V, T) or (B, V, H, T) -> class probabilities (B, V, C).
+#: A function that computes class probabilities (B, V, C) from V attentions per instance, (B, V, T) or (B, V, H, T).
 Decode = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Settings of a search by Adam (amsgrad) over free logits under a masked softmax.
+    """Settings of a search by gradient descent with Adam (amsgrad).
 
-    The loss of an instance is the sum over its restarts of -JSD + penalty · relu(TVD - tvd), minus diversity times the
-    mean pairwise JSD of the restarts.
+    The search optimises the logits of a softmax over the real tokens. The softmax is the attention. The loss of an
+    instance is a sum over its restarts, Σ (-JSD + penalty · relu(TVD - tvd)), minus diversity · (mean pairwise JSD of
+    the restarts). Here TVD is the total variation of the output, and tvd is its limit.
 
     Attributes:
-        restarts: number of restarts, which are optimised together.
-        steps: number of steps.
+        restarts: number of starting points of each instance. They are optimised together.
+        steps: number of optimisation steps.
         learning_rate: learning rate of Adam.
-        penalty: weight of the amount by which the total variation exceeds the limit `tvd`.
-        spread: standard deviation of the normal distribution of the starting logits.
-        diversity: weight of the pairwise JSD of the restarts.
-        from_attention: start the first restart near the audited attention α, at log α plus a hundredth of the noise; at
-            α itself, the JSD has gradient 0.
-        pull_back: move restarts that end infeasible towards α until they are feasible.
+        penalty: weight of the amount by which TVD exceeds its limit.
+        spread: standard deviation of the normal distribution from which the starting logits are drawn.
+        diversity: weight of the mean pairwise JSD of the restarts.
+        from_attention: whether the first restart begins near the audited attention α. Its starting logits are log α
+            plus a hundredth of the noise, because the gradient of the JSD is 0 at α itself.
+        pull_back: whether restarts that end with a TVD above the limit are moved towards α until they satisfy the
+            limit.
     """
 
     restarts: int = 5
@@ -47,7 +52,7 @@ class SearchSettings:
 
 PRESETS = {
     "default": SearchSettings(),
-    # For models that need a pass through their layers at every step.
+    # For models in which every step needs a pass through their layers.
     "brief": SearchSettings(restarts=2, steps=60, learning_rate=0.5),
     # The published code of Jain & Wallace 2019.
     "jain_wallace": SearchSettings(
@@ -58,14 +63,17 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The best feasible attention that a search found.
+    """The best attention that a search found. It is feasible: its total variation is within the limit.
+
+    All attributes except `last` are float64, and NaN for instances for which the search is undefined.
 
     Attributes:
-        attention: (B, T) the attention shown: the weighted mean over the heads.
-        jsd: (B,) its Jensen-Shannon divergence to the audited attention α, in nats.
-        tvd: (B,) total variation of its output to the original output.
-        heads: (B, H, T) the attention of each head.
-        last: (B, K, T) the final attention of each of the K restarts; (B, K, H, T) if the search was given heads.
+        attention: (B, T) weighted mean of the attention over the heads.
+        jsd: (B,) Jensen-Shannon divergence of `attention` to the audited attention α, in nats.
+        tvd: (B,) total variation between its output and the original output.
+        heads: (B, H, T) attention of each head. H = 1 if the search was not given heads.
+        last: (B, K, T) final attention of each of the K restarts, feasible or not; (B, K, H, T) if the search was given
+            heads.
     """
 
     attention: Tensor
@@ -76,9 +84,10 @@ class SearchResult:
 
 
 def keyed_noise(seeds: Sequence[int], mask: Tensor, restarts: int) -> Tensor:
-    """Draw standard normal noise for the real tokens of each instance, from the instance's own seed.
+    """Draw standard normal noise for the real tokens of each instance, with a separate seed for each instance.
 
-    An instance gets the same numbers in any batch, order and padding.
+    The noise of an instance depends only on its seed and its number of real tokens. The other rows of the batch, their
+    order and the padding do not change it.
 
     Args:
         seeds: one seed for each row of the mask.
@@ -116,32 +125,35 @@ def searched_adversarial_attention(
     steps: int | None = None,
     lr: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Search for the attention furthest from `attention` in JSD that keeps the output within `tvd`.
+    """Search for the attention with the largest JSD to `attention` that keeps the output within `tvd`.
 
-    All instances and restarts are optimised together. Every iterate is checked, in float64, against the same limit that
-    the penalty uses, and the best feasible one is kept. α itself is feasible, so there always is one. The result does
-    not depend on the rest of the batch, up to the rounding of `decode`. Source: Jain & Wallace 2019, §4.2.2.
+    All instances and restarts are optimised together. After every step, each attention is tested, in float64, against
+    the limit `tvd`. The one with the largest JSD that satisfies the limit is the result. If none is found, the result
+    is the given attention itself, which always satisfies the limit. The result of an instance depends on the rest of
+    the batch only through rounding errors in `decode`. Source: Jain & Wallace 2019, §4.2.2.
 
     Args:
-        attention: (B, T) weights; they are normalised over the mask.
-        decode: maps V attentions per instance (B, V, T), in the dtype of `attention`, to class probabilities (B, V, C).
-            It must be differentiable, and rows must not influence each other.
+        attention: (B, T) weights of at least 0; they are normalised over the mask.
+        decode: maps V attentions per instance (B, V, T) to class probabilities (B, V, C). The attentions have the dtype
+            of `attention`. The function must be differentiable, and one attention must not influence the result of
+            another.
         tvd: largest total variation, in [0, 1].
         mask: (B, T) True at real tokens; None if every position is real.
-        noise: (B, restarts, T) standard normal noise, keyed by instance; give either noise or seeds.
-        seeds: one integer for each instance, from which `keyed_noise` draws the noise.
-        preset: "default", "brief", or "jain_wallace" for the published settings: 5 restarts from N(0, 3²), 500 steps at
-            learning rate .01, penalty 500, and the mean pairwise JSD.
-        restarts: replaces the preset's number of restarts.
-        steps: replaces the preset's number of steps.
-        lr: replaces the preset's learning rate.
+        noise: (B, restarts, T) standard normal noise from which the restarts begin. Give either `noise` or `seeds`.
+        seeds: one integer per instance, from which `keyed_noise` draws the noise.
+        preset: "default"; "brief", with fewer restarts and steps; or "jain_wallace", the published settings: 5 restarts
+            from N(0, 3²), 500 steps with learning rate .01, penalty 500, and a reward for the mean pairwise JSD.
+        restarts: number of restarts; None for that of the preset.
+        steps: number of steps; None for that of the preset.
+        lr: learning rate; None for that of the preset.
 
     Returns:
-        The attention (B, T), its JSD (B,) in nats, and its total variation (B,), all float64. NaN in rows without real
-        tokens, or whose output is NaN.
+        The attention (B, T), its JSD (B,) in nats, and its total variation (B,), all float64. They are NaN in rows
+        without real tokens, in rows whose weights sum to 0 or contain NaN, and in rows whose output is NaN.
 
     Raises:
-        ValueError: tvd is outside [0, 1], the preset is unknown, or noise, seeds or probabilities have the wrong shape.
+        ValueError: tvd is outside [0, 1], the preset is unknown, a weight is negative, or an argument or the
+            probabilities have the wrong shape.
 
     >>> token_logits = torch.tensor([[2.0, -1.0, 0.0]])
     >>> def decode(attention):
@@ -168,18 +180,26 @@ def search(
     seeds: Sequence[int] | None = None,
     shares: Tensor | None = None,
 ) -> SearchResult:
-    """Search as `searched_adversarial_attention` does, with any settings, and optionally with several heads.
+    """Search for an adversarial attention, with any settings, for one or several heads.
+
+    With several heads, each head has its own attention. The JSD is that between the weighted means over the heads.
+    Otherwise the search is that of `searched_adversarial_attention`.
 
     Args:
-        attention: (B, T), or (B, H, T) to let every head vary; `decode` then takes (B, V, H, T), and the divergence is
-            that of the heads' weighted mean.
-        decode: as in `searched_adversarial_attention`.
+        attention: (B, T) weights, or (B, H, T) weights of several heads. They are normalised over the mask.
+        decode: maps V attentions per instance, (B, V, T) or (B, V, H, T), to class probabilities (B, V, C). See
+            `searched_adversarial_attention`.
         tvd: largest total variation, in [0, 1].
         mask: (B, T) True at real tokens; None if every position is real.
         settings: the settings of the search.
-        noise: as in `searched_adversarial_attention`; only without heads.
-        seeds: as in `searched_adversarial_attention`.
-        shares: (B, H) weights of the heads in their mean; equal if None.
+        noise: (B, restarts, T) standard normal noise from which the restarts begin. It cannot be used with several
+            heads. Give either `noise` or `seeds`.
+        seeds: one integer per instance, from which the noise is drawn.
+        shares: (B, H) weights of the heads in the mean over heads; None for equal weights.
+
+    Raises:
+        ValueError: tvd is outside [0, 1], a weight is negative, or an argument or the probabilities have the wrong
+            shape.
     """
     if attention.dim() not in (2, 3):
         raise ValueError(f"attention: expected shape (B, T) or (B, H, T) but got {tuple(attention.shape)}")
@@ -203,7 +223,7 @@ def search(
     reference = decoded(alpha[:, None]).detach()
     defined = real.any(-1) & ~exact.isnan().any(-1) & ~reference.isnan().flatten(1).any(-1)
     real_or_first = real.clone()
-    real_or_first[~real.any(-1), 0] = True  # a softmax over nothing is NaN and would spread through the optimiser
+    real_or_first[~real.any(-1), 0] = True  # a softmax over no tokens is NaN, which would spread to other rows
 
     start = settings.spread * noise
     if settings.from_attention:
@@ -218,13 +238,22 @@ def search(
         return torch.softmax(logits.masked_fill(~real_or_first[:, None, None], -torch.inf), -1)
 
     def distances(weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (B, K) JSD to the model's attention (means over heads) and (B, K) TVD to its output, by restart."""
+        """Return the JSD (B, K) and the total variation (B, K) of each restart, given its weights (B, K, H, T).
+
+        The JSD is that between the restart and the audited attention, after the mean over the heads.
+        """
         mean = (weights.double() * shares[:, None]).sum(2)
         divergence = divergence_of_distributions(mean, exact[:, None].expand_as(mean))
         return divergence, total_variation(decoded(weights), reference)
 
     def keep_best(weights: Tensor, divergence: Tensor, variation: Tensor) -> None:
-        """Keep, for each instance, the feasible restart with the largest JSD if it is the best so far."""
+        """Find the feasible restart of each instance with the largest JSD. Store it if it is the best so far.
+
+        Args:
+            weights: (B, K, H, T) attention of each restart.
+            divergence: (B, K) JSD of each restart.
+            variation: (B, K) total variation of each restart.
+        """
         feasible = torch.where((variation <= tvd) & ~divergence.isnan(), divergence, -torch.inf)
         value, which = feasible.max(-1)
         better = value > best_jsd
@@ -252,7 +281,7 @@ def search(
             pulled = _pull_back(last, alpha, reference, decoded, tvd)
             keep_best(pulled, *distances(pulled))
 
-    # The best point is measured once more without the other restarts, as a caller would measure it.
+    # The best attention is decoded again without the other restarts, as a caller would do it.
     final = best_heads.nan_to_num(0.0).to(attention.dtype)
     with torch.no_grad():
         best_tvd = total_variation(decoded(final[:, None]), reference)[:, 0]
@@ -268,7 +297,11 @@ def search(
 
 
 def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | None) -> SearchSettings:
-    """Return the settings of a preset with some of them replaced."""
+    """Return the settings of a preset, in which each argument that is not None replaces a setting.
+
+    Raises:
+        ValueError: the preset is unknown.
+    """
     if preset not in PRESETS:
         raise ValueError(f"preset: expected one of {', '.join(PRESETS)} but got {preset!r}")
     settings = PRESETS[preset]
@@ -280,7 +313,18 @@ def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | 
 
 
 def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, restarts: int, heads: int) -> Tensor:
-    """Return standard normal noise (B, K, H, T): the given noise, or noise drawn from the seeds."""
+    """Return the noise (B, K, H, T) from which the K restarts begin.
+
+    Args:
+        noise: (B, K, T) noise to use, allowed only if H = 1; None to draw it from the seeds.
+        seeds: one integer per instance; None if `noise` is given.
+        real: (B, T) True at real tokens.
+        restarts: K, the number of restarts.
+        heads: H, the number of heads.
+
+    Raises:
+        ValueError: neither or both of `noise` and `seeds` are given, or one has the wrong shape.
+    """
     if (noise is None) == (seeds is None):
         raise ValueError("noise: expected either noise or seeds but got " + ("neither" if noise is None else "both"))
     if seeds is not None:
@@ -293,7 +337,11 @@ def _noise(noise: Tensor | None, seeds: Sequence[int] | None, real: Tensor, rest
 
 
 def _decoded(decode: Decode, weights: Tensor) -> Tensor:
-    """Decode in float64 and check the shape of the probabilities."""
+    """Decode attentions, check the shape of the probabilities (B, V, C) and convert them to float64.
+
+    Raises:
+        ValueError: the probabilities have the wrong shape.
+    """
     probabilities = decode(weights)
     if probabilities.shape[:-1] != weights.shape[:2]:
         raise ValueError(
@@ -303,9 +351,9 @@ def _decoded(decode: Decode, weights: Tensor) -> Tensor:
 
 
 def _pairwise(weights: Tensor) -> Tensor:
-    """Return the mean JSD (B,) over all K² ordered pairs of restarts.
+    """Return the mean JSD (B,) over all K² ordered pairs of restarts, given their attentions (B, K, T).
 
-    Pairs of a restart with itself are included, as in the published code.
+    As in the published code of Jain & Wallace 2019, the pairs include those of a restart with itself, whose JSD is 0.
     """
     double = weights.double()
     count = weights.shape[1]
@@ -315,7 +363,18 @@ def _pairwise(weights: Tensor) -> Tensor:
 
 
 def _pull_back(weights: Tensor, alpha: Tensor, reference: Tensor, decoded: Decode, tvd: float) -> Tensor:
-    """Move each restart towards α by bisection, as little as is needed to make it feasible."""
+    """Move each restart towards α, only as far as is needed to make it feasible. The distance is found by bisection.
+
+    Args:
+        weights: (B, K, H, T) attention of each restart.
+        alpha: (B, H, T) audited attention.
+        reference: (B, 1, C) original output.
+        decoded: computes class probabilities from attentions.
+        tvd: largest total variation.
+
+    Returns:
+        (B, K, H, T) attention of each restart after the move.
+    """
     low = torch.zeros(weights.shape[:2], dtype=weights.dtype, device=weights.device)
     high = torch.ones_like(low)
     origin = alpha[:, None]

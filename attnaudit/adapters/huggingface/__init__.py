@@ -24,22 +24,25 @@ def transformer(
 ) -> HuggingFaceAdapter:
     """Make a Transformers model auditable.
 
-    A classifier takes neither `labels` nor `template`. A language model is audited on its prediction of the next token,
-    and needs `labels`. A float32 model in memory is changed in place: it is put in evaluation mode and, if its
-    architecture supports it, computes its attention through attnaudit, which changes its output by rounding at most. A
-    model in memory in another precision is copied to float32 first.
+    A language model is audited on its prediction of the next token. It needs `labels`. A classifier takes neither
+    `labels` nor `template`.
+
+    A float32 model in memory is changed in place. It is put in evaluation mode. If its architecture uses Transformers'
+    attention interface, it also computes its attention through attnaudit from then on, which changes its output by
+    rounding errors at most. A model in memory in another precision is not changed: the audit uses a float32 copy.
 
     Args:
         source: A checkpoint folder, or a model in memory.
         tokenizer: The tokenizer of a model in memory; ignored for a checkpoint folder.
-        labels: Class name -> word that the model may write, each a single token, such as
-            `{"positive": " good", "negative": " bad"}`. With a single label, the classes are "other" (every other
-            token) and that label.
-        template: The text around an instance of a language model; "{text}" by default.
+        labels: Class name -> word that stands for the class, such as `{"positive": " good", "negative": " bad"}`. Each
+            word must be a single token. With a single label, there is a second class, "other", for all other tokens.
+        template: The prompt of a language model, in which {text} stands for the text and {query}, if present, for the
+            query; "{text}" by default.
         max_tokens: Truncate inputs to this many tokens. A lower limit of the model or its tokenizer still applies.
 
     Raises:
-        ModelError, AdapterError: The model cannot be audited; the message gives the reason and the fix.
+        ModelError: The model cannot be loaded, or an argument does not fit it.
+        AdapterError: The architecture cannot be audited.
     """
     require_transformers("a Transformers model")
     from attnaudit.adapters.huggingface.build import from_folder, from_model

@@ -1,8 +1,8 @@
-"""Attention through Transformers' attention interface: a registered function that delegates to the architecture.
+"""Access to a model's attention through Transformers' attention interface.
 
-Some architectures have attention sinks, caps or biases, for which a general attention function would be silently wrong.
-The registered function therefore calls the `eager_attention_forward` of the Python module that defines the attention
-class. attnaudit applies weights to values itself only if it has changed the weights.
+attnaudit registers an attention function under its own name. Some architectures have attention sinks, caps or biases. A
+general attention function would give wrong results for them without any error. The registered function therefore calls
+the architecture's own `eager_attention_forward`, from the Python module that defines the attention class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ NAME = "attnaudit"
 
 @cache
 def register() -> None:
-    """Register the attention function, and a mask function: without one, Transformers would pass no mask."""
+    """Register the attention function, and a mask function for it.
+
+    Without a registered mask function, Transformers would call the attention function without a mask.
+    """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
@@ -35,7 +38,13 @@ def register() -> None:
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **rest: Any
 ) -> tuple[Tensor, Tensor]:
-    """Compute the architecture's eager attention, through the observer of the pass if there is one."""
+    """Compute the architecture's eager attention.
+
+    This is the registered attention function. If the current pass has an observer, the observer computes the result.
+
+    Returns:
+        (B, Q, H, d) output and (B, H, Q, K) weights.
+    """
     eager = eager_function(type(module))
     observer = current_observer.get()
     if observer is None:
@@ -44,7 +53,9 @@ def attend(
 
 
 def eager_function(attention_class: type) -> EagerAttention:
-    """Return the function `eager_attention_forward` from the module of an attention class or of a base class.
+    """Return the function `eager_attention_forward` that belongs to an attention class.
+
+    The function is looked up in the Python module that defines the class, then in those that define its base classes.
 
     Raises:
         AdapterError: None of these modules defines the function.

@@ -1,4 +1,4 @@
-"""How the attention of a model is observed: through Transformers' attention interface or through its softmax."""
+"""Kernels, which observe the attention of a model through Transformers' attention interface or through its softmax."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from attnaudit.adapters.huggingface.recorder import Observer, observing
 
 
 class Kernel(Protocol):
-    """A way to observe the attention of a model.
+    """Interface of a kernel, which passes the attention of a model to an observer.
 
     Attributes:
         name: The name that reports show.
-        calls_attention_function: True if the observer computes the whole attention, in `Observer.attend`; False if it
-            receives only the softmax and the values.
+        calls_attention_function: True if the kernel calls `Observer.attend`, which computes the whole attention. False
+            if it calls `Observer.on_softmax` and `Observer.on_values`, which receive the softmax and the values.
     """
 
     @property
@@ -25,9 +25,11 @@ class Kernel(Protocol):
     def calls_attention_function(self) -> bool: ...
 
     def observe(self, model: Any, observer: Observer | None) -> AbstractContextManager[None]:
-        """Pass every attention that the model computes inside the context to `observer`.
+        """Return a context manager. Inside it, all attention that the model computes is passed to an observer.
 
-        If `observer` is None, it is passed to the observer of the surrounding context, if there is one.
+        Args:
+            model: The model.
+            observer: The observer. None for the observer of the surrounding context, or no observer if there is none.
         """
         ...
 

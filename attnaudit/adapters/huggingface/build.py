@@ -24,14 +24,18 @@ from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_templ
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.errors import AdapterError, AuditError, ModelError
 
-#: Kernels that run on any machine. If a model uses another kernel, its logits are compared under the first of these.
+#: Kernels that run on any machine. If a model uses another kernel, the audited logits are compared with those of the
+#: model under the first of these kernels instead.
 _PORTABLE_KERNELS = ("sdpa", "eager")
 
 
 def from_folder(
     folder: Path, *, labels: Mapping[str, str] | None = None, template: str | None = None, max_tokens: int | None = None
 ) -> HuggingFaceAdapter:
-    """Build an adapter from a checkpoint folder; arguments as in `attnaudit.adapters.huggingface.transformer`."""
+    """Build an adapter from a checkpoint folder.
+
+    The arguments and the errors are the same as in `attnaudit.adapters.huggingface.transformer`.
+    """
     checkpoint = checkpoint_files.examine(folder)
     tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None
@@ -68,7 +72,10 @@ def from_model(
     template: str | None = None,
     max_tokens: int | None = None,
 ) -> HuggingFaceAdapter:
-    """Build an adapter from a model in memory; arguments as in `attnaudit.adapters.huggingface.transformer`."""
+    """Build an adapter from a model in memory.
+
+    The arguments and the errors are the same as in `attnaudit.adapters.huggingface.transformer`.
+    """
     name = type(model).__name__
     _require_usable(model, tokenizer, name)
     implementation, dtype = attention_interface.current_implementation(model), next(model.parameters()).dtype
@@ -101,7 +108,11 @@ def from_model(
 
 
 def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
-    """Raise ModelError unless this is an unquantised Transformers model on one device, with its tokenizer."""
+    """Check that the model is an unquantised Transformers model on one device, and that it has a tokenizer.
+
+    Raises:
+        ModelError: One of these conditions is not met.
+    """
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise ModelError(
             f"transformer({name}): expected a checkpoint folder, or a Transformers model with its tokenizer."
@@ -217,7 +228,11 @@ def _head(
 
 
 def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> None:
-    """Raise ModelError if the model has no embeddings for some ids of the tokenizer."""
+    """Check that the model has an embedding for every id of the tokenizer.
+
+    Raises:
+        ModelError: An id is too large for the model's embeddings.
+    """
     try:
         size = getattr(model.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:
@@ -231,7 +246,7 @@ def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> N
 
 
 def _choose_pad_id(model: Any, tokenizer: Any) -> int:
-    """Choose the id that fills padding, and set it in the config, where classifiers look for it."""
+    """Choose the id that fills padding, and store it in the model's config, from which classifiers read it."""
     config = model.config.get_text_config()
     size = int(config.vocab_size)
     end = config.eos_token_id

@@ -1,4 +1,4 @@
-"""Read checkpoint folders of Transformers models, offline and without running any code that they contain."""
+"""Reading of checkpoint folders of Transformers models. It needs no network and runs no code from the folder."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _COPY_AGAIN = "Copy the whole folder again."
 #: A folder with any of these files has a tokenizer.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tiktoken", "bpe.codes", "tekken.json")
 _PICKLED_WEIGHTS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
-#: Exceptions from reading JSON whose structure is not the expected one.
+#: Exceptions that are raised if JSON does not have the expected structure.
 _WRONG_STRUCTURE = (TypeError, KeyError, IndexError, AttributeError, RecursionError)
-#: Names of weights that a classifier may lack without computing anything else than the model that was saved: buffers of
-#: older versions of Transformers, and the pooler of a base model whose classifier has its own.
+#: Names of saved weights that a model may ignore without a change in its output. They are buffers of older versions of
+#: Transformers, and the pooler of a base model whose classifier has its own pooler.
 _UNUSED = re.compile(r"(^|\.)(position_ids|inv_freq|masked_bias|num_batches_tracked)$|(^|\.)pooler\.")
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -38,8 +38,8 @@ class Checkpoint:
     Attributes:
         folder: The folder.
         task: "classifier", "causal" or "encoder-decoder".
-        dtype: Data type of the weights; if there are several, the one with the most bytes.
-        requested_kernel: Attention kernel that config.json asks for; "" if it asks for none.
+        dtype: Data type of the weights. If the weights have several types, the one with the most bytes.
+        requested_kernel: Attention kernel that config.json requests; "" if it requests none.
     """
 
     folder: Path
@@ -49,10 +49,10 @@ class Checkpoint:
 
 
 def examine(folder: Path) -> Checkpoint:
-    """Inspect the files of a checkpoint folder, without loading the model.
+    """Inspect the files of a checkpoint folder without loading the model.
 
     Raises:
-        ModelError: The model cannot be audited; the message names the file, the problem and the fix.
+        ModelError: The model cannot be audited. The message names the file, the problem and the fix.
     """
     folder = Path(folder)
     raw = read_config(folder)
@@ -68,7 +68,11 @@ def examine(folder: Path) -> Checkpoint:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the contents of config.json. Raise ModelError if it is invalid, or if the folder is a PEFT adapter."""
+    """Return the contents of config.json.
+
+    Raises:
+        ModelError: The file cannot be read, is not a JSON object, or the folder holds a PEFT adapter.
+    """
     path = folder / CONFIG
     if (folder / PEFT_CONFIG).is_file():
         raise ModelError(
@@ -87,7 +91,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
-    """Raise ModelError for a model that cannot be audited according to its config.json."""
+    """Check in the contents of config.json that the model can be audited.
+
+    Raises:
+        ModelError: The model needs its own code, is quantised, or has a missing or unknown `model_type`.
+    """
     from transformers import CONFIG_MAPPING
 
     path = folder / CONFIG
@@ -119,8 +127,12 @@ def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
 def task_of(where: object, architecture: str) -> str:
     """Return the task of a model class: "classifier", "causal" or "encoder-decoder".
 
+    Args:
+        where: The folder or the name of the model, for messages.
+        architecture: Name of the model class, such as "BertForSequenceClassification".
+
     Raises:
-        ModelError: Models of this class are not audited.
+        ModelError: Models of this class cannot be audited.
     """
     if architecture.endswith("ForSequenceClassification"):
         return "classifier"
@@ -137,7 +149,7 @@ def task_of(where: object, architecture: str) -> str:
 
 
 def dtype_of(folder: Path) -> torch.dtype:
-    """Return the data type of the weights; if there are several, the one with the most bytes.
+    """Return the data type of the weights. If the weights have several types, return the one with the most bytes.
 
     Raises:
         ModelError: Weights are missing, pickled, incomplete or quantised.
@@ -173,7 +185,11 @@ def dtype_of(folder: Path) -> torch.dtype:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of the model. Raise ModelError if they are missing, or the weights are pickled."""
+    """Return the safetensors files of the model.
+
+    Raises:
+        ModelError: A file is missing, the index is invalid, or the weights are pickled.
+    """
     single, index = folder / "model.safetensors", folder / INDEX
     if single.is_file():
         return [single]
@@ -197,7 +213,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer in a folder. Raise ModelError if there is none, or if it cannot be loaded."""
+    """Load the tokenizer in a folder.
+
+    Raises:
+        ModelError: The folder has no tokenizer, or it cannot be loaded.
+    """
     from transformers import AutoTokenizer
 
     fix = "Save the tokenizer next to the model: tokenizer.save_pretrained(folder)."
@@ -220,9 +240,12 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         dtype: Data type in which to load the weights.
         implementation: Attention kernel; None for the one that config.json or Transformers chooses.
 
+    Returns:
+        The model in evaluation mode, on the CPU.
+
     Raises:
-        ModelError: The model cannot be loaded, weights that it needs are not in the checkpoint, or the checkpoint has
-            weights for which it has no place.
+        ModelError: The model cannot be loaded, the checkpoint lacks weights that the model needs, or it has weights
+            that the model does not use.
     """
     import transformers
 
@@ -233,7 +256,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
     }[checkpoint.task]
     config = _load_config(checkpoint.folder)
     if implementation is not None:
-        # Passed as an argument, the kernel would be overridden by the one that config.json asks for.
+        # As an argument of from_pretrained(), the kernel would be overridden by the one that config.json requests.
         config._attn_implementation = implementation
     try:
         with quiet():
@@ -272,15 +295,16 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
 
 
 def unexpected_weights(model: Any, names: Iterable[str]) -> list[str]:
-    """Return those names of weights that the model has no use for, sorted.
+    """Return the sorted names of the saved weights whose absence from the model may change its output.
 
-    Transformers has already removed those that the architecture declares as harmless. Two more kinds are: buffers that
-    the model computes itself and older versions saved (such as position ids or causal masks), and the pooler of a base
-    model whose classifier has its own.
+    Two kinds of saved weights are harmless, and are not returned. The first are buffers that older versions of
+    Transformers saved and that the model now computes, such as position ids and causal masks. The second is the pooler
+    of a base model whose classifier has its own pooler.
 
     Args:
         model: The model.
-        names: The names in the checkpoint that match no parameter or persistent buffer of the model.
+        names: Names of saved weights that match no parameter or persistent buffer of the model. Transformers has
+            already removed the names that the architecture declares as harmless.
     """
     computed = {name for name, _ in model.named_buffers()}
     return sorted(name for name in names if name not in computed and not _UNUSED.search(name))
@@ -297,7 +321,7 @@ def _load_config(folder: Path) -> Any:
             f"{folder / CONFIG}: Transformers cannot read it ({type(error).__name__}: {first_line(error)}). "
             f"{_COPY_AGAIN}"
         ) from error
-    # Some architectures fail without it.
+    # Some architectures fail without this setting.
     config.return_dict = True
     return config
 
@@ -309,7 +333,7 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the log messages (except errors) and progress bars of Transformers inside the context."""
+    """Turn off the progress bars of Transformers and its log messages, except errors, inside the context."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,6 +1,7 @@
-"""Checkpoint folders of Transformers models as a format that `--model` accepts. Imports neither torch nor Transformers.
+"""The checkpoint format of Transformers models, for `--model`.
 
-The entry point `attnaudit.checkpoints` names this module, and calls its functions `recognises` and `load`.
+The package registers this module under the entry point group `attnaudit.checkpoints`. attnaudit calls its functions
+`recognises` and `load`. Importing the module imports neither torch nor Transformers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ OLDEST = 5
 def recognises(folder: Path) -> bool:
     """Tell whether a folder contains a Transformers model or a PEFT adapter.
 
-    A folder whose config.json cannot be read is recognised too, so that `load` can report the problem.
+    If config.json exists but cannot be read, the result is True, so that `load` can report the problem.
     """
     config = Path(folder) / "config.json"
     if (Path(folder) / "adapter_config.json").is_file():
@@ -41,10 +42,11 @@ def load(folder: Path) -> HuggingFaceAdapter:
     """Load the model in a folder, with the settings of its attnaudit.toml.
 
     Returns:
-        An adapter of the model in float32 and evaluation mode, on the CPU.
+        An adapter for the model. The model is in float32 and in evaluation mode, on the CPU.
 
     Raises:
-        ModelError: The model cannot be loaded or audited; the message names the file, the problem and the fix.
+        ModelError: The model cannot be loaded. The message names the file, the problem and the fix.
+        AdapterError: The architecture cannot be audited.
     """
     require_transformers("a Transformers model")
     from attnaudit.adapters.huggingface.build import from_folder
@@ -55,10 +57,13 @@ def load(folder: Path) -> HuggingFaceAdapter:
 
 
 def require_transformers(what: str) -> None:
-    """Raise ModelError if Transformers is missing or too old. The message gives the command that installs it.
+    """Check that a supported version of Transformers is installed.
 
     Args:
-        what: What needs Transformers, as the subject of the message.
+        what: The thing that needs Transformers. It is the subject of the error message.
+
+    Raises:
+        ModelError: Transformers is missing or too old. The message gives the command that installs it.
     """
     try:
         installed = version("transformers")

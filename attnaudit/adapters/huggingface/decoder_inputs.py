@@ -61,7 +61,10 @@ class DecoderInputs:
         return torch.cat([torch.full_like(ids[:, :1], self.start_id), ids[:, :-1]], dim=1)
 
     def arguments(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Return the forward() arguments for the decoder; none for a classifier, which computes them itself."""
+        """Return the forward() arguments for the decoder.
+
+        For a classifier, return no arguments, because the model computes the decoder's tokens itself.
+        """
         if not self.generates:
             return {}
         text_ids, mask = inputs.ids[TEXT], self.mask(inputs)
@@ -74,7 +77,7 @@ class DecoderInputs:
         return arguments
 
     def mask(self, inputs: Inputs) -> Tensor:
-        """Return the mask (B, D) of the decoder's tokens, True on tokens; for a classifier, the mask of the text."""
+        """Return the mask (B, D) of the decoder, True on tokens. For a classifier, it is the mask of the text."""
         if not self.generates:
             return inputs.mask[TEXT]
         if DECODER in inputs.mask:
@@ -82,13 +85,16 @@ class DecoderInputs:
         return torch.ones((len(inputs.ids[TEXT]), 1), dtype=torch.bool, device=inputs.ids[TEXT].device)
 
     def require_end_tokens(self, inputs: Inputs, names: Sequence[str]) -> None:
-        """Raise DataError unless all rows of a classifier's batch have the same number of end-of-text tokens, not zero.
+        """Check that all rows of a batch have the same number of end-of-text tokens, which must not be zero.
 
-        Language models, and models without an end-of-text token, are not checked.
+        This is required only by classifiers with an end-of-text token. For other models, nothing is checked.
 
         Args:
             inputs: The encoded texts.
             names: One name per row, for messages.
+
+        Raises:
+            DataError: A row has no end-of-text token, or not as many as the first row.
         """
         if self.generates or self.end_id is None:
             return

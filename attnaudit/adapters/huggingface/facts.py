@@ -10,7 +10,8 @@ from typing import Literal
 
 from torch import Tensor
 
-#: Tokens whose last-layer states the logits depend on: the first token, the last token, all tokens, or "" if unknown.
+#: The tokens that the logits are read from: the tokens whose states after the last layer the logits depend on. "" if
+#: they are unknown.
 ReadTokens = Literal["first", "last", "all", ""]
 
 
@@ -19,12 +20,12 @@ class Facts:
     """Properties of a model, found by running it on synthetic tokens.
 
     Attributes:
-        read_tokens: Which tokens the logits are read from; "" if unknown.
+        read_tokens: The tokens that the logits are read from; "" if unknown.
         pads_left: Whether batches must be padded on the left, because padding on the right changes the logits.
-        left_padding: Whether the model gives the same logits with padding on the left.
-        first_position: Position id of a row's first token under padding on the left.
-        shares_prefixes: Whether a text with some tokens removed may reuse the keys and values that the whole text has
-            before the first removed token.
+        left_padding: Whether padding on the left gives the right logits.
+        first_position: Position id of a row's first token if the batch is padded on the left.
+        shares_prefixes: Whether the functions of `prefix_cache` give the right logits for texts with some tokens
+            removed.
     """
 
     read_tokens: ReadTokens
@@ -36,11 +37,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayForms:
-    """Which shortcuts of `replay` give the same logits as a full pass, for one site.
+    """The shortcuts of `replay` that give the same logits as a full pass, at one site.
 
     Attributes:
-        one_position: Running the last layer at the position that the logits are read from.
-        from_layer: Running all positions from the site's layer on.
+        one_position: Whether it is enough to run the last layer, only at the position that the logits are read from.
+        from_layer: Whether it is enough to run the site's layer and the layers after it, at all positions.
     """
 
     one_position: bool
@@ -48,11 +49,14 @@ class ReplayForms:
 
 
 def read_positions(mask: Tensor, read_tokens: ReadTokens) -> Tensor:
-    """Return the position (B,) of the last token if `read_tokens` is "last", otherwise of the first token.
+    """Return the position of the token that the logits are read from.
 
     Args:
         mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-        read_tokens: Which tokens the logits are read from.
+        read_tokens: The tokens that the logits are read from.
+
+    Returns:
+        (B,) position of the last token if `read_tokens` is "last", otherwise of the first token.
     """
     if read_tokens == "last":
         return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)

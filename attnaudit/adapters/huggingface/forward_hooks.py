@@ -1,4 +1,4 @@
-"""Temporary changes to a model: hooks and parameters that are restored when the context ends."""
+"""Context managers for temporary changes to a model: hooks, and parameters that do not require gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def temporary_hooks(handles: Sequence[Any]) -> Iterator[None]:
-    """Remove the hooks with these handles when the context ends."""
+    """Remove registered hooks, given by their handles, when the context ends."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The inputs of a Transformers model: from instances to padded batches, and from batches to forward() arguments.
+"""Building of padded batches from instances, and of forward() arguments from batches, for Transformers models.
 
 Shapes: B rows, T tokens of the text, V variants, d features.
 """
@@ -20,10 +20,10 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import AdapterError, ModelError
 from attnaudit.instances import Instance
 
-#: Key in `Inputs.extra` of the token types (B, T): which of two texts each token belongs to.
+#: Key in `Inputs.extra` of the token types (B, T), which say to which of two texts each token belongs.
 TOKEN_TYPES = "token_types"
-#: Lengths of the synthetic texts in words. The first must be the longest, so that its row has no padding. Three texts,
-#: because the number of rows must differ from the number of tokens.
+#: Lengths of the synthetic texts in words. The first text must be the longest, so that its row has no padding. The
+#: number of texts must differ from the number of tokens, so that axes of rows and tokens cannot be confused.
 SYNTHETIC_LENGTHS = (9, 4, 6)
 
 
@@ -38,8 +38,9 @@ class InputBuilder:
         accepted_arguments: Names of the arguments that the model's forward() takes.
         decoder: Builds the decoder's tokens; None for a model without a decoder.
         position_offset: Number of position ids that the model reserves for padding.
-        first_position: Position id of a row's first token, used only if a batch is padded on the left.
-        pads_left: Whether batches are padded on the left, for the few models that always read the last position.
+        first_position: Position id of a row's first token if the batch is padded on the left.
+        pads_left: Whether batches are padded on the left. A few models need this, because they always read their
+            logits from the last position.
     """
 
     model: Any
@@ -90,9 +91,9 @@ class InputBuilder:
         return self._padded(self.with_decoder(inputs))
 
     def synthetic(self) -> Inputs:
-        """Build a batch of random tokens, the same each time.
+        """Build a batch of random tokens. Every call gives the same tokens.
 
-        The rows have different lengths, and special tokens where the tokenizer puts them.
+        The rows have different lengths. The special tokens that the tokenizer adds stay in place.
 
         Raises:
             ModelError: The tokenizer encodes nine words as fewer than four tokens.
@@ -113,7 +114,10 @@ class InputBuilder:
         return self.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: random_ids}))
 
     def with_decoder(self, inputs: Inputs) -> Inputs:
-        """Add the decoder's tokens, computed from the text. Change nothing for a model without a decoder."""
+        """Return the batch with the decoder's tokens, which are computed from the text.
+
+        For a model without a decoder, return the batch unchanged.
+        """
         if self.decoder is None:
             return inputs
         ids, mask = self.decoder.build(self.model, inputs)
@@ -151,7 +155,10 @@ class InputBuilder:
         return self.with_decoder(substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id))
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
-        """Reduce each row to its token at the given position (B,), and repeat the row `times` times."""
+        """Return a batch whose rows have one token each: the token of a row at its position in `positions` (B,).
+
+        Each row is repeated `times` times, with its copies next to each other.
+        """
 
         def select(values: Tensor) -> Tensor:
             width = values.shape[1]
@@ -168,7 +175,10 @@ class InputBuilder:
     # -- arguments of forward() -----------------------------------------------------------------------------------
 
     def token_ids(self, inputs: Inputs) -> Tensor:
-        """Return the ids (B, T) of the text, with `pad_id` on padding: some models find the last token by it."""
+        """Return the ids (B, T) of the text, with `pad_id` on padding.
+
+        Some models search for `pad_id` to find the last token of a row.
+        """
         return inputs.ids[TEXT].masked_fill(~inputs.mask[TEXT], self.pad_id)
 
     def arguments(self, inputs: Inputs) -> dict[str, Any]:
@@ -203,7 +213,7 @@ class InputBuilder:
         return self.masks(inputs)[self.output_stream]
 
     def _token_types(self, inputs: Inputs) -> Tensor:
-        """Return the token types (B, T), extended by zeros if padding was added to the ids.
+        """Return the token types (B, T). They are extended by zeros if the ids have more padding than they have.
 
         Raises:
             AdapterError: The token types do not have one entry per token.
@@ -244,7 +254,10 @@ def padded_left(inputs: Inputs) -> Inputs:
 
 
 def single_row(inputs: Inputs, row: int) -> Inputs:
-    """Return one row of a batch without its padding. `Inputs.tokens` and `Inputs.words` are left out."""
+    """Return a batch that has only one row of `inputs`, without padding.
+
+    `Inputs.tokens` and `Inputs.words` of the result are empty.
+    """
     keep = inputs.mask[TEXT][row]
 
     def cut(values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Read `attnaudit.toml` in a checkpoint folder: the labels and the template of a language model. Imports no torch."""
+"""Reading of `attnaudit.toml`, which holds the labels and the template of a language model. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from attnaudit.errors import ModelError, nearest
 
 FILE = "attnaudit.toml"
-#: An example of the file, for messages.
+#: The lines of an example file, which error messages show.
 EXAMPLE = ('template = "{text} It was"', "", "[labels]", 'positive = " good"', 'negative = " bad"')
 
 
@@ -19,8 +19,8 @@ class Settings:
     """The contents of an `attnaudit.toml`.
 
     Attributes:
-        labels: Class name -> the word that the model writes for it; None if the file has no labels.
-        template: The text around an instance; None if the file has no template.
+        labels: Class name -> word that stands for the class; None if the file has no labels.
+        template: The prompt, in which {text} stands for the text; None if the file has no template.
     """
 
     labels: Mapping[str, str] | None = None
@@ -28,7 +28,7 @@ class Settings:
 
 
 def read_settings(folder: Path) -> Settings:
-    """Read the settings in a folder; empty settings if it has no such file.
+    """Read `attnaudit.toml` in a checkpoint folder. If there is no such file, return empty settings.
 
     Raises:
         ModelError: The file is not valid TOML, or a key or value in it is invalid.

@@ -1,4 +1,4 @@
-"""The states between the layers of a forward pass: record them, and run a pass that reuses them.
+"""Recording of the states between the layers of a forward pass, and passes that reuse them.
 
 Shapes: B rows, V variants of each row, T tokens, G groups of heads, K keys, d features of a head.
 """
@@ -18,12 +18,12 @@ from attnaudit.adapters.huggingface.layout import Layout
 
 @dataclass(slots=True)
 class LayerStates:
-    """What one forward pass computed in each layer, without gradients.
+    """The states that one forward pass computed in each layer.
 
     Attributes:
-        inputs: The states (B, T, m) that each layer call was given, in the order of the calls; None for a call without
-            a tensor among its arguments.
-        outputs: Everything that each layer call returned.
+        inputs: One entry per layer call, in the order of the calls: the states (B, T, m) that the layer read, without
+            gradients. None if no argument of the call was a tensor.
+        outputs: One entry per layer call, in the same order: everything that the layer returned, without gradients.
         values: Site key -> (B, G, K, d) values that the attention weights were applied to.
     """
 
@@ -44,10 +44,13 @@ def map_tensors(structure: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def repeat_rows(value: Tensor, rows: int, variants: int, *, time_first: bool = False) -> Tensor:
-    """Repeat each of B rows V times, with its copies next to each other.
+    """Repeat each row of a tensor, with its copies next to each other.
 
-    The rows are axis 0, or axis 1 of a tensor of more than two dimensions if `time_first`. A tensor is returned
-    unchanged if this axis does not have the size B.
+    Args:
+        value: A tensor whose first axis is the rows.
+        rows: Number of rows. A tensor with another number of rows is returned unchanged.
+        variants: How many times each row is repeated.
+        time_first: Whether the rows are axis 1 instead of axis 0, in tensors with more than two dimensions.
     """
     axis = 1 if time_first and value.dim() > 2 else 0
     return value.repeat_interleave(variants, dim=axis) if value.dim() and value.shape[axis] == rows else value
@@ -55,7 +58,7 @@ def repeat_rows(value: Tensor, rows: int, variants: int, *, time_first: bool = F
 
 @contextmanager
 def recorded_layer_states(layout: Layout, states: LayerStates) -> Iterator[None]:
-    """Fill `states` with the inputs and outputs of every layer call in the context."""
+    """Record the inputs and outputs of every layer call inside the context in `states`."""
 
     def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         given = kwargs.get("hidden_states", next((a for a in args if isinstance(a, Tensor)), None))
@@ -73,7 +76,13 @@ def recorded_layer_states(layout: Layout, states: LayerStates) -> Iterator[None]
 
 @contextmanager
 def skipped_layers(layout: Layout, count: int, output_of: Callable[[int], Any]) -> Iterator[None]:
-    """Skip the first `count` layer calls of a pass: call n, counted from 0, returns `output_of(n)`."""
+    """Skip the first `count` layer calls of a pass inside the context.
+
+    Args:
+        layout: The model's layout.
+        count: Number of layer calls to skip.
+        output_of: Index of a skipped call, from 0 -> the output that the call returns.
+    """
     calls = 0
 
     def skip(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Where the attention, layers and embeddings of a Transformers model are, and hooks that read or replace them.
+"""The attention, layers and embeddings of a Transformers model, and hooks that record or replace their values.
 
 Shapes: B rows, T tokens, K keys, d and m features.
 """
@@ -19,7 +19,7 @@ from attnaudit.adapters.huggingface.recorder import AttentionCall
 from attnaudit.adapters.protocol import Site
 from attnaudit.errors import AdapterError
 
-#: The stream of tokens that the decoder of an encoder-decoder model reads.
+#: Name of the stream that holds the tokens which the decoder of an encoder-decoder model reads.
 DECODER = "decoder"
 #: Names of the arguments that pass the states of another stream to cross-attention, in all architectures.
 _CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
@@ -34,11 +34,12 @@ class Layout:
         layers: The layers around these calls, in the order in which they are called. A layer that is called several
             times is listed several times.
         embedding: The module whose first call embeds the tokens of the text.
-        embedding_time_first: Whether that module is called with ids of shape (T, B) rather than (B, T).
-        decoder_embeddings: Modules that embed the tokens of the decoder.
+        embedding_time_first: Whether `embedding` is called with ids of shape (T, B) instead of (B, T).
+        decoder_embeddings: Other embedding modules of the same shape, which may embed the tokens of the decoder. Empty
+            for a model without a decoder.
         output_projections: Site key -> the linear layer that is applied to the concatenated outputs of the site's
-            heads. A site for which none was found is left out.
-        causal: Whether no query attends to a later key; False for encoder-decoder models.
+            heads. Sites whose linear layer was not found are missing.
+        causal: True if no query attends to a later key. Always False for encoder-decoder models.
     """
 
     calls: tuple[AttentionCall, ...]
@@ -60,7 +61,11 @@ class Layout:
         return list({id(layer): layer for layer in self.layers}.values())
 
     def call_index(self, site: Site) -> int:
-        """Return the index of the attention call that computes a site. Raise AdapterError for an unknown site."""
+        """Return the index in `calls` of the attention call that computes a site.
+
+        Raises:
+            AdapterError: The model has no such site.
+        """
         for index, call in enumerate(self.calls):
             if call.site.key == site.key:
                 return index
@@ -69,16 +74,22 @@ class Layout:
         )
 
     def first_call_in_layer(self, site: Site) -> int:
-        """Return the index of the first attention call in the layer that a site is in."""
+        """Return the index in `calls` of the first attention call in the same layer as a site."""
         layer_call = self.calls[self.call_index(site)].layer_call
         return next(index for index, call in enumerate(self.calls) if call.layer_call == layer_call)
 
 
 def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Tensor | None, bool]:
-    """Find the argument of an attention module from which its keys and values are computed.
+    """Find the states from which an attention module computes its keys and values.
+
+    Args:
+        module: The attention module.
+        args: Positional arguments of a call of the module.
+        kwargs: Keyword arguments of the call.
 
     Returns:
-        The states, or None if they were not found; and whether they come from another stream (cross-attention).
+        Two values: the states, or None if no argument has them; and whether the states come from another stream, as in
+        cross-attention.
     """
     parameters = inspect.signature(module.forward).parameters
     names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -93,10 +104,14 @@ def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 @contextmanager
 def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[None]:
-    """Make the first call of the embedding module return these embeddings (B, T, d) of the text; None changes nothing.
+    """Replace the embeddings of the text inside the context.
 
-    If gradients are enabled and the decoder embeds tokens itself, those embeddings become leaf tensors that require
-    gradients, so that every attention of the model has a gradient.
+    The first call of the embedding module returns the given embeddings. If gradients are enabled, the embeddings of the
+    decoder's tokens are also made leaf tensors that require gradients, so that the decoder's attention has gradients.
+
+    Args:
+        layout: The model's layout.
+        embeddings: (B, T, d) embeddings of the text; None to change nothing.
     """
     if embeddings is None:
         yield
@@ -108,7 +123,7 @@ def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[N
         calls += 1
         if calls > 1:
             return make_leaf(_module, _args, output)
-        # A copy, because some architectures scale the embeddings in place.
+        # Some architectures scale the embeddings in place, so the hook returns a copy.
         return (embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings).clone()
 
     def make_leaf(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
@@ -124,7 +139,13 @@ def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[N
 
 @contextmanager
 def recorded_value_states(layout: Layout, states: dict[str, Tensor]) -> Iterator[None]:
-    """Record in `states` the states from which each site's values are computed: site key -> (B, K, m)."""
+    """Record the states from which the values of each site are computed.
+
+    Args:
+        layout: The model's layout.
+        states: Filled inside the context with site key -> (B, K, m) states. Sites whose states are not found are
+            missing.
+    """
     index = 0
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

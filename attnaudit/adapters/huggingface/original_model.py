@@ -1,4 +1,4 @@
-"""Compare the audited logits with those of the original model: its own attention kernel and its own precision."""
+"""Comparison of the audited logits with those of the original model, in its own attention kernel and precision."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import Inputs
 from attnaudit.errors import AdapterError
 
-#: Largest difference in logits that rounding explains, for absolute logits up to 1; in proportion for larger ones.
+#: Largest difference in logits that rounding explains, if the absolute logits are at most 1. For larger logits, it is
+#: multiplied by the largest absolute logit.
 TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginalModel:
-    """The kernel and precision of a model before it was prepared for the audit, and how to load it in that form.
+    """The kernel and precision of a model before it was prepared for the audit, and a function that loads that model.
 
     Attributes:
         implementation: Name of its attention kernel.
         dtype: Data type of its weights.
-        load: (data type, kernel) -> the model, loaded or copied again; None if a float32 model in memory is audited
-            itself. The kernel is ignored for a model in memory.
-        note: A further sentence for reports; "" if there is none.
+        load: (data type, kernel) -> the model, loaded from its folder or copied from the model in memory. The kernel is
+            ignored for a model in memory. None for a float32 model in memory, which is audited without a copy.
+        note: Another remark for reports; "" if there is none.
     """
 
     implementation: str
@@ -40,8 +41,8 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
     """Describe how far the audited logits of a batch are from those of the original model.
 
     Raises:
-        AdapterError: In float32, the logits differ by more than rounding explains. A difference that is due to the
-            original precision is only described.
+        AdapterError: In float32, the logits differ by more than rounding explains. If the original model has another
+            precision, the difference that this causes is described, but it raises no error.
     """
     audited = runner.run(inputs).logits.float()
     expected = _original_kernel_logits(runner, original, inputs)
@@ -75,7 +76,7 @@ def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inp
 
 
 def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs, audited: Tensor) -> str:
-    """Describe how far the logits in the model's own precision are from the audited ones."""
+    """Describe how far the logits of the model in its own precision are from the audited logits."""
     dtype = str(original.dtype).removeprefix("torch.")
     if original.load is None:
         return f"the model is {dtype}, and is audited in float32"

@@ -1,4 +1,4 @@
-"""Heads: how the logits of the classes are read from a model's output.
+"""Output heads, which read the logits of the classes from a model's output.
 
 Shapes: B rows, T tokens, C classes, d features.
 """
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.errors import ModelError
 
-#: The class that stands for every other word when only one label is given.
+#: Name of the class that combines all other words, used if there is only one label.
 OTHER = "other"
 
 
 class Head(Protocol):
-    """Reads class logits from a model.
+    """Interface of an output head, which computes the class logits with a model.
 
     Attributes:
         classes: Class names in the order of the logits.
@@ -43,7 +43,7 @@ class Head(Protocol):
 
 
 class ClassifierHead:
-    """A classification head: the class logits are the model's own logits."""
+    """The output head of a classifier. The class logits are the model's own logits."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.classes = classes
@@ -54,11 +54,13 @@ class ClassifierHead:
 
 
 class NextTokenHead:
-    """The next token of a language model: each class is a word that the model may write after the last token.
+    """The output head of a language model. Each class is a word that may follow the text as the next token.
+
+    If there is only one word, a second class, "other", stands for all other tokens. Its logit is the log-sum-exp of
+    their logits.
 
     Attributes:
-        token_ids: Class name -> id of its word. With a single word the classes are "other" and this word, and the logit
-            of "other" combines those of all other words.
+        token_ids: Class name -> id of its token.
         classes: Class names in the order of the logits.
     """
 
@@ -75,7 +77,7 @@ class NextTokenHead:
             return (states.gather(1, index), *args[1:])
 
         output_layer = model.get_output_embeddings()
-        # Only the last position is needed. The logits of the whole vocabulary at all positions would fill the memory.
+        # Only the last position is needed. The logits of all positions over the vocabulary might not fit in memory.
         with temporary_hooks([] if output_layer is None else [output_layer.register_forward_pre_hook(keep_last)]):
             all_logits: Tensor = model(**arguments).logits
         if output_layer is None:
@@ -94,14 +96,14 @@ def label_token_ids(tokenizer: Any, labels: Mapping[str, str]) -> dict[str, int]
 
     Args:
         tokenizer: A Transformers tokenizer.
-        labels: Class name -> its word, which must be a single token.
+        labels: Class name -> word. Each word must be a single token.
 
     Returns:
         Class name -> token id.
 
     Raises:
-        ModelError: A word is not exactly one token, is not in the vocabulary, or has the same token as another word; or
-            the only label is named "other".
+        ModelError: A word is not exactly one token, is not in the vocabulary, or has the same token as another word.
+            Also raised if there is only one label and its name is "other".
     """
     token_ids: dict[str, int] = {}
     for name, word in labels.items():

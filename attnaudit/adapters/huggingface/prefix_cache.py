@@ -1,9 +1,10 @@
 """Logits of texts with some tokens removed, in causal models, from the cached keys and values of the whole text.
 
-The tokens before the first removed one have the same keys and values as in the whole text, and are not run again. In
-the rest of a variant, removed tokens stay in the input but are masked from attention, and position ids do not count
-them. Variants that lack different tokens can thus share one pass. This is used only for models for which probing has
-shown that it gives the same logits as deletion.
+A variant is a text with some tokens removed. The tokens before the first removed one have the same keys and values as
+in the whole text, so the model does not run on them again. After them, the removed tokens stay in the input, but
+attention to them is masked, and position ids do not count them. Variants that lack different tokens can therefore run
+in one batch. An adapter uses these functions only if probing the model has shown that they give the same logits as
+deletion.
 
 Shapes: B rows, T tokens, V variants, C classes, H heads, d features of a head.
 """
@@ -23,7 +24,11 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 
 @dataclass(frozen=True, slots=True)
 class SharedStates:
-    """The keys and values (B, H, T, d) of each layer; None if they cannot be reused."""
+    """The keys and values of a batch that variants can reuse.
+
+    Attributes:
+        layers: One pair of keys and values (B, H, T, d) per layer; None if they cannot be reused.
+    """
 
     layers: tuple[tuple[Tensor, Tensor], ...] | None
 
@@ -31,8 +36,8 @@ class SharedStates:
 def share(runner: Runner, inputs: Inputs) -> SharedStates:
     """Run the whole texts once and return their keys and values.
 
-    They cannot be reused if the texts are padded on the left, or if a token does not attend to all tokens before it, as
-    with a sliding window that is shorter than the text.
+    `SharedStates.layers` is None, so that nothing can be reused, in two cases: some text is padded on the left, or some
+    token does not attend to all tokens before it, as with a sliding window that is shorter than the text.
     """
     from transformers import DynamicCache
 
@@ -50,9 +55,10 @@ def share(runner: Runner, inputs: Inputs) -> SharedStates:
 
 
 def variant_cost(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
-    """Count the tokens (V,) that are run for each variant: from the first missing token to the last one kept.
+    """Return the number of tokens (V,) that the model runs on for each variant.
 
-    If no states are shared, these are all tokens that the variant keeps.
+    These are the tokens from the first removed one to the last kept one. If the states of the whole text cannot be
+    reused, they are all tokens that the variant keeps.
     """
     if shared.layers is None:
         return (inputs.mask[TEXT][rows] & keep).sum(1)
@@ -61,9 +67,10 @@ def variant_cost(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tenso
 
 
 def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the start (V,) and stop (V,) of the positions that must be run again for each variant.
+    """Return the start (V,) and stop (V,) of the positions that the model must run on again for each variant.
 
-    The range begins at the first missing token. It always contains the last token kept, where the logits are read.
+    The range begins at the first removed token and ends with the last kept token, where the logits are read. If no kept
+    token comes after a removed one, the range contains only the last kept token.
     """
     mask = inputs.mask[TEXT][rows]
     kept = mask & keep
@@ -77,7 +84,8 @@ def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Ten
 def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
     """Return the logits (V, C) of the variants, as `SharingAdapter.logits_without`.
 
-    The variants are run in full if no states are shared, or if reusing them would not save tokens.
+    The model runs on the whole variants if the states of the whole text cannot be reused, or if reusing them would not
+    save tokens.
     """
     starts, stops = rerun_range(inputs, rows, keep)
     start, stop = int(starts.min()), int(stops.max())
@@ -99,7 +107,15 @@ def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: T
 
 
 def _prefix_cache(layers: tuple[tuple[Tensor, Tensor], ...], rows: Tensor, length: int) -> Any:
-    """Return a Transformers cache with the keys and values of the rows' first `length` tokens. A pass only reads it."""
+    """Return a Transformers cache of the keys and values that the first `length` tokens have in the given rows.
+
+    The cache does not change when the model runs with it.
+
+    Args:
+        layers: Keys and values (B, H, T, d) of each layer.
+        rows: (V,) index of the row that each variant is made from.
+        length: Number of tokens.
+    """
     from transformers.cache_utils import Cache, DynamicLayer
 
     class PrefixLayer(DynamicLayer):  # type: ignore[misc]

@@ -1,6 +1,7 @@
-"""Probe a model with synthetic tokens: does it compute its logits with the attention that is recorded and replaced?
+"""Probing of a model: runs on synthetic tokens that show how the model works, and whether it can be audited.
 
-No function changes the runner. The results are returned as `Facts` and `ReplayForms`.
+Above all, the model must compute its logits from the attention that is recorded and replaced. No function changes the
+runner. The results are returned as `Facts` and `ReplayForms`.
 
 Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 """
@@ -24,15 +25,16 @@ from attnaudit.errors import AdapterError
 
 #: Largest difference in logits that rounding in float32 explains, for absolute logits up to 1.
 TOLERANCE = 1e-4
-#: Number of variants with which the forms of replay are tried.
+#: Number of different weights per row with which the shortcuts of `replay` are tested.
 REPLAY_VARIANTS = 2
 
 
 def probe_model(runner: Runner) -> Facts:
-    """Establish the facts about a model.
+    """Find the facts about a model.
 
     Raises:
-        AdapterError: The model's attention is not recorded and replaced faithfully, so that it cannot be audited.
+        AdapterError: The model does not compute its logits from the attention that is recorded and replaced, so that it
+            cannot be audited.
     """
     offset = runner.builder.position_offset
     pads_left = needs_left_padding(runner)
@@ -59,12 +61,15 @@ def largest_difference(a: Tensor, b: Tensor) -> float:
 
 
 def close(logits: Tensor, expected: Tensor) -> bool:
-    """Tell whether logits differ by at most 1e-4, times the largest absolute expected logit if that exceeds 1."""
+    """Tell whether logits agree with the expected logits.
+
+    They may differ by at most `TOLERANCE`, times the largest absolute expected logit if it exceeds 1.
+    """
     return largest_difference(logits, expected) <= TOLERANCE * max(1.0, float(expected.abs().max()))
 
 
 def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
-    """Tell whether `compute` gives the expected logits; False if it raises an exception."""
+    """Tell whether `compute` returns the expected logits. If it raises an exception, the answer is False."""
     try:
         logits = compute()
     # A model that cannot be run in part may fail with any exception.
@@ -77,9 +82,9 @@ def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
 
 
 def needs_left_padding(runner: Runner) -> bool:
-    """Tell whether padding on the right changes the logits while padding on the left does not.
+    """Tell whether padding on the right changes the logits, but padding on the left does not.
 
-    False for a model with a decoder.
+    For a model with a decoder, the answer is always False.
     """
     inputs = runner.builder.synthetic()
     with torch.no_grad():
@@ -93,7 +98,7 @@ def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int |
     """Find the first position id with which padding on the left gives the same logits as padding on the right.
 
     Returns:
-        The position id; None if there is none, or if the logits are read from the first token.
+        The position id. None if no position id gives the same logits, or if the logits are read from the first token.
     """
     offset = runner.builder.position_offset
     if runner.builder.pads_left:
@@ -119,7 +124,13 @@ def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int |
 
 
 def find_read_tokens(runner: Runner) -> ReadTokens:
-    """Find which tokens of the last layer's output the logits depend on, from their gradient; "" if unknown."""
+    """Find the tokens that the logits are read from.
+
+    These are the tokens for which the gradient of the logits with respect to the output of the last layer is not zero.
+
+    Returns:
+        "first", "last" or "all"; "" if the tokens are unknown.
+    """
     layers = runner.layout.layers
     if not layers:
         return ""
@@ -153,10 +164,14 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
 
 
 def require_faithful_attention(runner: Runner) -> None:
-    """Raise AdapterError unless the recorded attention is what the model computes with.
+    """Check that the model computes its logits from the attention that is recorded and replaced.
 
-    The logits must be finite and must not depend on padding. Recording the attention, or replacing it by itself, must
-    not change them; replacing it by uniform attention must. Gradients must reach the embeddings and all weights.
+    The logits must be finite, and must not depend on padding. They must stay the same if attention is recorded, or
+    replaced by the same weights. They must change if attention is replaced by uniform weights. Gradients must reach the
+    embeddings and the attention weights of every site.
+
+    Raises:
+        AdapterError: One of these conditions is not met.
     """
     inputs, name = runner.builder.synthetic(), runner.name
     with torch.no_grad():
@@ -189,12 +204,16 @@ def require_faithful_attention(runner: Runner) -> None:
 
 
 def uniform_weights(weights: Tensor, allowed: Tensor) -> Tensor:
-    """Spread the weight of each query evenly over its allowed keys, in the shape (B, H, Q, K) of `weights`."""
+    """Return uniform weights over the allowed keys of each query, with the shape (B, H, Q, K) of `weights`."""
     return (allowed / allowed.sum(-1, keepdim=True).clamp_min(1)).expand_as(weights).to(weights)
 
 
 def _require_distributions(name: str, trace: Trace) -> None:
-    """Raise AdapterError if weights are negative, sum to more than one, or are not zero outside the allowed keys."""
+    """Check that the weights of each query are not negative, sum to at most one, and are zero outside the allowed keys.
+
+    Raises:
+        AdapterError: The weights at some site violate one of these conditions.
+    """
     for key, weights in trace.attention.items():
         allowed = trace.allowed[key]
         excess = ((weights.sum(-1) - 1) * allowed.any(-1)).max().item()
@@ -207,10 +226,13 @@ def _require_distributions(name: str, trace: Trace) -> None:
 
 
 def _require_gradients(runner: Runner, inputs: Inputs) -> None:
-    """Raise AdapterError unless gradients reach the embeddings and the attention weights of every site.
+    """Check that gradients reach the embeddings and the attention weights of every site.
 
-    Passing in the model's own embeddings must also give the same logits, and the states from which the values are
-    computed must be recorded.
+    Two other conditions are checked as well. The logits must stay the same if the model's own embeddings are passed in,
+    and the states from which the values are computed must be recorded.
+
+    Raises:
+        AdapterError: One of these conditions is not met.
     """
     name = runner.name
     with torch.no_grad():
@@ -245,7 +267,7 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
 
 
 def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> ReplayForms:
-    """Find which shortcuts of `replay` give the logits of a full pass at a site."""
+    """Find the shortcuts of `replay` that give the same logits as a full pass, at one site."""
     layout, builder = runner.layout, runner.builder
     call = layout.calls[layout.call_index(site)]
     if call.layer_call < 0:
@@ -279,8 +301,9 @@ def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> Re
 def shares_prefixes_exactly(runner: Runner) -> bool:
     """Tell whether `prefix_cache.logits_without` gives the same logits as deleting the tokens.
 
-    Each single token of the synthetic texts is removed, and several tokens of one text together. False for a model that
-    has a decoder, is not causal, must be padded on the left, or takes no key-value cache.
+    The comparison removes each token of the synthetic texts alone, and several tokens of one text together. The answer
+    is always False for a model that has a decoder, is not causal, must be padded on the left, or takes no key-value
+    cache.
     """
     builder = runner.builder
     if builder.decoder is not None or not runner.layout.causal or builder.pads_left:

@@ -1,10 +1,10 @@
-"""Logits under other attention weights at one query of one site.
+"""Replay: logits that result when the attention weights at one query of one site are replaced.
 
 There are three functions. `replay_full` repeats the whole forward pass and is always right. `replay_from_layer` starts
-at the site's layer, and `replay_one_position` runs only the last layer, at a single position. The last two are used at
-a site only if probing has shown that they give the same logits as the first.
+at the site's layer. `replay_one_position` runs only the last layer, at a single position. The last two are used at a
+site only if probing has shown that they give the same logits as `replay_full`.
 
-Shapes: B rows, V variants of each row, T tokens, H heads, K keys, C classes, m features.
+Shapes: B rows, V different weights for each row, T tokens, H heads, K keys, C classes, m features.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from attnaudit.adapters.protocol import Inputs, Intervention, Site, Trace
 
 
 def replay_full(runner: Runner, inputs: Inputs, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-    """Repeat the whole pass for every variant, with the weights replaced.
+    """Replay weights by repeating the whole forward pass.
 
     Args:
         runner: Runs the model.
         inputs: The batch.
         site: The site at which weights are replaced.
-        queries: (B,) position of the query whose weights are replaced.
-        weights: (B, V, H, K) weights to use instead.
+        queries: (B,) position, in each row, of the query whose weights are replaced.
+        weights: (B, V, H, K) weights that replace those of the query.
 
     Returns:
         (B, V, C) logits.
@@ -45,9 +45,10 @@ def replay_full(runner: Runner, inputs: Inputs, site: Site, queries: Tensor, wei
 def replay_from_layer(
     runner: Runner, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor
 ) -> Tensor:
-    """Run the site's layer and those after it, over all positions; arguments and result as in `replay_full`.
+    """Replay weights by running only the site's layer and the layers after it, at all positions.
 
-    The layers before it return what they returned in `trace`, which must come from `run(hidden=True)`.
+    The layers before it return their outputs recorded in `trace`, which must come from `run(hidden=True)`. The other
+    arguments and the result are the same as in `replay_full`.
     """
     rows, variants = weights.shape[:2]
     states, layout = trace.cache, runner.layout
@@ -74,9 +75,10 @@ def replay_from_layer(
 def replay_one_position(
     runner: Runner, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor
 ) -> Tensor:
-    """Run only the last layer, at the positions `queries` (B,) alone; arguments and result as in `replay_from_layer`.
+    """Replay weights by running only the last layer, and in each row only the position in `queries` (B,).
 
-    The logits must be read from these positions.
+    The site must be in the last layer, and the model must read its logits from these positions. The arguments and the
+    result are the same as in `replay_from_layer`.
     """
     rows, variants = weights.shape[:2]
     states = trace.cache
@@ -89,7 +91,13 @@ def replay_one_position(
 
 
 def row_replacement(site: Site, queries: Tensor, weights: Tensor) -> Intervention:
-    """Return the intervention that sets the weights (B, H, K) of the queries (B,) at one site."""
+    """Return an intervention that replaces the weights of one query per row, at one site.
+
+    Args:
+        site: The site.
+        queries: (B,) position of the query in each row.
+        weights: (B, H, K) weights that replace those of the query.
+    """
 
     def intervene(current: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
         if current.key != site.key:
@@ -101,10 +109,10 @@ def row_replacement(site: Site, queries: Tensor, weights: Tensor) -> Interventio
 
 
 class OnePositionAttention:
-    """The observer of a pass over a single position.
+    """An observer for `replay_one_position`. It computes the attention of the last layer at a single position.
 
-    Every attention in the site's layer is computed from the values of a recorded pass: with the new weights at the
-    site, and with the recorded weights of that position at other sites.
+    The values come from a recorded pass over all positions. At the site, they are averaged under the new weights. At
+    other sites of the layer, they are averaged under the weights that this position has in the recorded pass.
     """
 
     def __init__(
@@ -116,14 +124,14 @@ class OnePositionAttention:
         queries: Tensor,
         weights: Tensor,
     ) -> None:
-        """Prepare for one pass.
+        """Create an observer for one pass.
 
         Args:
             layout: The model's layout.
             site: The site at which weights are replaced.
             states: Layer states of the recorded pass.
             attention: Site key -> (B, H, Q, K) weights of the recorded pass.
-            queries: (B,) position that is run in each row.
+            queries: (B,) the single position in each row.
             weights: (B, V, H, K) new weights at the site.
         """
         self.site, self.states, self.attention = site, states, attention
@@ -159,7 +167,10 @@ class OnePositionAttention:
 
 @contextmanager
 def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Tensor, variants: int) -> Iterator[None]:
-    """Run the last layer on its recorded states at `queries` (B,), repeated V times, and skip the layers before it."""
+    """Make passes inside the context run only the last layer, and in each row only the position in `queries` (B,).
+
+    The layer reads its recorded input at this position, repeated V times. The layers before it are skipped.
+    """
     layer_call = layout.calls[layout.call_index(site)].layer_call
     given = states.inputs[layer_call]
     assert given is not None
@@ -172,7 +183,7 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
         return (at_query, *args[1:]), kwargs
 
     def output_of(call: int) -> Any:
-        # What a skipped layer returns is not used, so that one position of the right shape is enough.
+        # Nothing uses the output of a skipped layer, so that any one position has the right shape.
         return map_tensors(
             states.outputs[call], lambda value: repeat_rows(value[:, :1] if value.dim() == 3 else value, rows, variants)
         )
@@ -182,7 +193,10 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
 
 
 def _hook_last_call(layers: Sequence[nn.Module], enter: Callable[..., Any]) -> Any:
-    """Register a hook that acts only on the last layer call, even if the same module is also called earlier."""
+    """Register a pre-forward hook that calls `enter` only at the last layer call.
+
+    The same module may also be called earlier in a pass, if layers share their weights.
+    """
     calls = 0
     earlier = sum(layer is layers[-1] for layer in layers) - 1
 

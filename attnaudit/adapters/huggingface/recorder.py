@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from attnaudit.adapters.protocol import Intervention, Site
 from attnaudit.errors import AdapterError
 
-#: A score or mask entry at or below this value forbids a key. Every masking constant in use is -10,000 or lower.
+#: If a score or a mask entry is at or below this value, the query may not attend to the key. All models use masking
+#: constants of -10,000 or lower.
 FORBIDDEN = -9e3
 
-#: The attention function of an architecture: (module, query, key, value, mask, ...) -> (output (B, Q, H, d),
-#: weights (B, H, Q, K)).
+#: The attention function of an architecture. It is called with (module, query, key, value, mask, ...), and returns the
+#: output (B, Q, H, d) and the weights (B, H, Q, K).
 EagerAttention = Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -43,7 +44,7 @@ class AttentionCall:
 
 
 class Observer(Protocol):
-    """Receives every attention of a forward pass and decides which weights the pass uses.
+    """Interface of an observer, which receives all attention of a forward pass and returns the weights to use.
 
     Models that use Transformers' attention interface call `attend`. For other models, the softmax in their attention
     modules is intercepted, and `on_softmax` and `on_values` are called instead.
@@ -59,15 +60,34 @@ class Observer(Protocol):
         mask: Tensor | None,
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Return what the model gets from its attention function: output (B, Q, H, d) and weights (B, H, Q, K)."""
+        """Compute the attention of a module, in place of the model's attention function.
+
+        Args:
+            eager: The architecture's own attention function.
+            module: The attention module.
+            query: The queries.
+            key: The keys.
+            value: The values.
+            mask: The attention mask; None if it forbids nothing.
+            **rest: Other arguments of the attention function.
+
+        Returns:
+            (B, Q, H, d) output and (B, H, Q, K) weights.
+        """
         ...
 
     def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
-        """Return the weights to use, given the scores and their softmax. All are (B, H, Q, K)."""
+        """Return the weights (B, H, Q, K) that the model continues with.
+
+        Args:
+            module: The attention module.
+            scores: (B, H, Q, K) attention scores.
+            weights: (B, H, Q, K) softmax of the scores.
+        """
         ...
 
     def on_values(self, value: Tensor, output: Tensor) -> None:
-        """Receive the values (B, G, K, d) that the last weights were applied to, and the result (B, H, Q, d)."""
+        """Receive the values (B, G, K, d) to which the latest weights were applied, and the result (B, H, Q, d)."""
         ...
 
 
@@ -86,7 +106,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 
 def apply_weights(weights: Tensor, value: Tensor) -> Tensor:
-    """Average the values under the weights.
+    """Apply attention weights to values.
 
     Args:
         weights: (B, H, Q, K) attention weights.
@@ -99,7 +119,7 @@ def apply_weights(weights: Tensor, value: Tensor) -> Tensor:
 
 
 def expand_groups(value: Tensor, heads: int) -> Tensor:
-    """Repeat the values (B, G, K, d) of groups of heads for every head in the group: (B, H, K, d)."""
+    """Return the values (B, H, K, d) of every head, given the values (B, G, K, d) of the groups of heads."""
     groups = value.shape[1]
     return value if groups == heads else value.repeat_interleave(heads // groups, dim=1)
 
@@ -121,13 +141,13 @@ class Recorder:
         intervene: Intervention | None = None,
         first: int = 0,
     ) -> None:
-        """Prepare to record one pass.
+        """Create a recorder for one pass.
 
         Args:
             calls: The attention calls of a full pass, in order.
             masks: Stream -> (B, T) mask, True on tokens.
             intervene: As in `ModelAdapter.run`.
-            first: Index of the first call that this pass makes; earlier ones are skipped.
+            first: Index of the first attention call of this pass, if it skips earlier calls.
         """
         self.calls = calls
         self.masks = masks
@@ -140,7 +160,7 @@ class Recorder:
         self._has_padding = {stream: not bool(mask.all()) for stream, mask in masks.items()}
 
     def next_call(self, module: nn.Module) -> AttentionCall:
-        """Return the call that the pass is making now, and count it.
+        """Return the attention call that the pass is making now, and advance to the next one.
 
         Raises:
             AdapterError: The model calls its attention modules in another order than when it was loaded.
@@ -175,9 +195,13 @@ class Recorder:
         mask: Tensor | None,
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Record the architecture's own attention.
+        """Compute the architecture's own attention, and record it.
 
-        The output is recomputed if the weights were replaced, or if gradients are enabled and there is padding.
+        If the weights are replaced, or if gradients are enabled and there is padding, the output is computed again from
+        the recorded weights.
+
+        Returns:
+            (B, Q, H, d) output and (B, H, Q, K) weights.
         """
         output, weights = eager(module, query, key, value, mask, **rest)
         call = self._matching_call(module, weights)
@@ -208,9 +232,9 @@ class Recorder:
         return call
 
     def _allowed(self, call: AttentionCall, mask: Tensor | None, weights: Tensor) -> Tensor:
-        """Derive the allowed keys (B, 1 or H, Q, K) from the mask that the attention function was given.
+        """Return the mask (B, 1 or H, Q, K) of the allowed keys, given the mask passed to the attention function.
 
-        The mask may be additive, boolean, or None if it forbids nothing.
+        The given mask may be additive or boolean. It is None if it forbids nothing.
         """
         cache_key = (id(mask), str(call.site.query), call.site.keys)
         if cache_key not in self._allowed_by_mask:
@@ -230,11 +254,11 @@ class Recorder:
         return self.masks[str(site.query)][:, None, :, None] & self.masks[site.keys][:, None, None, :]
 
     def _record(self, call: AttentionCall, weights: Tensor, allowed: Tensor) -> Tensor:
-        """Record the weights after the intervention, and return those that the pass continues with."""
+        """Apply the intervention, record the resulting weights, and return the weights that the pass continues with."""
         site = call.site
         clean = weights
         if self._has_padding[str(site.query)] or self._has_padding[site.keys]:
-            # In the architectures' own code, the rows of padding queries are uniform over forbidden keys.
+            # The architectures' own code gives padding queries uniform weights over forbidden keys.
             clean = weights.masked_fill(~allowed, 0.0)
         replaced = None if self.intervene is None else self.intervene(site, clean, allowed)
         recorded = clean if replaced is None else replaced

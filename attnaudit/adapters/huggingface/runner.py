@@ -1,4 +1,4 @@
-"""Run a Transformers model: its logits, and its attention recorded or replaced.
+"""Forward passes of a Transformers model, in which its attention can be recorded or replaced.
 
 Shapes: B rows, T tokens, C classes, d features.
 """
@@ -48,7 +48,7 @@ class Runner:
         return type(self.model).__name__
 
     def with_padding(self, *, pads_left: bool, first_position: int) -> Runner:
-        """Return a runner that pads and counts positions in another way (see `InputBuilder`)."""
+        """Return a runner with another side of padding and another first position (see `InputBuilder`)."""
         return replace(self, builder=replace(self.builder, pads_left=pads_left, first_position=first_position))
 
     def call(self, arguments: Mapping[str, Any], mask: Tensor, observer: Observer | None = None) -> Tensor:
@@ -57,7 +57,8 @@ class Runner:
         Args:
             arguments: The arguments of the model's forward().
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-            observer: Receives every attention of the pass; None for the observer of the surrounding context, if any.
+            observer: Receives all attention of the pass. None for the observer of the surrounding context, or no
+                observer if there is none.
 
         Returns:
             (B, C) logits.
@@ -78,7 +79,7 @@ class Runner:
     ) -> Trace:
         """Run the model on a batch and record its attention, as `ModelAdapter.run`.
 
-        With `hidden`, the trace caches a `LayerStates` for replays.
+        If `hidden` is True, `Trace.cache` is a `LayerStates`, which replays need.
         """
         recorder = Recorder(self.layout.calls, self.builder.masks(inputs), intervene=intervene)
         states: dict[str, Tensor] = {}
@@ -94,7 +95,7 @@ class Runner:
 
 
 def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:
-    """Find the layout of a model with passes over synthetic tokens, and return a runner for it.
+    """Find the layout of a model by running it on synthetic tokens, and return a runner for it.
 
     Raises:
         AdapterError: Some attention of the model cannot be observed, or its token embedding is not found.
@@ -116,6 +117,15 @@ def class_logits(
     mask: Tensor,
     observer: Observer | None = None,
 ) -> Tensor:
-    """Run one forward pass, with its attention passed to `observer`, and return the logits (B, C)."""
+    """Run one forward pass and return the class logits (B, C). All attention of the pass is passed to `observer`.
+
+    Args:
+        model: A Transformers model.
+        head: Reads the class logits.
+        kernel: Passes the attention to the observer.
+        arguments: The arguments of the model's forward().
+        mask: (B, T) mask of the stream that the logits are read from, True on tokens.
+        observer: The observer. None for the observer of the surrounding context, or no observer if there is none.
+    """
     with kernel.observe(model, observer):
         return head.logits(model, arguments, mask)

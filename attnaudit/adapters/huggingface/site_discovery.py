@@ -1,4 +1,4 @@
-"""Find the attention of a model by running it on synthetic tokens, in the order in which the model computes it.
+"""Discovery of the attention sites of a model, by running it on synthetic tokens.
 
 Shapes: B rows, T tokens, H heads, Q queries, K keys, m features.
 """
@@ -25,9 +25,9 @@ class SeenAttention:
 
     Attributes:
         module: The attention module.
-        shape: Shape of its weights.
+        shape: Shape of the weights, normally (B, H, Q, K).
         sinks: Whether the weights of some query in the first row sum to less than one.
-        causal: Whether no query in the first row puts weight on a later key; False if Q and K differ.
+        causal: True if no query in the first row puts weight on a later key. Always False if Q and K differ.
         output: (B, Q, H, d) outputs of the heads, d features each; None if they were not observed.
         cross: Whether the keys belong to another stream.
         layer_call: Index of the surrounding layer call; -1 if there is none.
@@ -46,7 +46,7 @@ class SeenAttention:
 
 @dataclass(slots=True)
 class DiscoveryObserver:
-    """Collects every attention of a discovery pass.
+    """An observer that collects all attention calls of a discovery pass.
 
     Attributes:
         seen: The attention calls so far.
@@ -147,8 +147,9 @@ def _first_pass(
     """Run the model once, and find its attention and its embedding.
 
     Returns:
-        The observer; the called modules with "attention" or "attn" in their class name; and the module that embeds the
-        ids with whether it was called with ids of shape (T, B), or None if no such module was found.
+        Three values: the observer; the called modules with "attention" or "attn" in their class name; and a pair of the
+        module that embeds the ids, and whether it was called with ids of shape (T, B). The third value is None if there
+        is no such module.
     """
     observer, called_modules, embeddings = DiscoveryObserver(), list[nn.Module](), list[tuple[nn.Module, bool]]()
 
@@ -186,7 +187,11 @@ def _is_named_attention(module: nn.Module) -> bool:
 
 
 def _refuse_unseen_attention(model: nn.Module, seen: Sequence[SeenAttention], called: Sequence[nn.Module]) -> None:
-    """Raise AdapterError if no attention was observed in one of the called modules or in a module around it."""
+    """Check that attention was observed in every called attention module, or in a module inside it or around it.
+
+    Raises:
+        AdapterError: No attention was observed for some called module.
+    """
     known = {id(one.module) for one in seen}
     for one in seen:
         known |= {id(m) for m in one.module.modules()}
@@ -216,11 +221,12 @@ def _second_pass(
 
     Args:
         model: The model.
-        forward: Runs it once.
-        layer_of: id of an attention module -> the layer around it, or None.
+        forward: Runs the model once.
+        layer_of: id() of an attention module -> the layer that contains it, or None.
 
     Returns:
-        The observer, the layers in the order of their calls, and index of an attention call -> output projection.
+        Three values: the observer; the layers in the order of their calls; and index of an attention call -> its output
+        projection.
     """
     observer = DiscoveryObserver()
     layers: list[nn.Module] = []
@@ -257,7 +263,7 @@ def _second_pass(
 
 
 def _is_projection(module: nn.Module) -> bool:
-    """Tell whether a module is a linear layer: torch's, or the Conv1D that GPT-2 uses as one."""
+    """Tell whether a module is a linear layer: an `nn.Linear`, or the class Conv1D, which GPT-2 uses instead."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 

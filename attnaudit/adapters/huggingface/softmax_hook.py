@@ -1,4 +1,4 @@
-"""Observe the attention of architectures that do not use Transformers' attention interface, through its softmax.
+"""Observation of attention through its softmax, for architectures that do not use Transformers' attention interface.
 
 A torch function mode intercepts every softmax while a model runs. A softmax inside an attention module gives that
 module's weights (B, H, Q, K). Fused kernels compute no separate softmax, so these models must use eager attention.
@@ -22,9 +22,9 @@ _SOFTMAX = {torch.softmax, torch.Tensor.softmax, nn.functional.softmax, torch.sp
 
 
 class SoftmaxMode(TorchFunctionMode):
-    """Passes every softmax with four dimensions inside an attention module to the current observer.
+    """A torch function mode that passes the result of each softmax inside an attention module to the current observer.
 
-    The model continues with the weights that the observer returns.
+    Only results with four dimensions are passed. The model continues with the weights that the observer returns.
 
     Attributes:
         active_modules: The attention modules that are running now, the innermost last.
@@ -55,7 +55,7 @@ class SoftmaxMode(TorchFunctionMode):
         return self._weights
 
     def _check_product(self, observer: Observer, args: tuple[Any, ...], product: Tensor) -> None:
-        """If this product multiplies the latest weights, or a view of them, by values, pass these to the observer."""
+        """Pass the values to the observer if this product multiplies them by the latest weights or a view of them."""
         weights = self._weights
         if weights is None or len(args) < 2:
             return
@@ -97,6 +97,6 @@ class SoftmaxKernel:
 
 
 def is_innermost_attention(module: nn.Module) -> bool:
-    """Tell whether the class name of a module contains "attention" and that of no module inside it does."""
+    """Tell whether the class name of a module contains "attention", and no module inside it has such a class name."""
     names = [type(m).__name__.lower() for m in module.modules()]
     return "attention" in names[0] and not any("attention" in name for name in names[1:])

@@ -1,4 +1,4 @@
-"""Encode texts with a model's own tokenizer: ids, special tokens, words, token types and truncation."""
+"""Encoding of texts with a model's own tokenizer: ids, special tokens, words, token types and truncation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from attnaudit.errors import DataError, ModelError
 from attnaudit.instances import Instance
 
-#: Tokenizers report a limit of at least this many tokens if they have none.
+#: A tokenizer without a limit reports a limit of at least this many tokens.
 UNLIMITED = 10**6
-#: What marks the first token of a word, in byte-level BPE and in SentencePiece.
+#: The characters that mark the first token of a word, in byte-level BPE and in SentencePiece.
 _WORD_MARKS = ("Ġ", "▁")
 _PLACEHOLDERS = re.compile(r"\{(text|query)\}")
 
@@ -25,9 +25,9 @@ class EncodedText:
         ids: Token ids.
         special: True for tokens that belong to no text, such as [CLS], and for the tokens of a template.
         tokens: The tokens as readable strings.
-        words: Number of the word that each token is part of; -1 for special tokens.
-        types: Which of two texts each token belongs to; empty if the tokenizer does not say.
-        truncated: Whether tokens were cut off.
+        words: Index of the word that each token belongs to; -1 for special tokens.
+        types: Index of the text (0 or 1) that each token belongs to; empty if the tokenizer returns no token types.
+        truncated: Whether the text was truncated.
     """
 
     ids: list[int]
@@ -43,9 +43,10 @@ class TextEncoder:
 
     Attributes:
         tokenizer: The tokenizer.
-        limit: Longest input in tokens, special ones included; longer texts are truncated. None: unlimited.
-        template: The text around an instance, with the placeholders {text} and optionally {query}; only tokens of the
-            text count as real. None: the tokenizer encodes the text, or the text and the query as a pair.
+        limit: Longest input in tokens, including special tokens. Longer texts are truncated. None if unlimited.
+        template: The prompt, with the placeholder {text} and optionally {query}. Only tokens of the text count as real.
+            None if there is no template. The tokenizer then encodes the text alone, or the text and the query as a
+            pair.
         is_fast: Whether the tokenizer reports which characters each token stands for.
     """
 
@@ -75,7 +76,11 @@ class TextEncoder:
         return len({word for word in word_ids if word is not None}) == 3
 
     def encode(self, instances: Sequence[Instance]) -> list[EncodedText]:
-        """Encode instances. Raise DataError for one that does not fit into the model even when it is truncated."""
+        """Encode instances, and truncate those that are too long.
+
+        Raises:
+            DataError: An instance is too long for the model and cannot be truncated.
+        """
         if self.template is None:
             return [self._encode_texts(instance) for instance in instances]
         return [self._encode_template(instance, self.template) for instance in instances]
@@ -175,7 +180,10 @@ class TextEncoder:
     def _word_numbers(
         self, encoded: Any, ids: Sequence[int], special: Sequence[bool], texts: Sequence[str]
     ) -> list[int]:
-        """Return the number of each token's word, counted through all texts; -1 for special tokens."""
+        """Return the index of the word that each token belongs to; -1 for special tokens.
+
+        Words are counted from 0. If there are two texts, the count continues in the second text.
+        """
         keys: list[tuple[int, int] | None]
         if self.is_fast and self._splits_words:
             keys = [
@@ -197,10 +205,10 @@ class TextEncoder:
 
     @staticmethod
     def _words_by_space(encoded: Any, texts: Sequence[str]) -> list[tuple[int, int] | None]:
-        """Split words at white space in the text, for tokenizers that treat the whole text as one word.
+        """Find the word of each token from white space, for tokenizers that treat the whole text as one word.
 
         Returns:
-            (index of the text, index of the word) per token; None for tokens that belong to no text.
+            One pair (index of the text, index of the word) per token; None for tokens that belong to no text.
         """
         keys: list[tuple[int, int] | None] = []
         word, previous = 0, (-1, 0)
@@ -218,7 +226,7 @@ class TextEncoder:
         return keys
 
     def _words_by_mark(self, ids: Sequence[int]) -> list[tuple[int, int] | None]:
-        """Split words at the marks in the tokens, for tokenizers that do not report characters."""
+        """Find the word of each token from the marks in the tokens, for tokenizers that do not report characters."""
         tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
         marks_starts = any(token.startswith(_WORD_MARKS) for token in tokens)
         keys: list[tuple[int, int] | None] = []
@@ -245,7 +253,9 @@ class TextEncoder:
 
 
 def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | None:
-    """Return the longest input in tokens that model and tokenizer take, special ones included; None if unlimited.
+    """Return the longest input that the model and the tokenizer take, in tokens, including special tokens.
+
+    The result is None if neither has a limit.
 
     Args:
         tokenizer: The tokenizer.
@@ -263,7 +273,11 @@ def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | No
 
 
 def check_template(template: str) -> None:
-    """Raise ModelError unless the template has {text} once, {query} at most once and no other braces."""
+    """Check that a template has {text} once, {query} at most once, and no other placeholders.
+
+    Raises:
+        ModelError: The template is invalid.
+    """
     placeholders = _PLACEHOLDERS.findall(template)
     unknown = re.findall(r"\{([^{}]*)\}", _PLACEHOLDERS.sub("", template))
     if placeholders.count("text") != 1 or placeholders.count("query") > 1 or unknown:

@@ -1,4 +1,4 @@
-"""Any Transformers model as a model adapter: every layer and head is an attention site.
+"""The adapter for Transformers models. Every attention layer is an attention site with the layer's heads.
 
 Shapes: B rows, T tokens of the text, V variants, H heads, K keys, C classes, d and m features.
 """
@@ -31,8 +31,8 @@ class HuggingFaceAdapter:
         runner: Runs the model.
         facts: The results of probing the model.
         original: The model before it was prepared for the audit.
-        family: The kind of model, as the `validated_on` entry of a policy names it.
-        description: Class, number of layers and heads, and kernel of the model, for reports.
+        family: The kind of model, as in the entry `validated_on` of a policy.
+        description: One line for reports: class of the model, numbers of layers and heads, and kernel.
     """
 
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel) -> None:
@@ -54,7 +54,8 @@ class HuggingFaceAdapter:
             left_padding=facts.left_padding,
             reading=_default_reading(runner, facts),
         )
-        # Found when a site is first replayed: probing a site takes several passes, and most audits replay one layer.
+        # A site is probed only when it is first replayed. Probing takes several passes, and most audits replay only
+        # one layer.
         self._replay_forms: dict[str, ReplayForms] = {}
 
     @property
@@ -99,7 +100,7 @@ class HuggingFaceAdapter:
         return self.runner.run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        """Replay by the fastest form that gives the right logits at the site, as `TransformerAdapter.replay`."""
+        """Replay weights, as `TransformerAdapter.replay`, by the fastest method that gives the right logits."""
         forms = self.replay_forms(site)
         has_states = isinstance(trace.cache, LayerStates)
         with frozen_parameters(self.model):
@@ -114,13 +115,20 @@ class HuggingFaceAdapter:
         return 1 if one_position else inputs.mask[TEXT].shape[1]
 
     def replay_forms(self, site: Site) -> ReplayForms:
-        """Return which shortcuts of `replay` give the right logits at a site, which is probed on the first call."""
+        """Return which shortcuts of `replay` give the right logits at a site.
+
+        The first call for a site probes the model there. Later calls return the stored result.
+        """
         if site.key not in self._replay_forms:
             self._replay_forms[site.key] = probe.find_replay_forms(self.runner, site, self.facts.read_tokens)
         return self._replay_forms[site.key]
 
     def read_positions(self, inputs: Inputs) -> Tensor:
-        """Return the position (B,) of the last token if the logits are read there, otherwise of the first token."""
+        """Return the position (B,) of the token that the logits are read from.
+
+        This is the first token unless `facts.read_tokens` is "last". The result is meaningful only if the logits are
+        read from a single token.
+        """
         return read_positions(self.runner.builder.output_mask(inputs), self.facts.read_tokens)
 
     def _reads(self, inputs: Inputs, queries: Tensor) -> bool:
@@ -129,7 +137,8 @@ class HuggingFaceAdapter:
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
         """Return the value vectors (B, H, K, m) after the output projection, as `TransformerAdapter.value_vectors`.
 
-        This is f(x) of Kobayashi et al. 2020, eq. 3, without the bias of the projection, which belongs to no head.
+        They are f(x) of Kobayashi et al. 2020, eq. 3. The bias of the output projection belongs to no single head, and
+        is not included.
 
         Raises:
             AdapterError: The output projection was not found, or the trace does not come from `run(hidden=True)`.
@@ -175,13 +184,19 @@ class HuggingFaceAdapter:
     # -- the original model ----------------------------------------------------------------------------------------
 
     def compare_with_original(self, inputs: Inputs) -> str:
-        """Describe how far the audited logits are from the original model's, as `ConvertedModelAdapter`."""
+        """Describe how far the audited logits are from those of the original model.
+
+        See `ConvertedModelAdapter.compare_with_original`.
+        """
         with torch.no_grad():
             return original_model.compare_with_original(self.runner, self.original, inputs)
 
 
 def _describe_size(sites: Sequence[Site]) -> str:
-    """Describe the layers and heads, such as "6 layers × 12 heads"; one such phrase per stack if there are several."""
+    """Describe the numbers of layers and heads, as in "6 layers × 12 heads".
+
+    If there are several stacks, such as an encoder and a decoder, the result has one phrase per stack.
+    """
     stacks: dict[str, list[Site]] = {}
     for site in sites:
         stacks.setdefault(site.key.partition(".")[0], []).append(site)
@@ -194,7 +209,11 @@ def _describe_size(sites: Sequence[Site]) -> str:
 
 
 def _default_reading(runner: Runner, facts: Facts) -> str:
-    """Choose the reading of the attention from the token whose state the head reads, or its mean over all tokens."""
+    """Choose the default reading of the attention.
+
+    The reading takes the attention of the token that the output head reads, or the mean over all tokens if the head
+    reads all of them.
+    """
     if runner.builder.decoder is not None:
         return "last@layer=-1,heads=mean,stack=cross"
     if runner.layout.causal or facts.read_tokens == "last":

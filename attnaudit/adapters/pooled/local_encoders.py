@@ -1,10 +1,11 @@
 """Reuse of hidden states when tokens are removed, for encoders whose states depend only on nearby tokens.
 
-A state whose distance to every missing token exceeds the encoder's reach is the same as in the whole input. Only a
-snippet around the missing tokens is encoded again, for all variants of a batch together.
+The reach of an encoder is the largest distance at which a state depends on a token. States that are farther than this
+from every removed token are the same as in the whole input. Only a snippet around the removed tokens is encoded again.
+The snippets of all variants in a batch are encoded together.
 
-Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, S tokens of the longest snippet, d
-features of an embedding, m features of a hidden state.
+Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, d features of an embedding, m
+features of a hidden state.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from torch import Tensor
 
 from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens, in_order, pack
 
-#: Number of states that can be copied from the whole input and attended to at the cost of encoding one token.
+#: Copying this many states from the whole input, and attending to them, costs as much as encoding one token.
 LOOKUPS_PER_TOKEN = 8
-#: In texts of at most this many times the reach, most tokens are near a missing one, and all are encoded again.
+#: A text is short if its number of tokens is at most this many times the reach. Most tokens of a short text are near a
+#: removed token, so that all of its tokens are encoded again.
 SHORT_TEXT = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStates(OrderedTokens):
-    """The states of a batch. Where a token is removed, the states beyond its reach are reused.
+    """The states of a batch. Inputs with some tokens removed can reuse the states far from the removed tokens.
 
     Attributes:
         encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m).
@@ -40,12 +42,23 @@ class SharedStates(OrderedTokens):
 
     @cached_property
     def states(self) -> Tensor:
-        """(B, T + 1, m) states of the tokens in order; arbitrary on padding. The last entry of each row is zero."""
+        """(B, T + 1, m) states of the tokens in order; arbitrary on padding.
+
+        The last entry of each row is zero. Lookups of padding use this entry.
+        """
         real = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
         return torch.nn.functional.pad(self.encoder(self.embeddings, real), (0, 0, 0, 1))
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost (V,) of each variant: the number of tokens of an ordinary pass that costs as much."""
+        """Return how much each variant costs in `states_without`.
+
+        Args:
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps.
+
+        Returns:
+            (V,) number of tokens that cost as much in an ordinary pass.
+        """
         kept = self.kept(rows, keep)
         start, stop = self._changed_range(rows, kept)
         lengths = kept.sum(1)
@@ -53,14 +66,15 @@ class SharedStates(OrderedTokens):
         return torch.maximum(encoded, (lengths + LOOKUPS_PER_TOKEN - 1) // LOOKUPS_PER_TOKEN)
 
     def states_without(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Compute the states of inputs that lack tokens.
+        """Compute the states of variants: rows of the batch with some tokens removed.
 
         Args:
-            rows: (V,) row of each variant.
-            keep: (V, T) positions that the variant keeps.
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
-            (V, W, m) states of the kept tokens, in order, as if they were the whole input; arbitrary on padding.
+            (V, W, m) states of the kept tokens, in order; arbitrary on padding. They equal the states of an input that
+            has only these tokens.
         """
         kept = self.kept(rows, keep)
         ranks, real = pack(kept)
@@ -73,9 +87,14 @@ class SharedStates(OrderedTokens):
         return states
 
     def _changed_range(self, rows: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return start (V,) and stop (V,) of the kept tokens whose states may differ from those of the whole input.
+        """Return the range of kept tokens whose states may differ from those of the whole input.
 
-        Both are 0 for a variant that lacks no token.
+        Args:
+            rows: (V,) index of the row that each variant is made from.
+            kept: (V, T) mask over the ordered tokens, True on those that the variant keeps.
+
+        Returns:
+            (V,) start and (V,) stop of the range, as indices into the kept tokens. Both are 0 if no token is removed.
         """
         lengths, ends = kept.sum(1), self.lengths[rows]
         ranks = torch.arange(kept.shape[1], device=kept.device)
@@ -88,9 +107,10 @@ class SharedStates(OrderedTokens):
         return start, stop
 
     def _update_changed(self, states: Tensor, rows: Tensor, kept: Tensor, ranks: Tensor) -> None:
-        """Encode the tokens whose states may differ once more, and write the new states into `states` (V, W, m).
+        """Replace the states (V, W, m) that may differ from those of the whole input, in place.
 
-        The encoder reads a snippet that extends beyond these tokens by its reach on either side.
+        The encoder reads a snippet of each variant. The snippet contains the tokens of these states, and as many tokens
+        before and after them as the encoder reaches.
         """
         start, stop = self._changed_range(rows, kept)
         first = (start - self.reach).clamp_min(0)
@@ -107,7 +127,7 @@ class SharedStates(OrderedTokens):
 
 
 def share(encoder: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, mask: Tensor, reach: int) -> SharedStates:
-    """Prepare a batch for `SharedStates.states_without`.
+    """Return the shared states of a batch, for use by `SharedStates.states_without`.
 
     Args:
         encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m).
@@ -121,6 +141,6 @@ def share(encoder: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, mask:
 
 
 def _select(values: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
-    """Select positions (V, W) of the rows (V,) of values (B, T, x): (V, W, x)."""
+    """Select entries (V, W, x) of values (B, T, x): those at positions[v] (W,) of row rows[v], for each variant v."""
     flat = (rows[:, None] * values.shape[1] + positions).flatten()
     return values.flatten(0, 1).index_select(0, flat).view(*positions.shape, -1)

@@ -1,4 +1,4 @@
-"""The tokens of a batch in order and without padding, and the tokens that shorter variants keep.
+"""The order of the tokens in a batch, and the tokens that remain when some are removed.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, d features.
 """
@@ -16,7 +16,7 @@ class OrderedTokens:
     """The order of the tokens in a batch whose padding may be anywhere.
 
     Attributes:
-        order: (B, T) positions of each row's tokens in their order, followed by positions of padding.
+        order: (B, T) positions of each row's tokens, in order, followed by the positions of its padding.
         lengths: (B,) number of tokens in each row.
     """
 
@@ -24,21 +24,25 @@ class OrderedTokens:
     lengths: Tensor
 
     def kept(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return a mask (V, T) over the ordered tokens, True on those that are kept.
+        """Return a mask (V, T) over the ordered tokens of each variant, True on the tokens that it keeps.
 
         Args:
-            rows: (V,) row of each variant.
+            rows: (V,) index of the row that each variant is made from.
             keep: (V, T) True at positions to keep.
         """
         ranks = torch.arange(keep.shape[1], device=keep.device)
         return keep.gather(1, self.order[rows]) & (ranks < self.lengths[rows, None])
 
     def positions(self, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positions (V, W) of the tokens that each variant keeps, in order, and their mask (V, W).
+        """Return the positions of the tokens that each variant keeps.
 
         Args:
-            rows: (V,) row of each variant.
+            rows: (V,) index of the row that each variant is made from.
             keep: (V, T) True at positions to keep.
+
+        Returns:
+            (V, W) positions of the kept tokens, in order, followed by arbitrary positions; and a (V, W) mask, True on
+            the positions of kept tokens.
         """
         ranks, real = pack(self.kept(rows, keep))
         return self.order[rows].gather(1, ranks), real
@@ -52,8 +56,8 @@ def in_order(mask: Tensor) -> tuple[Tensor, Tensor]:
 def select_positions(values: Tensor, positions: Tensor) -> Tensor:
     """Select entries of each row.
 
-    The result is that of `torch.gather`, but whole entries are copied instead of single numbers, which makes the
-    backward pass much faster.
+    The result is that of `torch.gather`. This function copies whole entries instead of single numbers, so that its
+    backward pass is much faster.
 
     Args:
         values: (B, T, d) entries.
@@ -74,8 +78,8 @@ def pack(kept: Tensor) -> tuple[Tensor, Tensor]:
         kept: (V, T) mask, True on entries to keep.
 
     Returns:
-        (V, W) indices of the kept entries, in order, followed by those of other entries; and (V, W) mask, True on kept
-        entries. W is the largest number of kept entries in a row, and at least 1.
+        (V, W) indices of the kept entries, in order, followed by indices of other entries; and a (V, W) mask, True on
+        the indices of kept entries. W is the largest number of kept entries in a row, and at least 1.
     """
     lengths = kept.sum(1)
     width = max(1, int(lengths.max())) if len(kept) else 1

@@ -1,8 +1,14 @@
-"""The adapter for pooled attention: an encoder gives a state per token, attention pools them, a decoder decides.
+"""The adapter for classifiers with pooled attention.
 
-Any model of this form is wrapped by naming its parts: e = embedding(ids), h = encoder(e), a = attention(h),
-logits = decoder(Σ a·h). A model that reads a text and a query also has q = query(embedding(ids of the query)), which
-the attention and the decoder may read: a = attention(h, q), logits = decoder(Σ a·h, q).
+In such a model, an encoder computes a state for each token, attention computes a weight for each state, and a decoder
+computes the logits from the weighted sum of the states, called the context. The adapter is built from the parts of the
+model: e = embedding(ids), h = encoder(e), a = attention(h), logits = decoder(Σ a·h).
+
+A model may also read a query, with the state q = query(embedding(ids of the query)). The attention and the decoder may
+then read q: a = attention(h, q), logits = decoder(Σ a·h, q).
+
+Shapes: B instances, T tokens of the text, Q tokens of the query, V variants, C logits, d features of an embedding, m
+features of a hidden state, q features of the query's state.
 """
 
 from __future__ import annotations
@@ -21,13 +27,14 @@ from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
 
 SITE = Site(key="attention")
-#: Name of the extra entry (B, 1, C) that is True for the classes that are possible answers of a row.
+#: Key in `Inputs.extra` of a mask (B, 1, C), True for the classes that are possible answers for the row.
 OPEN_CLASSES = "open"
-#: Logit of a class that is not a possible answer: finite, so that its probability is zero and gradients are defined.
+#: Logit of a class that is not a possible answer. Its probability rounds to zero. The logit is finite, so that
+#: gradients are defined.
 CLOSED_LOGIT = -1e4
-#: Largest number of states per call of the attention in `logits_without`; these stay in the processor's cache.
+#: Largest number of states per call of the attention in `logits_without`. So many states fit in the processor's cache.
 STATES_AT_ONCE = 8192
-#: The result of `share`: states of a recurrent or of a local encoder.
+#: The result of `PooledAttentionAdapter.share`: the states of a recurrent encoder or of a local one.
 SharedStates = recurrent_encoders.SharedStates | local_encoders.SharedStates
 
 
@@ -38,8 +45,8 @@ class Encoding:
     Attributes:
         ids: Token ids.
         tokens: The tokens as readable strings.
-        special: True for tokens that the encoder reads but no statistic includes, such as [CLS]; None if there are no
-            such tokens.
+        special: One flag per token, True for special tokens such as [CLS]. The encoder reads these tokens, but no
+            statistic includes them. None if there are no special tokens.
     """
 
     ids: Sequence[int]
@@ -48,7 +55,7 @@ class Encoding:
 
 
 class PooledAttentionAdapter:
-    """A model adapter for a classifier with one pooled attention."""
+    """A model adapter for a classifier with a single pooled attention."""
 
     def __init__(
         self,
@@ -77,29 +84,37 @@ class PooledAttentionAdapter:
             embedding: (B, T) ids -> (B, T, d) embeddings.
             encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m); the mask is True on tokens.
             attention: (states (B, T, m), allowed (B, T)) -> weights (B, T) that sum to one over the allowed tokens.
-            decoder: Context (..., m) -> logits (..., C). C = 1 is a sigmoid for `classes[1]`. An `nn.Linear` is
-                recognised as linear.
+            decoder: Context (..., m) -> logits (..., C). If C = 1, the sigmoid of the logit is the probability of
+                `classes[1]`. An `nn.Linear` is called with the context only. The adapter then declares
+                `linear_decoder`, unless `open_classes` is given.
             tokenize: Text -> Encoding.
             classes: Class names in the order of the logits.
-            modules: The modules that own the parameters; by default those of embedding, encoder, attention and decoder
-                that are an `nn.Module`.
+            modules: The modules that own the parameters. By default, every part among `embedding`, `encoder`,
+                `attention` and `decoder` that is an `nn.Module`.
             pad_id: Id that fills padding.
-            mask_id: Id that replaces a token without moving the others: that of the mask token or of the unknown word.
-                None: the model has none, and mask substitution is not measured.
+            mask_id: Id of the mask token, or of the token for unknown words. The audit uses it to replace tokens
+                without moving the others. If None, the audit does not measure the effect of mask substitution.
             attend_special: Whether special tokens may be attended to.
-            max_tokens: Longest input in tokens; a longer text raises DataError.
-            description: One line for reports.
-            family: The kind of model, as the `validated_on` entry of a policy names it; "" matches no policy.
-            query: (embeddings (B, Q, d), mask (B, Q)) of the query -> (B, q). If given, every instance must have a
-                query, which `tokenize` and `embedding` read as well. The attention is then called with (states,
-                allowed, q), and a decoder that is not an `nn.Linear` with (context (..., m), q (..., q)).
-            open_classes: Instance -> one flag per class, False for classes that are not possible answers. Only with
+            max_tokens: Longest text or query, in tokens. `collate` raises DataError for a longer one. None if
+                unlimited.
+            description: One line that reports show.
+            family: The kind of model, as in the entry `validated_on` of a policy. "" matches no policy.
+            query: Function that encodes the query: (embeddings (B, Q, d), mask (B, Q)) -> state (B, q). If given, every
+                instance must have a query, which `tokenize` and `embedding` process as well. The attention is then
+                called with (states, allowed, state of the query). A decoder that is not an `nn.Linear` is called with
+                (context (..., m), state of the query (..., q)).
+            open_classes: Instance -> one flag per class, False for classes that are not possible answers. It requires
                 `query` and one logit per class.
-            lstm: The one LSTM layer whose outputs are the states: an `nn.LSTM`, or a pair that read forwards and
-                backwards. Removing tokens then recomputes only the states after them in each direction, and input
-                influence needs no backward passes.
-            reach: Largest distance in tokens at which a state depends on a token: 0 for an encoder that reads each
-                token alone, 7 for a convolution of width 15. Removing tokens then recomputes only the states near them.
+            lstm: The encoder's LSTM, if its outputs are the states. Give an `nn.LSTM` with one layer, or a pair
+                (forward, backward). The audit is then faster: when tokens are removed, it computes only the states
+                after them again, in each direction, and it needs no backward passes for input influence.
+            reach: Largest distance in tokens at which a state depends on a token: 0 if the encoder reads each token
+                alone, 7 for a convolution of width 15. The audit is then faster: when tokens are removed, it computes
+                only the states near them again. Give at most one of `lstm` and `reach`.
+
+        Raises:
+            AdapterError: The class names are not different, there are fewer than two, no part is a module, or an option
+                is invalid.
         """
         if len(classes) < 2 or len(set(classes)) != len(classes):
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
@@ -232,14 +247,14 @@ class PooledAttentionAdapter:
         return inputs.mask[TEXT] if self.attend_special else inputs.real()
 
     def _query_state(self, inputs: Inputs, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the state (B, q) of the query as a tuple; an empty tuple for a model that reads a single text."""
+        """Return a tuple that contains the state (B, q) of the query. It is empty if the model reads no query."""
         return () if self.query is None else (self.query(embeddings[QUERY], inputs.mask[QUERY]),)
 
     @staticmethod
     def _decoder_condition(inputs: Inputs, query_state: tuple[Tensor, ...]) -> Tensor | None:
-        """Return the query state (B, q), or (B, q + C) with the flags of the open classes appended if there are any.
+        """Return the state (B, q) of the query, or None if the model reads no query.
 
-        None for a model that reads a single text.
+        If `open_classes` is given, its C flags are appended to the state, which gives (B, q + C).
         """
         flags = [inputs.extra[OPEN_CLASSES][:, 0].to(s.dtype) for s in query_state if OPEN_CLASSES in inputs.extra]
         return torch.cat([*query_state, *flags], dim=-1) if query_state else None

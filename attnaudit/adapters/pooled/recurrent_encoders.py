@@ -1,8 +1,8 @@
 """Reuse of hidden states when tokens are removed, for one LSTM layer that reads in one direction or both.
 
-A missing token changes neither the forward states before it nor the backward states after it. Only the other states are
-computed again, for all variants of a batch together. This ends early if, after the last missing token, a state equals
-that of the whole input up to rounding: all later states are then equal too.
+Removing a token changes neither the forward states before it nor the backward states after it. Only the other states
+are computed again, for all variants of a batch together. The computation of a variant ends as soon as its state after
+the last removed token equals that of the whole input up to rounding, because all later states are then equal as well.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, P positions, d features of an
 embedding, m features of a hidden state, h features of one direction (m = h or 2h).
@@ -19,26 +19,29 @@ from torch import Tensor, nn
 from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens, in_order, pack, select_positions
 from attnaudit.errors import AdapterError
 
-#: An LSTM layer of one or two directions, or a forward layer and a backward layer.
+#: An LSTM layer of one or two directions, or a pair of a forward layer and a backward layer.
 Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
-#: Smaller gradients are set to zero: a CPU is slow with numbers below float32's normal range.
+#: Smaller gradients are set to zero, because CPUs are slow with numbers below float32's normal range.
 SMALLEST_GRADIENT = 1e-30
-#: A pass that reuses states keeps one token of each variant in memory at a time, so that this many more variants fit.
+#: A pass that reuses states needs less memory than an ordinary pass, because it holds only one token of each variant
+#: at a time. A batch can therefore have this many times as many variants.
 VARIANTS_PER_TOKEN = 8
-#: The states of variants are compared with those of the whole input once in this many steps.
+#: The states of variants are compared with those of the whole input once every this many steps.
 COMPARISON_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
-    """One direction of the layer over one batch, in its reading order: tokens first, then padding.
+    """The states of one batch in one direction of the layer.
+
+    Tokens are in the order in which this direction reads them, followed by padding.
 
     Attributes:
-        gates: (B, T, 4h) contribution of inputs and biases to the gates, in the order output, input, forget, cell
-            (torch puts the output gate last).
-        recurrent: (h, 4h) weights from a state to the gates.
-        hidden: (B, T + 1, h) hidden state after 0 to T tokens; arbitrary after more tokens than the row has.
-        cell: (B, T + 1, h) cell state after 0 to T tokens, as `hidden`.
+        gates: (B, T, 4h) contribution of inputs and biases to the gates. The order is output, input, forget, cell,
+            whereas torch puts the output gate last.
+        recurrent: (h, 4h) weights from a hidden state to the gates.
+        hidden: (B, T + 1, h) hidden states after 0, 1, ..., T tokens; arbitrary after more tokens than the row has.
+        cell: (B, T + 1, h) cell states after 0, 1, ..., T tokens; arbitrary after more tokens than the row has.
         input_weights: (4h, d) weights from the input to the gates.
     """
 
@@ -51,31 +54,46 @@ class Direction:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStates(OrderedTokens):
-    """The states of a batch in every direction of the layer, which inputs with some tokens removed can reuse."""
+    """The states of a batch in every direction of the layer. Inputs with some tokens removed can reuse them.
+
+    Attributes:
+        directions: One entry per direction: forward, then backward if the layer has two directions.
+    """
 
     directions: tuple[Direction, ...]
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost (V,) of each variant: the number of tokens of an ordinary pass that needs as much memory."""
+        """Return how much each variant costs in `states_without`.
+
+        Args:
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps.
+
+        Returns:
+            (V,) number of tokens that need as much memory in an ordinary pass.
+        """
         return (self.kept(rows, keep).sum(1) + VARIANTS_PER_TOKEN - 1) // VARIANTS_PER_TOKEN
 
     def states_without(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Compute the states of inputs that lack tokens, as the function `states_without`."""
+        """Call the function `states_without` for this batch."""
         return states_without(self, rows, keep)
 
     @cached_property
     def states(self) -> Tensor:
-        """(B, T + 1, m) states of the tokens in order; arbitrary on padding. The last entry of each row is zero."""
+        """(B, T + 1, m) states of the tokens in order; arbitrary on padding.
+
+        The last entry of each row is zero. Lookups of padding use this entry.
+        """
         with torch.no_grad():
             parts = [self._in_token_order(n, direction.hidden[:, 1:]) for n, direction in enumerate(self.directions)]
             return nn.functional.pad(torch.cat(parts, dim=-1), (0, 0, 0, 1))
 
     @cached_property
     def gradients(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        """The terms of a backward pass for each direction, in token order and zero on padding.
+        """For each direction, two tensors that a backward pass needs, in token order and zero on padding.
 
-        These are the direction's part of ∂‖h_p‖/∂h_p (B, T, h), with h_p the state of token p, and the factors
-        (B, T, 6, h) of one step (see `_step_factors`).
+        The first (B, T, h) is the direction's part of ∂‖h_p‖/∂h_p, where h_p is the state of token p. The second
+        (B, T, 6, h) has the factors of one step (see `_step_factors`).
         """
         real = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
         with torch.no_grad():
@@ -86,7 +104,7 @@ class SharedStates(OrderedTokens):
             return tuple((u, s * real[..., None, None]) for u, s in zip(units, steps, strict=True))
 
     def _in_token_order(self, direction: int, values: Tensor) -> Tensor:
-        """Reorder values (B, T, ...) from the reading order of a direction to the order of the tokens."""
+        """Reorder values (B, T, ...) of a direction (0 or 1) from its reading order to the order of the tokens."""
         if not direction:
             return values
         rows = torch.arange(len(values), device=values.device)[:, None]
@@ -95,7 +113,10 @@ class SharedStates(OrderedTokens):
 
 
 def refuse_unsupported(layer: object) -> None:
-    """Raise AdapterError unless this is one plain LSTM layer, or a pair of them, one for each direction."""
+    """Raise AdapterError unless the argument is a supported LSTM.
+
+    Supported are an `nn.LSTM` with one layer and no projection, and a pair of such layers with one direction each.
+    """
     is_pair = isinstance(layer, tuple)
     parts = layer if isinstance(layer, tuple) else (layer,)
     if not all(isinstance(part, nn.LSTM) for part in parts) or len(parts) != 1 + is_pair:
@@ -112,11 +133,11 @@ def refuse_unsupported(layer: object) -> None:
 
 
 def share(layer: Layer, embeddings: Tensor, mask: Tensor) -> SharedStates:
-    """Read a batch once, without gradients.
+    """Run the layer on a batch once, without gradients, and return its states.
 
     Args:
         layer: The LSTM layer.
-        embeddings: (B, T, d) its inputs.
+        embeddings: (B, T, d) inputs of the layer.
         mask: (B, T) mask, True on tokens.
     """
     with torch.no_grad():
@@ -130,21 +151,28 @@ def share(layer: Layer, embeddings: Tensor, mask: Tensor) -> SharedStates:
 
 
 def _cells(layer: Layer) -> list[tuple[nn.LSTM, str, bool]]:
-    """Return for each direction the module, the suffix of its parameter names, and whether it reads backwards."""
+    """Return one entry per direction: the module, the suffix of its parameter names, and whether it reads backwards."""
     if isinstance(layer, tuple):
         return [(layer[0], "_l0", False), (layer[1], "_l0", True)]
     return [(layer, "_l0", False), (layer, "_l0_reverse", True)][: 1 + layer.bidirectional]
 
 
 def _reversed_rows(values: Tensor, lengths: Tensor) -> Tensor:
-    """Reverse the first `lengths` (N,) entries of each row of values (N, T); the other entries stay in place."""
+    """Reverse the first lengths[n] entries of each row n of values (N, T). The other entries stay in place."""
     places = torch.arange(values.shape[1], device=values.device).expand_as(values)
     ends = lengths[:, None]
     return values.gather(1, torch.where(places < ends, ends - 1 - places, places))
 
 
 def _read(lstm: nn.LSTM, suffix: str, inputs: Tensor, steps: int) -> Direction:
-    """Read the first `steps` tokens of the inputs (B, T, d) in one direction."""
+    """Run one direction of an LSTM over the first `steps` inputs, and return its states.
+
+    Args:
+        lstm: The LSTM.
+        suffix: Suffix of the parameter names of this direction.
+        inputs: (B, T, d) inputs in the order in which this direction reads them.
+        steps: Number of inputs to read; the states after them stay zero.
+    """
 
     def weight(name: str) -> Tensor:
         parameter: Tensor = getattr(lstm, name + suffix).detach()
@@ -163,7 +191,14 @@ def _read(lstm: nn.LSTM, suffix: str, inputs: Tensor, steps: int) -> Direction:
 
 
 def _step(gates: Tensor, hidden: Tensor, cell: Tensor, recurrent: Tensor) -> None:
-    """Read one token in place: update the states (N, h) and overwrite the gates (N, 4h) of the input."""
+    """Run one step of the LSTM in place.
+
+    Args:
+        gates: (N, 4h) contribution of the input and biases to the gates. It is overwritten.
+        hidden: (N, h) hidden states. They are updated.
+        cell: (N, h) cell states. They are updated.
+        recurrent: (h, 4h) weights from a hidden state to the gates.
+    """
     h = hidden.shape[1]
     gates.addmm_(hidden, recurrent)
     sigmoid_gates = gates[:, : 3 * h].sigmoid_()
@@ -172,15 +207,16 @@ def _step(gates: Tensor, hidden: Tensor, cell: Tensor, recurrent: Tensor) -> Non
 
 
 def states_without(shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
-    """Compute the states of inputs that lack tokens.
+    """Compute the states of variants: rows of the batch with some tokens removed.
 
     Args:
-        shared: The batch.
-        rows: (V,) row of each variant.
-        keep: (V, T) positions that the variant keeps.
+        shared: The states of the batch.
+        rows: (V,) index of the row that each variant is made from.
+        keep: (V, T) True at the positions that the variant keeps.
 
     Returns:
-        (V, W, m) states of the kept tokens, in order, as if they were the whole input; zero on padding.
+        (V, W, m) states of the kept tokens, in order; zero on padding. They equal the states of an input that has only
+        these tokens.
     """
     kept = shared.kept(rows, keep)
     order, real = pack(kept)
@@ -203,17 +239,17 @@ def states_without(shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
 def _update_changed(
     direction: Direction, rows: Tensor, ends: Tensor, reads: Tensor, order: Tensor, target: Tensor, states: Tensor
 ) -> None:
-    """Write the states of one direction that differ from those of the whole input into `states` (V·W, h).
+    """Compute again the states of one direction that differ from those of the whole input, and update them in place.
 
-    Variants are sorted by the number of tokens left to read, so that the unfinished ones always come first.
+    Variants are sorted by the number of tokens that remain to be read, so that the unfinished variants come first.
 
     Args:
-        direction: The direction, read over the whole inputs.
-        rows: (V,) row of each variant.
-        ends: (V,) number of tokens in the whole input of each variant.
-        reads: (V, T) tokens that the variant reads, in reading order.
-        order: (V, W) places of these tokens in the reading order.
-        target: (V, W) places of their states in `states`.
+        direction: The states of the whole inputs in this direction.
+        rows: (V,) index of the row that each variant is made from.
+        ends: (V,) number of tokens in the row that each variant is made from.
+        reads: (V, T) mask over the tokens in reading order, True on the tokens that the variant keeps.
+        order: (V, W) indices of the kept tokens in reading order.
+        target: (V, W) indices in `states` at which the states of the kept tokens are stored.
         states: (V·W, h) states to update.
     """
     width, length = order.shape[1], reads.shape[1]
@@ -254,11 +290,14 @@ def _update_changed(
 
 
 def _step_factors(direction: Direction) -> Tensor:
-    """Return the factors (B, T, 6, h) with which one step passes gradients backwards.
+    """Return the factors (B, T, 6, h) by which gradients are multiplied in the backward pass of one step.
 
-    With h the hidden state and c the cell state after the step, the factors lead, in this order: from ∂/∂h to its
-    contribution to ∂/∂c; from ∂/∂c to the gradients at the input, forget and cell gates; from ∂/∂h to the gradient at
-    the output gate; and from ∂/∂c to the ∂/∂c of the preceding step.
+    Let h be the hidden state and c the cell state after the step. The factors are, in this order:
+
+    - the factor of ∂/∂h that gives its contribution to ∂/∂c;
+    - the three factors of ∂/∂c that give the gradients at the input gate, the forget gate and the cell gate;
+    - the factor of ∂/∂h that gives the gradient at the output gate;
+    - the factor of ∂/∂c that gives ∂/∂c of the preceding step.
     """
     gates = direction.gates + direction.hidden[:, :-1] @ direction.recurrent
     output_gate, input_gate, forget_gate, candidate = gates.chunk(4, dim=-1)
@@ -279,12 +318,15 @@ def _step_factors(direction: Direction) -> Tensor:
 
 
 def influence(shared: SharedStates, positions: slice) -> Tensor:
-    """Compute ‖∂‖h_p‖/∂E_i‖ for each position p of the slice and every token i.
+    """Compute how much the hidden states at P positions depend on each token.
 
-    Here h_p is the hidden state at position p, and E_i the embedding of token i.
+    Args:
+        shared: The states of the batch.
+        positions: The P positions p whose hidden states are examined.
 
     Returns:
-        (B, P, T) Euclidean norms; zero where p or i is padding.
+        (B, P, T) Euclidean norms ‖∂‖h_p‖/∂E_i‖, where h_p is the hidden state at position p and E_i is the embedding of
+        token i. Zero where p or i is padding.
     """
     width = shared.order.shape[1]
     rank = shared.order.argsort(1)
@@ -299,7 +341,7 @@ def influence(shared: SharedStates, positions: slice) -> Tensor:
             tokens = range(first, last + 1)
             its_squares, its_own = _backward(direction, *shared.gradients[n], tokens, reads_backwards=bool(n))
             squares, own = squares + its_squares, own + its_own
-        # The gradients of both directions at the token itself add up before their norm is taken.
+        # At i = p, both directions contribute to the gradient, so that their gradients must be added before the norm.
         places = torch.arange(last + 1 - first, device=requested.device)
         squares[places, :, places + first] = own.square().sum(-1)
         at = torch.where(real, requested - first, 0)
@@ -311,18 +353,19 @@ def influence(shared: SharedStates, positions: slice) -> Tensor:
 def _backward(
     direction: Direction, units: Tensor, factors: Tensor, tokens: range, *, reads_backwards: bool
 ) -> tuple[Tensor, Tensor]:
-    """Pass the gradients of the norms of the states at P tokens back to all inputs, through one direction.
+    """Compute the gradients of ‖h_p‖ with respect to all inputs, for P tokens p, through one direction.
 
     Args:
-        direction: The direction.
-        units: (B, T, h) the direction's part of ∂‖h_p‖/∂h_p, with h_p the state of token p.
+        direction: The states of the direction.
+        units: (B, T, h) the direction's part of ∂‖h_p‖/∂h_p, where h_p is the state of token p.
         factors: (B, T, 6, h) the result of `_step_factors`, in token order.
-        tokens: The P tokens p, by their rank in the text.
-        reads_backwards: Whether the direction reads from the last token to the first, so that gradients travel from a
-            token to later ones.
+        tokens: The P tokens p, as indices into the ordered tokens.
+        reads_backwards: Whether the direction reads from the last token to the first. Gradients then pass from a token
+            to the tokens after it.
 
     Returns:
-        (P, B, T) squared norms of the gradients at every input, and (P, B, d) the gradients at the tokens themselves.
+        (P, B, T) squared norms of the gradients with respect to every input, and (P, B, d) gradients with respect to
+        the input of token p itself.
     """
     (rows, width, _, h), count = factors.shape, len(tokens)
     to_state_and_input = torch.cat([direction.recurrent.T, direction.input_weights], dim=1)
