@@ -1,6 +1,4 @@
-"""The attention that a reading selects in one batch, with its hidden states, gradients and input influence.
-
-A reading selects which attention of the model is the explanation (see `attnaudit.readings`).
+"""What one reading shows of one batch: attention, hidden states, gradients, and input influence.
 
 Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
 """
@@ -21,25 +19,21 @@ from attnaudit.engine.explanations import explanation_scores
 from attnaudit.engine.scopes import Scope, scope_of
 from attnaudit.readings import Reading
 
-#: Largest number of influences in memory at once, as a multiple of the token budget. Each is the influence of one token
-#: on one hidden state.
+#: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token
+#: budget.
 INFLUENCES_PER_BUDGET_TOKEN = 64
 
 
 class AttentionReading:
     """One batch under one reading of the model's attention.
 
-        The attributes `adapter`, `instances`, `positions`, `seed`, `budget`, `pass_counts`, `inputs`, `device`, `real`,
-    <<<<<<< HEAD
-        `lengths` and `embeddings` are those of the batch. `memo` holds results that several measures share, such as the
-        logits under the same permutations; it lives as long as the batch.
-    =======
-        `lengths` and `embeddings` have the values of the batch (see `CleanPass`).
-    >>>>>>> doc1
+    The attributes `adapter`, `instances`, `positions`, `seed`, `budget`, `pass_counts`, `inputs`, `device`, `real`,
+    `lengths` and `embeddings` are those of the batch. `memo` holds results that several measures share, such as the
+    logits under the same permutations; it lives as long as the batch.
 
-        Args:
-            batch: the batch.
-            reading: a single reading from the result of `scopes.expanded`; None for a model with one pooled attention.
+    Args:
+        batch: the batch.
+        reading: a single reading, as `scopes.expanded` returns it; None for a model with one pooled attention.
     """
 
     def __init__(self, batch: Batch, reading: Reading | None = None) -> None:
@@ -64,7 +58,7 @@ class AttentionReading:
 
     @property
     def probabilities(self) -> Tensor:
-        """(B, C) class probabilities of the clean pass, float64. A model with a single sigmoid output has C = 2."""
+        """(B, C) class probabilities of the clean pass, float64; a sigmoid output is expanded to two classes."""
         return self.batch.probabilities
 
     @property
@@ -74,24 +68,21 @@ class AttentionReading:
 
     @property
     def hidden(self) -> Tensor:
-        """(B, T, m) hidden states from which the site's values are computed.
-
-        They have an autograd graph if the batch keeps it.
-        """
+        """(B, T, m) hidden states that the attention site reads, with their autograd graph if the batch keeps it."""
         return self.batch.trace.hidden[self.site.key]
 
     # -- what is shown --------------------------------------------------------------------------------------------
 
     @property
     def plain_attention(self) -> bool:
-        """Whether the scores of the reading are attention weights, rather than numbers computed from them."""
+        """Whether the reading shows attention weights as they are, not scores computed from them."""
         return self.reading is None or self.reading.kind == "attention"
 
     @cached_property
     def head_patterns(self) -> Tensor:
-        """(B, H, T) attention weights of each head in scope, float64, detached. They include special tokens.
+        """(B, H, T) attention row of each head in scope, float64, detached, special tokens included.
 
-        They are the row of the reading's query. If the reading averages over queries, they are the mean of the rows.
+        The row is that of the reading's query, or the mean over queries if the reading averages them.
         """
         weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)].double()
         if self.scope.query == "mean":
@@ -106,9 +97,9 @@ class AttentionReading:
 
     @cached_property
     def token_scores(self) -> Tensor:
-        """(B, T) scores of the reading for all tokens, including special tokens, float64. They are not normalised.
+        """(B, T) scores of the reading over all tokens, float64, special ones included, not renormalised.
 
-        If the reading is plain attention, they are the mean of `head_patterns` over the heads.
+        For plain attention, the scores are the mean of `head_patterns` over the heads.
         """
         if self.reading is None or self.plain_attention:
             return self.head_patterns.mean(1)
@@ -121,19 +112,15 @@ class AttentionReading:
 
     @cached_property
     def head_attention(self) -> Tensor:
-        """(B, H, T) distribution of each head over real tokens.
-
-        A head without weight on real tokens has the distribution `token_attention`.
-        """
+        """(B, H, T) distribution of each head over real tokens; `token_attention` for heads without weight on them."""
         on_real, mass = self.head_patterns * self.batch.real_tokens[:, None], self.head_real_mass[..., None]
         return torch.where(mass > 0, on_real / mass, self.token_attention[:, None])
 
     @cached_property
     def token_attention(self) -> Tensor:
-        """(B, T) distribution over real tokens: the weights of all heads, summed and normalised.
+        """(B, T) the heads' summed weights on real tokens, renormalised; NaN in rows without weight on real tokens.
 
-        NaN in rows without weight on real tokens. If the units are tokens and the reading is plain attention, this
-        equals `attention`.
+        Where the units are tokens and the reading is plain attention, this equals `attention`.
         """
         return _normalised(self.head_patterns.sum(1) * self.batch.real_tokens)
 
@@ -141,7 +128,7 @@ class AttentionReading:
     def special_mass(self) -> Tensor:
         """(B,) share of the scores that is not on real tokens; NaN if all scores are 0.
 
-        If the reading is plain attention, weight on attention sinks counts as well.
+        Weight on sinks is included for plain attention only.
         """
         total = torch.ones_like(self.token_scores[:, 0]) if self.plain_attention else self.token_scores.sum(1)
         on_real = (self.token_scores * self.batch.real_tokens).sum(1)
@@ -149,26 +136,24 @@ class AttentionReading:
 
     @cached_property
     def attention(self) -> Tensor:
-        """(B, T) distribution over the units that is the explanation under this reading, float64.
+        """(B, T) distribution over the units that is shown as the explanation, float64.
 
-        The scores of real tokens are summed by unit and normalised. Rows in which all of them are 0 are NaN.
+        The scores on real tokens are summed by unit and renormalised; rows without any are NaN.
         """
         return _normalised(self.batch.sum_by_unit(self.token_scores))
 
     def to_attention(self, head_patterns: Tensor) -> Tensor:
-        """Return the explanation (B, T), a distribution over the units, that attention rows (B, H, T) lead to."""
+        """Return the (B, T) distribution over the units that would be shown for these (B, H, T) attention rows."""
         return _normalised(self.batch.sum_by_unit(head_patterns.mean(1)))
 
     def to_head_patterns(self, distributions: Tensor) -> Tensor:
-        """Return attention rows in which each head's weight on real tokens follows the given distributions.
+        """Return attention rows that spread each head's weight on real tokens according to the distributions.
 
         Args:
-            distributions: (B, ..., H, T) distributions over real tokens, or (B, ..., 1, T) for the same distribution in
-                every head.
+            distributions: (B, ..., H, T) distributions over real tokens, or (B, ..., 1, T) for all heads alike.
 
         Returns:
-            (B, ..., H, T) attention rows of the heads in scope. Special tokens keep their weights, and each head keeps
-            its total weight on real tokens.
+            (B, ..., H, T) attention rows of the heads in scope; special tokens keep their weights.
         """
         count = len(self.head_patterns)
         between = (1,) * (distributions.dim() - 3)
@@ -181,16 +166,15 @@ class AttentionReading:
 
     @cached_property
     def gradient(self) -> tuple[Tensor, Tensor]:
-        """Two gradients of f, the probability of the predicted class, float64. They flow through the attention weights.
+        """Gradients of f, the predicted class's probability, float64, with attention as part of the graph.
 
-        The first is ∂f/∂E (B, T, d), with respect to the embeddings. The second is ∂f/∂h (B, T, m), with respect to the
-        hidden states.
+        ∂f/∂E, shape (B, T, d), at the embeddings, and ∂f/∂h, shape (B, T, m), at the hidden states.
         """
         return self.batch.gradients[""], self.batch.gradients[self.site.key]
 
     @cached_property
     def gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
-        """The same two gradients as `gradient`, but with the attention weights treated as constants."""
+        """The same two gradients as `gradient`, with the attention weights held constant."""
         if not self.adapter.capabilities.decodes:
             gradients = self.batch.gradients_attention_detached
             return gradients[""], gradients[self.site.key]
@@ -205,37 +189,36 @@ class AttentionReading:
         return at_inputs.double(), at_hidden.double()
 
     def unit_norms(self, gradient: Tensor) -> Tensor:
-        """Return the Euclidean norm (B, T) of the gradient of each unit, given the gradients (B, T, d) of all tokens.
+        """Return the Euclidean norm (B, T) of each unit's gradient, given gradients of tokens (B, T, d).
 
-        The gradient of a word is the concatenation of the gradients of its tokens.
+        The gradient of a word is the concatenation of its tokens' gradients.
         """
         return self.batch.sum_by_unit(gradient.double().square().sum(-1)).sqrt()
 
     def influence(self, position: int) -> Tensor:
         """Return the influence of every input unit on the hidden state at one position (Meister et al. 2021, eq. 5).
 
-        Each call runs one backward pass for all instances together, unless the adapter has the capability `influences`.
+        Unless the adapter computes influences itself, this takes one backward pass for all instances together.
 
         Args:
             position: position p of the hidden state in the padded batch.
 
         Returns:
-            (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i are the embeddings of unit i.
+            (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i the embeddings of unit i.
         """
         if self.adapter.capabilities.influences:
             return self._influence_from_adapter(position)
         self.pass_counts["backward"] += 1
         with differentiable(self.device):
-            # At 0, the gradient of norm() is 0. That of the square root of a sum of squares would be NaN.
+            # norm() has gradient 0 at 0, where the square root of a sum of squares would give NaN.
             norms = self.hidden[:, position, :].norm(dim=-1)
             (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
         return self.unit_norms(gradient)
 
     def _influence_from_adapter(self, position: int) -> Tensor:
-        """Return the same as `influence`, computed by an adapter with the capability `influences`.
+        """Return what `influence` returns, from an adapter that computes many positions together.
 
-        The adapter computes the influences on a block of positions together, and the block is cached. The token budget
-        limits the size of the block.
+        The influences on one block of positions are cached. The token budget limits the size of the block.
         """
         start, block = self._influences
         if not start <= position < start + block.shape[1]:
@@ -251,6 +234,6 @@ class AttentionReading:
 
 
 def _normalised(weights: Tensor) -> Tensor:
-    """Divide each row by its sum. Rows whose sum is 0 become NaN."""
+    """Divide each row by its sum; rows that sum to 0 become NaN."""
     total = weights.sum(-1, keepdim=True)
     return torch.where(total > 0, weights / total, torch.full_like(weights, torch.nan))

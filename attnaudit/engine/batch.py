@@ -1,4 +1,4 @@
-"""A batch with all passes that do not depend on a reading: the clean pass, interventions and erasures.
+"""One batch with the passes that do not depend on a reading: the clean pass, interventions and erasures.
 
 Shapes: B instances, T tokens (padded), V variants, C classes.
 """
@@ -18,32 +18,25 @@ from attnaudit.adapters.protocol import TEXT, Intervention, ModelAdapter, Sharin
 from attnaudit.engine.clean_pass import CleanPass, probabilities
 from attnaudit.engine.failures import refuse_not_finite
 
-#: How tokens are erased. "deletion" removes their ids, and the model reads the remaining tokens. "mask" replaces them
-#: by the mask token.
+#: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]
-#: Variants that reuse shared states are sorted by length, in bands of this many tokens. Within a band, they are sorted
-#: by the position of their first erased token.
+#: Variants that resume from shared states run in the order of their lengths, in bands of this many tokens, and within a
+#: band in the order of the first token that they lack.
 LENGTH_BAND = 4
-#: Largest number of tokens (variants × length) for which leave-one-out variants are prepared at once. Without a limit,
-#: their memory would grow with the square of the length of a text.
+#: Largest number of tokens (variants × length) for which leave-one-out variants are laid out at once: without a limit,
+#: their memory would grow with the square of a text's length.
 LEAVE_ONE_OUT_TOKENS = 2**24
 #: Progress note of erasures.
 ERASING = "texts with tokens erased"
-#: Descriptions of what changed in a pass, for error messages.
+#: What is changed in these passes, for error messages.
 ERASED, REPLACED = "with some of its tokens erased", "under replaced attention"
 
 
 class Batch(CleanPass):
-    """A batch that all measures share.
-
-    Variants run in chunks that fit the token budget. Equal erasures run only once.
-    """
+    """A batch that all measures share. Variants run in parts that fit the token budget, and equal erasures run once."""
 
     def read_by(self, adapter: ModelAdapter, *, keep_graph: bool) -> Batch:
-        """Return a batch of the same instances for another adapter, such as one for a copy of the model.
-
-        The new batch reports no progress.
-        """
+        """Return the same instances as a batch of another adapter, such as a model's copy; it reports no progress."""
         return Batch(
             adapter,
             self.instances,
@@ -60,20 +53,19 @@ class Batch(CleanPass):
     def run_variants(
         self, variants: int, intervene: Callable[[slice], Intervention], *, given: Tensor | None = None
     ) -> Tensor:
-        """Run the model with V changes of its attention.
+        """Run the model under several interventions.
 
         Args:
-            variants: V, the number of variants of each instance.
-            intervene: returns the intervention for a slice of n variants, which run together in one batch. Row
-                b · n + v of this batch is variant v of the slice, for instance b.
-            given: (B, V, T) numbers from which the interventions are computed. Where they are NaN, the logits may be
-                NaN as well. If None, all logits must be finite.
+            variants: V, the number of interventions.
+            intervene: returns the intervention for a slice of the variants, which run together; row b · n + v of its
+                batch is the v-th of the n variants of instance b.
+            given: (B, V, T) numbers that the interventions are computed from; the logits may be NaN where these are.
 
         Returns:
             (B, V, C) logits, float64.
 
         Raises:
-            AdapterError: the logits are not finite. The message names the row.
+            AdapterError: the logits are not finite; the message names the row.
         """
         rows, width = self.inputs.mask[TEXT].shape
         step = max(1, self.budget // max(1, rows * width))
@@ -93,7 +85,7 @@ class Batch(CleanPass):
     # -- erasure --------------------------------------------------------------------------------------------------
 
     def _undefined_probabilities(self, *shape: int) -> Tensor:
-        """Return a tensor of NaN with shape (*shape, C)."""
+        """Return a (..., C) tensor of NaN."""
         classes = self.probabilities.shape[-1]
         return torch.full((*shape, classes), torch.nan, dtype=torch.float64, device=self.device)
 
@@ -104,8 +96,8 @@ class Batch(CleanPass):
             operator: how units are erased.
 
         Returns:
-            (B, T, C) probabilities, float64, at the first token of each erased unit. NaN at other positions, and for
-            instances with a single unit, because nothing would be left to read.
+            (B, T, C) probabilities, float64. NaN where no unit starts, and for instances with a single unit, where
+            nothing would be left to read.
         """
         return self._leave_one_out_by_mask if operator == "mask" else self._leave_one_out_by_deletion
 
@@ -130,14 +122,14 @@ class Batch(CleanPass):
         return output
 
     def erase(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
-        """Return the class probabilities of variants in which only some units are kept.
+        """Return the class probabilities of texts in which only some units are kept.
 
-        Special tokens are always kept. Equal variants run only once. The probabilities of variants with a single erased
-        unit are taken from `leave_one_out`.
+        Special tokens are always kept. Equal variants run once, and those that lack a single unit are taken from
+        `leave_one_out`.
 
         Args:
-            rows: (V,) index of the batch row that each variant is made from.
-            keep: (V, T) True at the units that the variant keeps.
+            rows: (V,) row of the batch that each variant belongs to.
+            keep: (V, T) True at the units that are kept.
             operator: how the other units are erased.
 
         Returns:
@@ -184,25 +176,15 @@ class Batch(CleanPass):
         done: int = 0,
         total: int | None = None,
     ) -> Tensor:
-        """Run every variant and return its class probabilities (V, C).
+        """Run every variant, long ones first, so that the variants of one pass have similar lengths.
 
-                Long variants run first, so that the variants of one pass have similar lengths.
-
-                Args:
-        <<<<<<< HEAD
-                    rows: (V,) as in `erase`.
-                    keep: (V, T) as in `erase`.
-                    operator: as in `erase`.
-                    intervene: as in `masked`; only for the operator "mask".
-                    done: number of variants of the same work that were run before these, for progress reports.
-                    total: number of all variants of that work; V if None.
-        =======
-                    rows: (V,) index of the batch row that each variant is made from.
-                    keep: (V, T) True at the units that the variant keeps.
-                    operator: how the other units are erased.
-                    done: number of variants that previous calls for the same purpose have run, for progress reports.
-                    total: number of variants of all calls for the same purpose; V if None.
-        >>>>>>> doc1
+        Args:
+            rows: (V,) as in `erase`.
+            keep: (V, T) as in `erase`.
+            operator: as in `erase`.
+            intervene: as in `masked`; only for the operator "mask".
+            done: number of variants of the same work that were run before these, for progress reports.
+            total: number of all variants of that work; V if None.
         """
         total = total or len(rows)
         if operator == "deletion" and self.adapter.capabilities.shares_states:
@@ -228,27 +210,19 @@ class Batch(CleanPass):
         return output
 
     def _finite_probabilities(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return the class probabilities of variants, given their logits (V, C).
-
-        Args:
-            logits: (V, C) logits.
-            rows: (V,) index of the batch row that each variant is made from.
-
-        Raises:
-            AdapterError: the logits are not finite. The message names the row.
-        """
+        """Return the class probabilities of erasures, given their logits (V, C) and rows (V,). Refuse NaN."""
         refuse_not_finite(logits, self.instances, ERASED, rows=rows)
         return probabilities(logits)
 
     @cached_property
     def shared_states(self) -> object:
-        """The result of the adapter's `share`: states that erasures and influences of this batch reuse."""
+        """What the adapter's `share` returns: states from which erasures and influences of this batch are computed."""
         self.count_forward(len(self.instances))
         with torch.no_grad():
             return cast(SharingAdapter, self.adapter).share(self.inputs)
 
     def _run_from_shared_states(self, rows: Tensor, keep: Tensor, done: int, total: int) -> Tensor:
-        """Run every variant by deletion, as `_run_erasures` does, but reuse the shared states."""
+        """Run the erasures as `_run_erasures` does, by deleting tokens and resuming from the shared states."""
         output = self._undefined_probabilities(len(rows))
         adapter = cast(SharingAdapter, self.adapter)
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
@@ -267,14 +241,9 @@ class Batch(CleanPass):
         return output
 
     def _within_budget(self, order: Tensor, costs: Sequence[int]) -> Iterator[Tensor]:
-        """Split variants into chunks that fit the token budget.
+        """Split `order` into chunks whose size times largest cost is within the token budget.
 
-        The cost of a chunk is its number of variants times the largest cost of a variant in it. A variant whose cost
-        alone exceeds the budget is a separate chunk.
-
-        Args:
-            order: (V,) indices of the variants.
-            costs: (V,) cost of each variant, in this order.
+        A variant whose own cost exceeds the budget is a chunk of its own.
         """
         start = largest = 0
         for stop, cost in enumerate(costs):

@@ -1,12 +1,12 @@
-"""Declaration of measures, by a decorated function, or by a decorated class for a measure that keeps state.
+"""How measures are declared: a decorated function, or a decorated class for a measure that keeps state.
 
     @measure("gradient", argument=preset_and_place, gradients=True)
     def gradient(view: AttentionView, request: Request) -> Columns:
         ...
 
-A check requests a measure by a need: a text with the measure's name and argument, such as "gradient.meister.inputs".
-The decorator declares what the engine must know before it measures: which other measures and which adapter capabilities
-the measure needs, and whether its columns depend on the reading. The engine never tests the name of a measure.
+A check asks for a measure by a need: its name and argument, such as "gradient.meister.inputs". The decorator declares
+what the engine must know before it measures: which other measures and adapter capabilities are needed, and whether the
+columns depend on the reading. The engine never tests the name of a measure.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError, nearest
 from attnaudit.registry import measures
 
-#: The names of the capabilities that a measure can require: the boolean fields of `Capabilities`.
+#: The capabilities that a measure can name: the boolean fields of `Capabilities`.
 CAPABILITIES = tuple(field.name for field in dataclasses.fields(Capabilities) if field.type in (bool, "bool"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The request that the engine passes to a measure with each batch.
+    """What the engine asks of a measure in one batch.
 
     Attributes:
-        name: the need in its canonical form, without a reading, such as "gradient.meister.inputs". The measure must
-            name its columns after it: the name itself, or the name with a suffix such as ".tau".
-        argument: the parsed text after the first dot of the need; None if the measure takes no argument.
-        required: the columns of the measures listed in `requires`, for this batch.
-        lacking: the names in `optional_capabilities` that the adapter does not have.
+        name: the need in its canonical form, without a reading, such as "gradient.meister.inputs". Columns are named
+            after it: the name itself, or the name with a suffix such as ".tau".
+        argument: the part of the name after the first dot, as the measure's parser returns it; None without a parser.
+        required: the columns of the measures listed in `requires`.
+        lacking: the optional capabilities that the adapter does not have.
     """
 
     name: str
@@ -47,10 +47,9 @@ class Request:
 
 
 class StatefulMeasure:
-    """Base class of measures that keep state during an audit, such as measures of the whole data set.
+    """Base class of measures that keep state during an audit, such as those over the whole data set.
 
-    The engine creates one object per reading, or one for all readings if the columns do not depend on the reading. It
-    calls `compute` for every batch, and `finish` once at the end.
+    The engine creates one object per audit and reading, calls `compute` for every batch, and `finish` once at the end.
 
     Args:
         name: the need, as in `Request.name`.
@@ -66,20 +65,20 @@ class StatefulMeasure:
     def compute(self, view: AttentionView, request: Request) -> Columns:
         """Return the columns of one batch.
 
-        If memory runs out, the engine calls this method again with a part of the same instances.
+        The engine calls this again, with smaller batches, if it runs out of memory.
         """
         raise NotImplementedError
 
     def finish(self, measurements: Measurements) -> None:
-        """Add tables or facts to the measurements after the last batch. By default, add nothing."""
+        """Add tables or facts to the measurements after the last batch. Does nothing unless overridden."""
 
 
-#: A function that computes the columns of one batch.
+#: Computes the columns of one batch.
 BatchFunction = Callable[[AttentionView, Request], Columns]
 
 
 class _FunctionMeasure(StatefulMeasure):
-    """A measure that calls a decorated function and keeps no state."""
+    """Runs a decorated function, which keeps no state."""
 
     def __init__(self, function: BatchFunction, name: str, argument: Any, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
@@ -91,26 +90,18 @@ class _FunctionMeasure(StatefulMeasure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A measure together with its argument. This is what a need stands for.
+    """A declared measure together with its argument: the meaning of one need.
 
-        Attributes:
-            name: the need, with the argument in its canonical form.
-            argument: the parsed argument; None if the measure takes no argument.
-            requires: the needs of other measures whose columns this measure uses.
-            capabilities: adapter capabilities without which the measure is refused.
-    <<<<<<< HEAD
-            optional_capabilities: adapter capabilities without which some or all of its columns are undefined.
-            gradients: whether it differentiates through the clean pass.
-            depends_on_reading: whether its columns differ between readings; if not, it is measured once for all of them.
-            one_site: whether it needs a reading of a single attention site; rollout, which combines all layers, is refused.
-            create: creates the object that measures one audit, given (name, argument, lengths).
-    =======
-            optional_capabilities: adapter capabilities without which some or all columns of the measure are undefined.
-            gradients: whether the measure differentiates through the clean pass.
-            depends_on_reading: whether the columns differ between readings. If not, they are computed once for all
-                readings.
-            create: (name, argument, lengths) -> the object that computes the measure during one audit.
-    >>>>>>> doc1
+    Attributes:
+        name: the need, with the argument in its canonical form.
+        argument: the parsed argument.
+        requires: needs of the measures whose columns this one reads.
+        capabilities: adapter capabilities without which the measure is refused.
+        optional_capabilities: adapter capabilities without which some or all of its columns are undefined.
+        gradients: whether it differentiates through the clean pass.
+        depends_on_reading: whether its columns differ between readings; if not, it is measured once for all of them.
+        one_site: whether it needs a reading of a single attention site; rollout, which combines all layers, is refused.
+        create: creates the object that measures one audit, given (name, argument, lengths).
     """
 
     name: str
@@ -133,24 +124,17 @@ class Measure:
         return Request(name=self.name, argument=self.argument, required=required, lacking=lacking)
 
     def start(self, lengths: Sequence[int]) -> StatefulMeasure:
-        """Return the object that computes this measure during one audit.
-
-        Args:
-            lengths: (n,) number of real units of every instance.
-        """
+        """Return the object that measures one audit whose instances have these numbers of real units."""
         return self.create(self.name, self.argument, lengths)
 
 
-#: Names or a flag, given directly or as a function of the parsed argument.
+#: A value, or a function of the parsed argument that returns it.
 Names = Sequence[str] | Callable[[Any], Sequence[str]]
 Flag = bool | Callable[[Any], bool]
 
 
 class MeasureDeclaration:
-    """A declared measure without an argument, which the decorator `measure` registers.
-
-    Call it with the text after the first dot of a need to get the `Measure`.
-    """
+    """What `measure` registers: call it with the text after the first dot of a need to get the `Measure`."""
 
     def __init__(
         self,
@@ -179,10 +163,7 @@ class MeasureDeclaration:
         functools.update_wrapper(self, body, updated=())
 
     def __call__(self, text: str) -> Measure:
-        """Return the measure with an argument.
-
-        Args:
-            text: the argument: the text after the first dot of a need, or "" if there is none.
+        """Return the measure with the argument that the text of a need gives.
 
         Raises:
             CheckError: the argument is invalid, or the declaration names an unknown capability.
@@ -241,31 +222,24 @@ def measure(
 ) -> Callable[[BatchFunction | type[StatefulMeasure]], MeasureDeclaration]:
     """Register a function `(view, request) -> Columns`, or a subclass of `StatefulMeasure`, as a measure.
 
-    <<<<<<< HEAD
-        `requires`, `capabilities`, `optional_capabilities`, `depends_on_reading` and `one_site` are given as values, or as
-        functions of the parsed argument.
-    =======
-        `requires`, `capabilities`, `optional_capabilities` and `depends_on_reading` may be values, or functions that
-        compute the value from the parsed argument.
-    >>>>>>> doc1
+    `requires`, `capabilities`, `optional_capabilities`, `depends_on_reading` and `one_site` are given as values, or as
+    functions of the parsed argument.
 
-        Args:
-            name: the first word of the measure's needs, such as "gradient" for "gradient.meister.inputs".
-            argument: the parser of the rest of the need, such as "meister.inputs"; "" if there is no rest. It must raise
-                CheckError if the text is invalid. If None, the measure takes no argument.
-            canonical: returns the canonical text of a parsed argument. Needed only if an argument can be written in several
-                ways.
-            requires: the needs of other measures whose columns this measure uses.
-            capabilities: adapter capabilities without which the measure is refused, such as ("deletion",).
-            optional_capabilities: adapter capabilities without which the measure leaves some columns undefined.
-                `request.lacking` names those that the adapter does not have.
-            gradients: whether the measure differentiates through the clean pass. If so, it is refused for adapters without
-                the capability "differentiable".
-            depends_on_reading: whether the columns differ between readings of the model's attention.
-            one_site: whether the measure needs a reading of a single attention site. It is then refused under rollout.
+    Args:
+        name: the first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
+        argument: parses the rest of the need, "meister.inputs" in the example ("" if there is none), and raises
+            CheckError if it is invalid. If None, the measure takes no argument.
+        canonical: returns the canonical text of the parsed argument, for arguments that can be written in several ways.
+        requires: needs of the measures whose columns the measure reads.
+        capabilities: adapter capabilities without which the measure is refused, such as ("deletion",).
+        optional_capabilities: adapter capabilities without which the measure leaves columns undefined; it finds those
+            that the adapter lacks in `request.lacking`.
+        gradients: whether the measure differentiates through the clean pass; needs the capability "differentiable".
+        depends_on_reading: whether the columns differ between readings of the model's attention.
+        one_site: whether the measure needs a reading of a single attention site. It is then refused under rollout.
 
-        Returns:
-            A decorator that replaces the function or class by its declaration.
+    Returns:
+        A decorator, which replaces the function or class by its declaration.
     """
 
     def declare(body: BatchFunction | type[StatefulMeasure]) -> MeasureDeclaration:

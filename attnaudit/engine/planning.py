@@ -1,4 +1,4 @@
-"""Planning of an audit: find the measures that the needs stand for, and refuse a model that lacks a capability."""
+"""Which measures an audit runs: needs are resolved to measures, and a model that lacks a capability is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnaudit.errors import AdapterError, AuditError, CheckError
 from attnaudit.readings import FORM, Reading, named, split
 from attnaudit.registry import measures
 
-#: Capability -> what it provides, and how the author of an adapter can provide it. Used in error messages.
+#: Capability -> what it provides, and what the author of an adapter can do to have it.
 REMEDIES = {
     "differentiable": ("gradients", "Let gradients reach the embeddings and the replaced weights"),
     "deletion": ("token deletion", "Implement delete() and keep(), or use checks with at='hidden'"),
@@ -27,8 +27,7 @@ class PlannedMeasure:
 
     Attributes:
         measure: the measure.
-        reading: the text form of the reading. "" for the model's own reading, and for measures whose columns do not
-            depend on the reading.
+        reading: the text form of the reading; "" for the model's own, and for measures that depend on no reading.
     """
 
     measure: Measure
@@ -36,7 +35,7 @@ class PlannedMeasure:
 
     @property
     def name(self) -> str:
-        """The name of the measure, followed by the reading if it is not the model's own."""
+        """The need with its reading."""
         return named(self.measure.name, self.reading)
 
 
@@ -45,13 +44,12 @@ class Plan:
     """The measures of an audit.
 
     Attributes:
-        measures: every needed measure, once for each reading under which it is needed. A measure comes after the
-            measures that it requires.
-        readings: each reading that a need names -> the text forms of the single readings that it stands for in the
-            model. "" is the model's own reading.
+        measures: every needed measure, once for each reading that it is needed under, after the measures that it
+            requires.
+        readings: each reading that a need names -> the texts of the single readings that it stands for in the model;
+            "" is the model's own.
         own_reading: the model's own reading; None for a model with one pooled attention.
-        parsed: text form -> reading, for every single reading that is measured. The text form "" stands for the
-            model's own reading.
+        parsed: text form -> reading, for every single reading that is measured; "" -> the model's own.
     """
 
     measures: list[PlannedMeasure]
@@ -61,25 +59,23 @@ class Plan:
 
     @property
     def keep_graph(self) -> bool:
-        """Whether some measure or reading differentiates through the clean pass, so that its graph must be kept."""
+        """Whether a measure or a reading differentiates through the clean pass."""
         return any(planned.measure.gradients for planned in self.measures) or any(
             reading is not None and reading.differentiates for reading in self.parsed.values()
         )
 
 
 def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
-    """Find the measures that needs stand for, and the measures that these require.
+    """Resolve needs to measures, together with the measures that those require.
 
     Args:
-        needs: names of measures with their arguments, with or without a reading, such as
-            "uniform/cls@layer=0,heads=mean".
-        adapter: the model. It may be None if no need names a reading.
+        needs: the names of measures, with or without a reading, such as "uniform/cls@layer=0,heads=mean".
+        adapter: the model; None if no need names a reading.
 
     Raises:
-        CheckError: a need names an unknown measure or an invalid argument, a need names a reading but `adapter` is
-            None, or a measure requires itself.
-        AdapterError: the model does not have a reading that a need names, or it has several attention sites and
-            declares no reading.
+        CheckError: a need names no measure, gives it an invalid argument or names a reading without a model, or a
+            measure requires itself.
+        AdapterError: the model has no such reading, or has several attention sites and names no reading of its own.
     """
     ordered: dict[str, PlannedMeasure] = {}
     own = own_reading(adapter) if adapter else None
@@ -117,11 +113,11 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
 
 
 def refuse_unauditable(adapter: ModelAdapter) -> None:
-    """Check that this version can audit a model.
+    """Refuse a model that this version cannot audit.
 
     Raises:
-        AdapterError: the model is not a classifier with one label per input, or it has several attention sites and
-            declares no reading.
+        AdapterError: the model is not a classifier with one label per input, or has several attention sites and names
+            no reading.
     """
     capabilities = adapter.capabilities
     if capabilities.task != "classification":
@@ -134,19 +130,11 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
 
 
 def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
-<<<<<<< HEAD
     """Refuse measures that need a capability which the adapter does not have, or another reading.
 
     Raises:
         AdapterError: the adapter lacks a capability, or a measure needs a reading of a single attention site; the
             message names the capability or the reading, the measures that need it, and the remedy.
-=======
-    """Check that the adapter has the capabilities that the planned measures need.
-
-    Raises:
-        AdapterError: the adapter lacks a capability. The message names one missing capability, the measures that need
-            it, and the remedy.
->>>>>>> doc1
     """
     for planned in plan.measures:
         reading = plan.parsed[planned.reading]
@@ -171,11 +159,7 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
 
 
 def refusals(adapter: ModelAdapter, needs: Sequence[str]) -> dict[str, AuditError]:
-    """Return the errors of needs that cannot be measured.
-
-    Returns:
-        Need -> error, for each need that cannot be resolved, or that needs a capability which the adapter lacks.
-    """
+    """Return need -> error, for the needs that cannot be resolved or whose capabilities the adapter lacks."""
     errors: dict[str, AuditError] = {}
     for need in needs:
         try:

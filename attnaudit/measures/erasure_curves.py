@@ -1,11 +1,10 @@
 """Comprehensiveness and sufficiency of an order of the tokens (DeYoung et al. 2020, ERASER).
 
-Let p be the probability of the class that the model predicts for the whole text x, which has n tokens. For a share f,
-the rationale r is the first ⌈f·n⌉ tokens of the order. Comprehensiveness is p(x) - p(x without r), and sufficiency is
-p(x) - p(r alone). Their AOPC is the mean over the shares f of 1, 5, 10, 20 and 50%. The share 0 is not included.
-
-Both are undefined for texts with one token, and for texts whose attention weights are all equal, because equal weights
-give no order. In all other texts, at least one token remains after r is erased.
+For a share f of 1, 5, 10, 20 and 50%, the rationale r is the first k = ⌈f·n⌉ tokens of the order, at least one.
+Comprehensiveness is p(x) - p(x without r) and sufficiency is p(x) - p(r alone), where p is the probability of the class
+predicted for the whole text x. AOPC is the mean over the shares; f = 0 is not counted. At most ⌈n/2⌉ tokens are taken,
+so something is always left. Both are undefined with one token, and where all attention weights are equal, since they
+give no order then.
 """
 
 from __future__ import annotations
@@ -24,36 +23,22 @@ from attnaudit.seeding import keyed_generator
 PERCENTS = (1, 5, 10, 20, 50)
 #: Random orders per instance.
 DRAWS = 5
-#: All weights count as equal if the largest and the smallest differ by at most this share of the largest. Rounding
-#: alone can cause such a difference.
+#: All weights count as equal if the largest and the smallest differ by at most this share of the largest: such a
+#: difference is rounding.
 TIED = 1e-6
 
 
-<<<<<<< HEAD
 def random_orders(view: AttentionView, draws: int, purpose: str, *, rows: Sequence[int] | None = None) -> Tensor:
     """Draw orders of the real tokens, keyed by the seed and the instance's id.
-=======
-def random_orders(view: AttentionView, draws: int, purpose: str) -> Tensor:
-    """Draw random orders of the real tokens of each instance.
-
-    The orders of an instance depend only on the seed of the audit, the purpose, the id and the number of real tokens.
->>>>>>> doc1
 
     Args:
         view: B instances.
         draws: number of orders per instance.
-<<<<<<< HEAD
         purpose: key that separates the draws of different measures.
         rows: the R rows of the batch to draw for; all of them if None.
 
     Returns:
         (R, draws, T) positions: the real tokens in random order, then the rest.
-=======
-        purpose: a name that makes the orders of different measures independent.
-
-    Returns:
-        (B, draws, T) positions: those of the real tokens in random order, followed by all other positions.
->>>>>>> doc1
     """
     chosen = range(len(view.real)) if rows is None else rows
     keys = np.full((len(chosen), draws, view.real.shape[1]), 2.0)
@@ -67,15 +52,15 @@ def random_orders(view: AttentionView, draws: int, purpose: str) -> Tensor:
 def ranked(view: AttentionView, scores: Tensor) -> Tensor:
     """Order the real tokens from the highest score to the lowest.
 
-    Ties are broken at random (see `random_orders`), because breaking them by position would favour some positions. NaN
-    counts as the lowest score.
+    Ties are broken at random, keyed by the seed and the instance's id, because breaking them by position would favour
+    some positions. NaN counts as the lowest score.
 
     Args:
         view: B instances.
         scores: (B, T) scores.
 
     Returns:
-        (B, T) positions: those of the real tokens by score, followed by all other positions.
+        (B, T) positions: the real tokens by score, then the rest.
     """
     known = torch.where(view.real & ~scores.isnan(), scores.double(), torch.full_like(scores.double(), -torch.inf))
     shuffle = random_orders(view, 1, "ties")[:, 0]
@@ -84,7 +69,7 @@ def ranked(view: AttentionView, scores: Tensor) -> Tensor:
 
 
 def orders_tokens(view: AttentionView) -> Tensor:
-    """Return a mask (B,), True for instances with at least two tokens whose attention weights are not all equal."""
+    """Return (B,) True where attention orders the tokens: at least two tokens, with weights that are not all equal."""
     attention = view.attention.nan_to_num(0.0)
     highest = attention.amax(1)
     lowest = attention.masked_fill(~view.real, torch.inf).amin(1)
@@ -92,14 +77,14 @@ def orders_tokens(view: AttentionView) -> Tensor:
 
 
 def first(order: Tensor, counts: Tensor) -> Tensor:
-    """Return masks of the first positions of an order.
+    """Mark the first positions of an order.
 
     Args:
         order: (..., T) positions.
-        counts: (..., K) number of positions in each of the K masks.
+        counts: (..., K) how many positions to mark.
 
     Returns:
-        (..., K, T) masks. Mask k is True at the first counts[..., k] positions of the order.
+        (..., K, T) True at the first `counts` positions of the order.
     """
     rank = torch.arange(order.shape[-1], device=order.device)
     inside = rank < counts[..., None]
@@ -108,7 +93,7 @@ def first(order: Tensor, counts: Tensor) -> Tensor:
 
 
 def counts_at(lengths: Tensor) -> Tensor:
-    """Return the numbers of tokens (B, 5) that the five percentages of the lengths (B,) give, rounded up."""
+    """Return the number of tokens (B, 5) at each percentage of the lengths (B,): rounded up, at least one."""
     percents = torch.tensor(PERCENTS, device=lengths.device)
     return (-(-lengths[:, None] * percents // 100)).clamp_min(1)
 
@@ -119,10 +104,7 @@ def counts_at(lengths: Tensor) -> Tensor:
     optional_capabilities=lambda operator: (operator,),
 )
 def comprehensiveness(view: AttentionView, request: Request) -> Columns:
-    """Return how much the probability of the predicted class falls without the first tokens of an order.
-
-    See the module's documentation for the definition, and `_erasure` for the columns.
-    """
+    """Return how much the probability falls without the first tokens of an order; columns as in `_erasure`."""
     return _erasure(view, request, keeps=False)
 
 
@@ -132,33 +114,24 @@ def comprehensiveness(view: AttentionView, request: Request) -> Columns:
     optional_capabilities=lambda operator: (operator,),
 )
 def sufficiency(view: AttentionView, request: Request) -> Columns:
-    """Return how much the probability of the predicted class falls with only the first tokens of an order.
-
-    See the module's documentation for the definition, and `_erasure` for the columns.
-    """
+    """Return how much the probability falls with only the first tokens of an order; columns as in `_erasure`."""
     return _erasure(view, request, keeps=True)
 
 
 def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
-    """Return the AOPC (see the module's documentation) of several orders of the tokens.
+    """Return the AOPC (defined at the top of this module) of several orders of the tokens.
 
-    There is one column per order:
-
-    * `.attention`: from the highest attention to the lowest.
-    * `.loo`: from the largest fall of the predicted class's probability in leave-one-out to the smallest (or largest
-      rise), with the same operator.
-    * `.random`: the mean over several random orders.
-    * `.shuffled`: the first random order.
-
-    Columns that begin with `.decision` have the mean of decision flips over the same shares instead: 1 where the
-    predicted class changes, and 0 where it does not. Vectors that end with `.curve`, such as `.attention.curve`, have
-    the values at the five percentages; there is none for `.shuffled`. All columns are NaN if the adapter lacks the
-    capability that the operator needs. In that case, the fact `erasure.<operator>` is "not possible".
+    One column per order: `.attention`, by attention; `.loo`, by the signed leave-one-out change under the same operator
+    (the largest fall of the predicted class's probability first); `.random`, the mean over random orders; `.shuffled`,
+    the first random order. The columns that begin with `.decision` average decision flips instead, over the same
+    shares: 1 where the predicted class changes, 0 where it does not. The vectors `.attention.curve`, `.loo.curve` and
+    `.random.curve` hold the values at the five percentages. All columns are NaN if the adapter lacks the capability
+    that the operator needs; the fact `erasure.<operator>` is then "not possible".
 
     Args:
         view: B instances.
-        request: the request. Its argument is the operator.
-        keeps: whether to keep only the first tokens of an order (sufficiency) or to erase them (comprehensiveness).
+        request: the request; its argument is the operator.
+        keeps: True keeps only the first tokens of an order (sufficiency); False erases them (comprehensiveness).
     """
     operator: Operator = request.argument
     shape = (len(view.instances), 2 + DRAWS, len(PERCENTS))
@@ -185,17 +158,9 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
 
 
 def _outputs(view: AttentionView, rows: Tensor, operator: Operator, *, keeps: bool) -> Tensor:
-    """Return the class probabilities of some rows with tokens erased.
+    """Return the class probabilities (b, 2 + DRAWS, 5, C) of the given rows with tokens erased.
 
-    Args:
-        view: B instances.
-        rows: (b,) indices of the rows.
-        operator: how tokens are erased.
-        keeps: whether to keep only the first tokens of an order or to erase them.
-
-    Returns:
-        (b, 2 + DRAWS, 5, C) class probabilities. The second axis is the order of the tokens: by attention, by
-        leave-one-out, and DRAWS random orders. The third axis is the percentage.
+    The orders are: by attention, by leave-one-out, and DRAWS random ones.
     """
     without_one = view.batch.leave_one_out(operator)
     predicted = view.predicted[:, None, None].expand(*view.real.shape, 1)

@@ -176,6 +176,7 @@ def test_a_conftest_that_exits_with_0_does_not_make_a_command_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    consistent_run(tmp_path / "reports" / NAME, models={"of_the_conftest": "3f" * 32})
     Path("conftest.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
     assert cli.main(["verify", "--model", "of_the_conftest"]) == 1
     assert "with sys.exit(0), before the command was done" in capsys.readouterr().err
