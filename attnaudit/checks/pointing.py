@@ -93,7 +93,10 @@ class Pointing(PerInstanceCheck):
 
     def needs(self) -> tuple[str, ...]:
         needs = ("pointing.held", "pointing.live")
-        return (*needs, f"pointing.shapley.{self.shapley_orders}") if self.shapley_orders else needs
+        if not self.shapley_orders:
+            return needs
+        shapley = f"shapley.{self.shapley_orders}"
+        return (*needs, f"pointing.{shapley}", "token_effect.held", f"token_effect.{shapley}")
 
     def _column(self, kind: str = "held") -> str:
         """Return how the names of the columns of one kind of effect begin, such as "pointing.held.logits"."""
