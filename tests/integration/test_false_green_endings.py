@@ -9,6 +9,9 @@ import pytest
 
 from tests.audited_project import GREEN, LENGTH, PEAK, AuditedProject, Run
 
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
 #: A hook that ends the session, or the process, in the case of the second gate.
 IN_SECOND = "    if 'token_count' in item.nodeid:\n        {action}\n"
 EXIT = "pytest.exit('done', returncode=0)"

@@ -11,6 +11,9 @@ import pytest
 
 from tests.audited_project import LENGTH, PEAK, AuditedProject
 
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
 #: Writing the file NAME fails at the NUMBER-th time, and from then on.
 FULL_DISK = """
 import errno

@@ -6,6 +6,9 @@ import pytest
 
 from tests.audited_project import LENGTH, RED, AuditedProject
 
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
 QUIET = [["-q"], ["-qq"], ["--no-header"], ["--no-summary"], ["--tb=no"], ["-p", "no:terminal"]]
 
 

@@ -6,6 +6,9 @@ import pytest
 
 from tests.audited_project import GREEN, LENGTH, PEAK, RED, AuditedProject
 
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
 MODES = ["load", "loadscope", "loadgroup", "worksteal", "each"]
 #: A check whose value is small at first and large at every later call.
 SECOND_TIME = """
