@@ -46,8 +46,7 @@ class Evidence:
         details: Further numbers by name.
         charts: Further charts.
         note: Remarks on the value.
-        no_interval: Why there is no interval, as a clause. It is "" if there is an interval, or too few sources for
-            one.
+        no_interval: Why there is no interval, as a clause; "" if there is one, or if the reason is too few sources.
     """
 
     value: float | None

@@ -64,9 +64,9 @@ class Pointing(PerInstanceCheck):
         "prediction no more than replacing others, it marks the wrong ones."
     )
     how_to_read = (
-        "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at "
-        "these tokens no better than equal weights for all; below 0, it points elsewhere. The details say how much of "
-        "the most influential token's effect a token carries that is drawn according to attention."
+        "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at the "
+        "influential tokens no better than equal weights do; below 0, it does worse. The details give the mean effect "
+        "of a token drawn according to attention, as a share of the effect of the most influential token."
     )
     statistic = "ratio of means"
     unit = "cosine above uniform weights"

@@ -350,11 +350,11 @@ class AttentionView(AttentionReading):
     def masked_with_attention_held(self, rows: Tensor, keep: Tensor) -> Tensor:
         """Return the class probabilities of texts with masked units, with the attention of the reading held.
 
-        The rows that the reading shows keep the weights of the clean pass. Everything else is computed from the masked
-        text: the states that are weighted, and all other attention.
+        The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
+        from the masked text: the states that are weighted, and all other attention.
 
         Args:
-            rows: (V,) row of the batch that each variant belongs to.
+            rows: (V,) index in the batch of the instance that each variant is made from.
             keep: (V, T) True at the units that are kept; the others are masked.
 
         Returns:

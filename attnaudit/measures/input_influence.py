@@ -23,7 +23,7 @@ def influence(view: AttentionView, request: Request) -> Columns:
     * `.co_indexed_entropy`: normalised entropy of a single distribution. It consists of the influence of each token i
       on hidden state i, divided by the sum over i.
 
-    All columns are undefined for texts with one token, and for texts in which no input influences some hidden state.
+    All columns are undefined for texts with one token, and for texts with a hidden state that no input influences.
     """
     real, lengths = view.real, view.lengths
     entropy = torch.zeros(real.shape[0], dtype=torch.float64, device=real.device)

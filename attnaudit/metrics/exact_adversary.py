@@ -158,7 +158,7 @@ def _per_row(value: Tensor | float, name: str, leading: torch.Size, like: Tensor
 
 
 def _tolerance(tvd: Tensor | float, leading: torch.Size, like: Tensor) -> Tensor:
-    """Return the largest total variation of every flattened row.
+    """Return the largest total variation that is allowed in each flattened row.
 
     Raises:
         ValueError: a value is outside [0, 1], or the tensor has the wrong shape.

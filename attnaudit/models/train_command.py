@@ -82,7 +82,8 @@ def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
 def _load_data(options: argparse.Namespace) -> TrainingData:
     """Load the training, development and test data.
 
-    Without --dev, --data is the name of a registered data set, and all of its parts are used.
+    Without --dev, --data is the name of a registered data set. Its parts NAME-train and NAME-dev are used, and its part
+    NAME is the test data unless --test is given.
 
     Raises:
         DataError: The training or development data are missing, a part cannot be loaded, or two parts contain the same

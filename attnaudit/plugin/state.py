@@ -104,7 +104,7 @@ class RunState:
     problem: str = ""
 
     def declare(self, declaration: Declaration, *, test: str = "") -> None:
-        """Write down the gates of a declaration on every model and data set.
+        """Record a declaration, its gates for every model and data set, and its conflicts with earlier declarations.
 
         Args:
             declaration: The checks of an @audit function, or of the policy file.

@@ -254,7 +254,7 @@ class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         platform: The operating system, as `platform.platform()` describes it.
         processor: The processor; the machine type if the processor is unknown.
         packages: Package -> version, for the installed packages on which the numbers depend.
-        device: The device that was given by `--audit-device`.
+        device: The device that the run measured on, such as "cpu" or "cuda:0".
         threads: The number of threads that torch uses.
     """
 

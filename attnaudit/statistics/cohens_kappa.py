@@ -29,11 +29,12 @@ class CohensKappa:
 
     @classmethod
     def of(cls, decisions: Integers, changed: Floats) -> CohensKappa:
-        """Compare decisions with changed ones.
+        """Compare decisions with the decisions after a change.
 
         Args:
-            decisions: (n_all,) class indices.
-            changed: (n_all, C) probability of each class after the change.
+            decisions: (n_all,) class indices of the decisions before the change.
+            changed: (n_all, C) probability with which the decision after the change is each class, such as its share of
+                random changes. These are not the probabilities that the model predicts.
         """
         own = np.eye(changed.shape[1])[decisions]
         return cls(np.column_stack([own, changed, (own * changed).sum(1)]))

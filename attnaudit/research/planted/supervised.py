@@ -34,7 +34,8 @@ def _prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 def _supervise(_vocabulary: Vocabulary) -> Objective:
     """Return an objective that trains attention to be proportional to the magnitude of the evidence.
 
-    Each attention score is trained towards the logarithm of the magnitude. A constant may be added for each text.
+    Each attention score is trained towards the logarithm of the magnitude. A shift that is the same for all scores of
+    a text costs nothing, because it does not change the weights.
     """
 
     def objective(_model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:

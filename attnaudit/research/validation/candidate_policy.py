@@ -33,8 +33,8 @@ class CandidatePolicy:
 def read_policy(path: Path) -> CandidatePolicy:
     """Read a policy from a TOML file.
 
-    A gate answers the question "used" or "points" if the policy lists its check under that question. Otherwise it
-    answers the question of the candidate check.
+    A gate answers the question "used" or "points" if the policy lists its check under that question. Otherwise, it
+    answers the question of the built-in candidate with the same check id, or "evidence" if there is none.
 
     Raises:
         CheckError: The file cannot be read, a threshold is relative to a reference, or no check is gated.
