@@ -33,7 +33,8 @@ def test_init_writes_an_audit_that_pytest_collects(tmp_path: Path) -> None:
     written = tmp_path / "audits" / "test_attention_faithfulness.py"
     assert written.read_text(encoding="utf-8") == (ROOT / "audits" / written.name).read_text(encoding="utf-8")
     collect = [sys.executable, "-m", "pytest", "audits/", "--model", "demo", "--collect-only", "-q"]
-    collected = subprocess.run(collect, cwd=tmp_path, capture_output=True, text=True, check=False)
+    outside_ci = {name: value for name, value in os.environ.items() if name != "CI"}
+    collected = subprocess.run(collect, cwd=tmp_path, capture_output=True, text=True, env=outside_ci, check=False)
     assert collected.returncode == 0
     cases = [line for line in collected.stdout.splitlines() if "::" in line]
     assert any("test_attention_is_faithful[demo-movie-reviews-agreement.gradient.meister.inputs]" in c for c in cases)

@@ -6,6 +6,9 @@ import pytest
 
 from tests.audited_project import GREEN, LENGTH, PEAK, AuditedProject
 
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
 WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
 POLICY = '[[check]]\nname = "attention_peak"\nat_most = 0.99\n\n[[check]]\nname = "token_count"\nat_least = 1\n'
 

@@ -6,6 +6,9 @@ import pytest
 
 from tests.audited_project import LENGTH, PEAK, RED, AuditedProject, Run
 
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
 TWO_MODELS = """
 @attnaudit.register_model("other")
 def other():

@@ -6,6 +6,9 @@ import pytest
 
 from tests.audited_project import GREEN, LENGTH, PEAK, RED, AuditedProject
 
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
 LAST_LINES = "\n@audit(PEAK, LENGTH)\ndef test_faithful(check):\n    check.enforce()\n"
 LENGTH_ONLY = "if check.check is LENGTH:\n        "
 

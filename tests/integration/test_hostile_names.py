@@ -125,6 +125,7 @@ def test_the_terminal_shows_no_command_and_no_control_character(hostile: Hostile
     assert_clean(hostile.output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["-n2", "--dist=loadgroup"], ["--full-trace", "-v", "-l"]], ids=["xdist", "trace"]
 )

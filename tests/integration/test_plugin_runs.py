@@ -265,12 +265,9 @@ def test_the_full_reason_for_refusing_a_model_is_in_every_output(project: pytest
     fixed = "encoder=lambda embeddings, mask: embeddings"
     project.makeconftest(PROJECT_CONFTEST.replace(fixed, f"{fixed} * torch.rand(1)"))
     result = project.runpytest("--model", "tiny", "--tb=no", "--junitxml=junit.xml")
-    result.stdout.fnmatch_lines(
-        [
-            "missing (3 cases): The model breaks the adapter contract*",
-            "*of two passes over the same input differ by*",
-        ]
-    )
+    shown = " ".join(result.stdout.str().split())  # the table wraps the reason
+    assert "missing (3 cases): The model breaks the adapter contract" in shown
+    assert "of two passes over the same input differ by" in shown
     for case in newest_audit(project.path)["missing"]:
         assert "of two passes over the same input differ" in case["reason"]
     folder = newest_run(project.path)

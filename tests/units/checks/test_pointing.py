@@ -135,7 +135,8 @@ def test_on_logits_reads_the_columns_of_logits() -> None:
 def test_shapley_values_are_compared_on_request() -> None:
     m = measured()
     one = checks.Pointing(at_least=0.5, shapley_orders=20)
-    assert one.needs() == ("pointing.held", "pointing.live", "pointing.shapley.20")
+    pointing = ("pointing.held", "pointing.live", "pointing.shapley.20")
+    assert one.needs() == (*pointing, "token_effect.held", "token_effect.shapley.20")
     assert one.id == "pointing.probabilities.shapley.20"
     record = one.judge(m)
     assert record.value == checks.Pointing(at_least=0.5).judge(m).value
