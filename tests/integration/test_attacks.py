@@ -77,7 +77,7 @@ def test_a_test_cannot_judge_a_gate_by_another_threshold(project: pytest.Pyteste
     ],
     ids=["name used again", "no test by its name", "other names are collected", "class not collected", "unittest"],
 )
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["one process", "xdist"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["one process", "xdist"])
 def test_a_gate_of_a_function_that_is_not_collected_is_open(
     project: pytest.Pytester, declaration: str, options: list[str], workers: list[str]
 ) -> None:
