@@ -188,13 +188,12 @@ class TotalEffect(WhereReplaced):
         standard = StandardisedLogits.of(logits, rows)
         if standard is None:
             return None
-        outputs, changes = standard.probabilities(logits), np.full(len(logits), np.nan)
+        changes = np.full(len(logits), np.nan)
         permuted = measurements.vector(f"{self.column}.centred_logits")
         for i in rows.groups.rows.tolist():
             variants = permuted[i].reshape(-1, logits.shape[1])
-            variants = variants[~np.isnan(variants).any(1)]
-            changes[i] = ((standard.probabilities(variants) - outputs[i]) ** 2).sum(1).mean()
-        return TotalEffectIndex.of(changes, outputs, rows)
+            changes[i] = standard.squared_change(logits[i], variants[~np.isnan(variants).any(1)])
+        return TotalEffectIndex.of(changes, standard.probabilities(logits), rows)
 
     def _decisions(self, measurements: Measurements) -> Floats:
         """Return the (n, C) share of the rearrangements under which each class is predicted."""
