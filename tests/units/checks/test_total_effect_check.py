@@ -212,7 +212,8 @@ def test_a_model_that_ignores_attention_fails(on: str) -> None:
         with torch.no_grad():
             first.weight[:, 6:] = 0
         m = measure(adapter(2, encoder=MeanAndToken(), decoder=decoder), rows, ["rearrangement"], model="m", seed=0)[0]
-        record = checks.TotalEffect(at_least=0.5, on=on).judge(m)  # type: ignore[arg-type]
+        # Few texts may be predicted as one of the classes.
+        record = checks.TotalEffect(at_least=0.3, on=on, classes="as_sampled").judge(m)  # type: ignore[arg-type]
         assert record.value == 0
         assert record.verdict == "fail"
         assert record.interval.low == 0 < record.interval.high
