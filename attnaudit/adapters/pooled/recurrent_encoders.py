@@ -292,7 +292,7 @@ def _update_changed(
 def _step_factors(direction: Direction) -> Tensor:
     """Return the factors (B, T, 6, h) by which gradients are multiplied in the backward pass of one step.
 
-    Let h be the hidden state and c the cell state after the step. The factors are, in this order:
+    Let h be the hidden state and c the cell state after the step. The factors are used as follows:
 
     - ∂/∂h times the first factor is added to ∂/∂c;
     - ∂/∂c times the next three factors is the gradient at the input gate, the forget gate and the cell gate;
