@@ -109,7 +109,7 @@ def amend_run(state: RunState, exit_status: int) -> None:
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
-    """Set the problem of a run in which nothing was audited, unless gates are listed or pytest failed anyway."""
+    """Set the problem of a run in which nothing was audited, unless it has gates or pytest failed anyway."""
     left_out = any(gate.state == "not selected" for gate in gates)
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or left_out or gates:
         return
@@ -135,7 +135,7 @@ def _exit_status(state: RunState, gates: Sequence[GateRecord], base: int) -> int
 
 
 def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], session: pytest.Session) -> None:
-    """Report one failed test per reason for the gates that did not pass and that no failed test names."""
+    """Report gates that did not pass, but that no failed test names, as one failed test per reason."""
     results = state.outcomes.results
     failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
     skipped_reasons = {result.reason for result in results.values() if result.outcome == "skipped"}

@@ -51,7 +51,7 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
 
 
 def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
-    """Yield the test files of all arguments of pytest, each with the reason that holds if it was not collected."""
+    """Yield the test files of all arguments of pytest, each with the reason to report if it was not collected."""
     patterns = (*TEST_FILES, *config.getini("python_files"))
     for argument in config.args:
         given = _path_of(argument, config)
@@ -66,7 +66,7 @@ def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
 
 
 def _path_of(argument: str, config: pytest.Config) -> Path:
-    """Return the file or folder of an argument, which may be a test id, or with --pyargs the name of a module."""
+    """Return the file or folder of an argument, which may be a test id or, with --pyargs, the name of a module."""
     name = argument.partition("[")[0].partition("::")[0]
     path = config.invocation_params.dir / name
     if config.option.pyargs and not path.exists():
@@ -81,7 +81,7 @@ def _path_of(argument: str, config: pytest.Config) -> Path:
 def _files_below(folder: Path, config: pytest.Config) -> Iterator[Path]:
     """Yield all Python files in a folder and its subfolders.
 
-    Subfolders that pytest leaves out by default are left out here too. Others count even if `norecursedirs` names them.
+    Subfolders that pytest leaves out by default are left out. All others count, even if `norecursedirs` names them.
     """
     skipped = set(NO_TESTS) & set(config.getini("norecursedirs"))
     seen: set[tuple[int, int]] = set()  # links can lead back to a folder above

@@ -59,7 +59,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
 
 
 def _declare_policy_of_option(state: RunState) -> None:
-    """Write down the gates of --policy also if no function that was collected applies them."""
+    """Write down the gates of --policy, even if no collected function applies them."""
     if state.options.policy is None:
         return
     with contextlib.suppress(AuditError):  # the collection reports an invalid policy, and nothing is judged then

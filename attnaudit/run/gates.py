@@ -75,7 +75,7 @@ def _settle_gate(
     left_out_by: Sequence[str],
     stopped_by: str,
 ) -> GateRecord:
-    """Return the outcome of one gate, which these tests had to judge."""
+    """Return the outcome of one gate, given its record, if there is one, and the tests that had to judge it."""
 
     def settled(state: str, reason: str = "") -> GateRecord:
         return msgspec.convert(
@@ -110,7 +110,7 @@ def _settle_gate(
 
 
 def _swallowed(results: Sequence[str]) -> str:
-    """Return a clause on tests that did not fail although the verdict of their gate blocks; "" if one failed."""
+    """Return a clause that says that no test failed although the verdict of the gate blocks; "" if a test failed."""
     if "failed" in results or not results:
         return ""
     what = "passed: call check.enforce() in it" if "passed" in results else "was skipped or expected to fail"

@@ -33,12 +33,12 @@ def new_run_name() -> str:
 
 
 class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process measured of one model on one data set.
+    """The description of what one process measured for one model and data set.
 
     Attributes:
         model: The model.
         data: The data set.
-        measured: The needs, passes and seconds of the measurement.
+        measured: The measures, and the time and the passes that they took.
         environment: The machine and the software.
         numbers: The name of the Parquet file with the numbers, next to this part.
     """
@@ -119,7 +119,7 @@ class RunFolder:
         self._guard(lambda: (self.path / "audit.json").unlink(missing_ok=True))
 
     def write_plan(self, plan: Plan, *, worker: str) -> None:
-        """Write down what one process found to judge, before its first case runs, so that a crash cannot hide it.
+        """Write down what one process has to judge. This comes before its first case, so that a crash hides nothing.
 
         Raises:
             ReportError: The folder cannot be written to.

@@ -1,4 +1,4 @@
-"""Cohen's κ between decisions and the decisions after a change, which may be random (Cohen 1960)."""
+"""Cohen's κ between the decisions of a model before and after a change (Cohen 1960). The change may be random."""
 
 from __future__ import annotations
 
