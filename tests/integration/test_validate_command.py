@@ -66,11 +66,13 @@ def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Pa
         "validate", "--population", ".", "--policy", "mine.toml", "--quick", "--out", "out", folder=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("The policy separates faithful from unfaithful attention with an area of 0.50")
+    assert done.stdout.startswith(
+        "On held-out pooled models, the policy raises a false alarm on 0 of 1 faithful and misses 1 of 1 unfaithful"
+    )
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "measured", "validation.html", "validation.json", "validation.md"
+        "looks.jsonl", "measured", "validation.html", "validation.json", "validation.md"
     }  # fmt: skip
-    assert "kind 'second': 1 of 1 models raise no alarm" in done.stdout
+    assert "below the goal: held-out models: misses 100%" in done.stdout
 
 
 def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path: Path) -> None:
