@@ -254,3 +254,26 @@ class Margin(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     margin: float
     verdict: VerdictName
+
+
+class Invariance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a change that makes a model neither more nor less faithful moves the value of a check.
+
+    Attributes:
+        law: The change, in words.
+        check: The check id.
+        change: The absolute change of the value: of all models and variants of the change, the one furthest above what
+            is allowed, or least below it. None if it was not measured.
+        allowed: The change that counts as none, because of rounding, of random draws, or of weights below .001.
+        holds: Whether no change exceeds what is allowed. None if the law does not apply to the check.
+        model: The name of the model on which the change was measured. It is "" if there is none.
+        note: Why the law does not apply or was not measured, or that the value became undefined. Otherwise "".
+    """
+
+    law: str
+    check: str
+    change: float | None
+    allowed: float
+    holds: bool | None
+    model: str = ""
+    note: str = ""

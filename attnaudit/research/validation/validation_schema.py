@@ -11,6 +11,7 @@ from attnaudit.research.validation.figures_schema import (
     GroupRates,
     Guarantee,
     InTurn,
+    Invariance,
     RankCorrelation,
     ShareOutcome,
 )
@@ -171,6 +172,8 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         measuring_seconds: Wall-clock time of measuring and judging, in seconds, summed over the models. Time that
             earlier runs spent on stored results is included.
         families: The figures of each family in the population.
+        invariances: How far changes that keep a model as faithful as before move the values of the checks that may
+            gate and of the gates. They are measured on pooled models made for this purpose.
         failed: Name of an entry -> why the model could not be audited.
         notes: Notes about the whole population, such as labels that are not supported.
     """
@@ -186,5 +189,6 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: float
     measuring_seconds: float
     families: list[FamilyFigures]
+    invariances: list[Invariance]
     failed: dict[str, str]
     notes: list[str]
