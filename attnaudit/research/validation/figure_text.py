@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnaudit.research.study.text_tables import NO_VALUE, fixed
-from attnaudit.research.validation.figures_schema import Area, CheckFigures, Errors, Figures, RankCorrelation, Rate
+from attnaudit.research.validation.figures_schema import (
+    Area,
+    CheckFigures,
+    Errors,
+    Figures,
+    Invariance,
+    RankCorrelation,
+    Rate,
+)
 from attnaudit.research.validation.validation_schema import FamilyFigures
 
 #: Question -> how reports ask it.
@@ -17,6 +27,8 @@ MODELS = {"pooled attention": "pooled models", "transformer": "readings of Trans
 #: The goals for the errors of a policy, and for the rank correlations of its gates.
 GOAL_ERRORS = 0.05
 GOAL_CORRELATION = 0.95
+#: A change of a value below this is shown as 0.
+SMALLEST_CHANGE = 5e-5
 #: The reports add a caution if there are fewer faithful models or fewer unfaithful models than FEW_MODELS. The same
 #: holds for the mechanisms of these models and FEW_MECHANISMS.
 FEW_MODELS = 60
@@ -83,6 +95,33 @@ def correlation(row: RankCorrelation) -> str:
     if row.value is None:
         return NO_VALUE
     return f"{number(row.value)} [{number(row.low)}, {number(row.high)}]"
+
+
+def broken_laws(invariances: Sequence[Invariance]) -> list[str]:
+    """Return one phrase for each law that a check breaks."""
+    return [
+        f"{row.check} breaks a law ({row.law}): its value changes by {number(row.change, 3)} on {row.model}"
+        for row in invariances
+        if row.holds is False
+    ]
+
+
+def law_table(invariances: Sequence[Invariance]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the head and the rows of the invariance table: a row per law, and a column per check.
+
+    A cell is the largest change of the value, followed by "breaks" if it exceeds what is allowed, or "does not apply".
+    """
+    checks = list(dict.fromkeys(row.check for row in invariances))
+    cells = {(row.law, row.check): _law_cell(row) for row in invariances}
+    laws = dict.fromkeys(row.law for row in invariances)
+    return ["law", *checks], [(law, *(cells[law, check] for check in checks)) for law in laws]
+
+
+def _law_cell(row: Invariance) -> str:
+    change = NO_VALUE if row.change is None else "0" if row.change < SMALLEST_CHANGE else f"{row.change:.4f}"
+    if row.holds is None:
+        return f"{change} (does not apply)" if row.change is not None else "not measured"
+    return change if row.holds else f"{change} (breaks)"
 
 
 def overall_correlations(family: FamilyFigures) -> list[RankCorrelation]:

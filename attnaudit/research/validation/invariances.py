@@ -22,8 +22,8 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
 from attnaudit.research.validation.changed_adapters import with_idle_tokens, with_logits, with_reordered_classes
-from attnaudit.research.validation.law_models import LawModel, law_models
 from attnaudit.research.validation.figures_schema import Invariance
+from attnaudit.research.validation.law_models import LawModel, law_models
 
 #: A change up to this size is rounding, mostly that of float32.
 EXACT = 2e-3

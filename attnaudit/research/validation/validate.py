@@ -14,11 +14,13 @@ from pathlib import Path
 import msgspec
 
 from attnaudit import __version__
+from attnaudit.checks.base import Check
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction.remedies_file import Remedy, first_of_each_option, read_remedies
 from attnaudit.research.validation.audit_population import audit_population
 from attnaudit.research.validation.candidate_policy import CandidatePolicy, policy_for, read_policy
 from attnaudit.research.validation.candidates import candidates
+from attnaudit.research.validation.invariances import measure_invariances
 from attnaudit.research.validation.looks_log import log_look
 from attnaudit.research.validation.population_reader import dataset_of, read_population
 from attnaudit.research.validation.population_schema import FAMILIES, Family, Population
@@ -46,6 +48,7 @@ class ValidationOptions:
         quick: Whether to measure fewer instances and fewer checks.
         jobs: The number of processes that share the work. With more than one, each process uses one thread.
         device: The torch device to measure on.
+        laws: Whether to measure how far changes that keep a model as faithful as before move the values of gates.
         remedies: The remedies.json files of reproductions. The chosen policy lists their remedies too.
     """
 
@@ -56,6 +59,7 @@ class ValidationOptions:
     quick: bool = False
     jobs: int = 1
     device: str = "cpu"
+    laws: bool = True
     remedies: Sequence[Path] = ()
 
     @property
@@ -92,6 +96,7 @@ def validate(
     chosen: dict[str, str] = {}
     failed: dict[str, str] = {}
     measuring_seconds = 0.0
+    gates: dict[str, Check] = {}
     given = {family: policy_for(policies, family) for family in FAMILIES}
     for family in FAMILIES:
         if not any(entry.family == family for entry in population.entries):
@@ -100,6 +105,11 @@ def validate(
         figures, text = score_family(audited, seed=options.seed, reproduced=reproduced)
         families.append(_logged(figures, population, options.out, created))
         failed |= not_audited
+        gates |= {
+            candidate.check.id: candidate.check
+            for candidate in audited.judged_candidates
+            if candidate.may_gate or any(check.check == candidate.check.id and check.gated for check in figures.checks)
+        }
         measuring_seconds += sum(result.seconds for result in audited.results.values())
         if text:
             chosen[CHOSEN[family]] = text
@@ -112,13 +122,14 @@ def validate(
         seed=options.seed,
         quick=options.quick,
         max_instances=options.max_instances,
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
         measuring_seconds=measuring_seconds,
         families=families,
+        invariances=measure_invariances(list(gates.values()), seed=options.seed) if options.laws else [],
         failed=failed,
         notes=population.notes,
     )
-    return validation, chosen
+    return msgspec.structs.replace(validation, seconds=time.perf_counter() - started), chosen
 
 
 def _audit(

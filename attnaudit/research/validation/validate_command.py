@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure fewer instances and fewer checks; takes minutes instead of hours",
     )
     parser.add_argument(
+        "--no-laws",
+        action="store_true",
+        help="do not measure how far changes that keep a model as faithful as before move the values of the gates",
+    )
+    parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of samples, permutations and intervals (default: 0)"
     )
     parser.add_argument(
@@ -100,6 +105,7 @@ def run(options: argparse.Namespace) -> int:
                 quick=options.quick,
                 jobs=jobs,
                 device=options.device,
+                laws=not options.no_laws,
                 remedies=options.remedies,
             ),
             progress=progress,

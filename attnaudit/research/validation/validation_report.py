@@ -15,7 +15,7 @@ from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.study.report_files import record_json, render_page, write_files
 from attnaudit.research.study.text_tables import markdown_table
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.figures_schema import CheckFigures, Figures, GroupRates, InTurn
+from attnaudit.research.validation.figures_schema import CheckFigures, Figures, GroupRates, InTurn, Invariance
 from attnaudit.research.validation.validation_schema import FamilyFigures, Validation
 
 #: The largest number of series in a chart.
@@ -106,6 +106,13 @@ def markdown(validation: Validation) -> str:
     lines = ["# Validation of the policies", ""]
     for family in validation.families:
         lines += _family_section(family)
+    if validation.invariances:
+        head, rows = figure_text.law_table(validation.invariances)
+        lines += ["## Laws: the largest change of a value where nothing about faithfulness changes", ""]
+        lines += markdown_table(head, rows)
+        lines += [f"* Law broken: {phrase}." for phrase in figure_text.broken_laws(validation.invariances)]
+        lines += [f"* {phrase}." for phrase in _inapplicable_laws(validation.invariances)]
+        lines.append("")
     lines += _notes("Notes", validation.notes, validation.failed)
     lines.append(
         f"Population {validation.population} (sha256 {validation.population_sha256[:12]}), at most "
@@ -194,6 +201,15 @@ def _check_table(family: FamilyFigures) -> list[str]:
         )
     head = ("check", "question", "gated", "threshold", "area", "area, all", "caught", "false alarms", "discriminates")
     return markdown_table(head, rows) if rows else []
+
+
+def _inapplicable_laws(invariances: Sequence[Invariance]) -> list[str]:
+    """Return why laws do not apply, one phrase per law and reason, without duplicates."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in invariances:
+        if row.holds is None and row.note:
+            reasons.setdefault((row.law, row.note), []).append(row.check)
+    return [f"{law}, {', '.join(checks)}: {note}" for (law, note), checks in reasons.items()]
 
 
 def _turn_table(turn: InTurn) -> list[str]:

@@ -28,6 +28,15 @@ def _print(validation: Validation, console: Console) -> None:
     for family in validation.families:
         _print_family(family, console)
         console.print()
+    if validation.invariances:
+        head, rows = figure_text.law_table(validation.invariances)
+        table = terminal_table(head)
+        for row in rows:
+            table.add_row(*row)
+        console.print("laws: the largest change of a value where nothing about faithfulness changes")
+        console.print(table)
+        for phrase in figure_text.broken_laws(validation.invariances):
+            console.print(f"law broken: {phrase}")
     for note in validation.notes:
         console.print(f"note: {note}")
     for name, reason in sorted(validation.failed.items()):

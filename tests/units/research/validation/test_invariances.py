@@ -17,6 +17,7 @@ from attnaudit.research.validation.changed_adapters import (
     with_logits,
     with_reordered_classes,
 )
+from attnaudit.research.validation.figures_schema import Invariance
 from attnaudit.research.validation.invariances import (
     ALL_LAWS,
     LABEL_SHARES,
@@ -26,7 +27,6 @@ from attnaudit.research.validation.invariances import (
     measure_invariances,
 )
 from attnaudit.research.validation.law_models import FILLERS, LawModel, demo, hand_made
-from attnaudit.research.validation.figures_schema import Invariance
 from tests.small_models import adapter
 
 SMALL = [demo(6), hand_made(2, seed=0, texts=12), hand_made(3, seed=0, texts=12)]
