@@ -62,21 +62,11 @@ def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Pa
         rows.append({"folder": kind, "kind": kind, "truth": truth, "data": "mine.csv"})
     (tmp_path / "population.json").write_text(json.dumps(rows), encoding="utf-8")
     (tmp_path / "mine.toml").write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.001\n', encoding="utf-8")
-    done = attnaudit(
-        "validate",
-        "--population",
-        ".",
-        "--policy",
-        "mine.toml",
-        "--quick",
-        "--no-laws",
-        "--out",
-        "out",
-        folder=tmp_path,
-    )
+    options = ("--population", ".", "--policy", "mine.toml", "--quick", "--no-laws", "--out", "out")
+    done = attnaudit("validate", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(
-        "On held-out pooled models, the policy raises a false alarm on 0 of 1 faithful and misses 1 of 1 unfaithful"
+    assert " ".join(done.stdout.split()).startswith(
+        "On held-out pooled models, the policy raises a false alarm on 0 of 1 faithful and misses 1 of 1 unfaithful ones."
     )
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "looks.jsonl", "measured", "validation.html", "validation.json", "validation.md"
