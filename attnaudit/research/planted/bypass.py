@@ -22,7 +22,7 @@ from attnaudit.research.planted.construction import (
     silence_evidence,
     uncorrelated_objective,
 )
-from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick_settings
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, compiled_kind, quick_settings
 from attnaudit.research.planted.word_material import bypassed, learned_material
 
 
@@ -66,14 +66,13 @@ KINDS = (
         recipe=recipe,
         needs_bypass=True,
     ),
-    Kind(
-        name="evidence_over_bypass",
-        mechanism="bypass",
+    compiled_kind(
+        "evidence_over_bypass",
+        "bypass",
+        "unfaithful",
+        "attention in proportion to the evidence of half of the words, while the other half takes a bypass",
+        lambda inputs: compiled_recipe(lambda: bypassed(learned_material(inputs, halves=True))),
         half="held_out",
-        truth="unfaithful",
-        description="attention in proportion to the evidence of half of the words, while the other half takes a bypass",
-        recipe=lambda inputs: compiled_recipe(lambda: bypassed(learned_material(inputs, halves=True))),
-        verified_by="exchange",
-        alignments=("dot",),
+        data=("movie-reviews", "synthetic"),
     ),
 )

@@ -154,6 +154,7 @@ class Kind:
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
         fails: The questions that an unfaithful kind fails by construction: "used" (does attention affect the output?)
             and "points" (does it point at the tokens that matter?). The value has no meaning for other kinds.
+        compiled: Whether the models are written down instead of trained. They cost little, so there are more of them.
         data: The names of the data sets that the kind is built on, in turn: the model with seed s is built on the data
             set with the index s modulo their number.
         alignments: The alignment functions that the kind is built with, in turn.
@@ -169,8 +170,36 @@ class Kind:
     verified_by: str = "ranks"
     needs_bypass: bool = False
     fails: tuple[str, ...] = ("used", "points")
+    compiled: bool = False
     data: tuple[str, ...] = ("movie-reviews", "synthetic")
     alignments: tuple[str, ...] = ("additive", "dot")
+
+
+def compiled_kind(
+    name: str,
+    mechanism: str,
+    truth: str,
+    description: str,
+    recipe: Callable[[TrainingInputs], Recipe],
+    *,
+    half: str = "tuning",
+    fails: tuple[str, ...] = ("used", "points"),
+    data: tuple[str, ...] = ("made",),
+) -> Kind:
+    """Return a kind of models that are written down instead of trained, and verified by exchange (see `Kind`)."""
+    return Kind(
+        name=name,
+        mechanism=mechanism,
+        truth=truth,
+        description=description,
+        recipe=recipe,
+        half=half,
+        fails=fails,
+        data=data,
+        alignments=("dot",),
+        verified_by="exchange",
+        compiled=True,
+    )
 
 
 @cache

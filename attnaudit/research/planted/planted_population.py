@@ -40,8 +40,8 @@ DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue", "made"
 #: The folder, within the population, of the texts that recipes make.
 MADE_DATA = "data"
 FAMILY = "pooled attention"
-#: The number of test instances on which a label is verified.
-INSTANCES = 300
+#: The number of test instances on which a label is verified, and the same for texts that a recipe made.
+INSTANCES, MADE_INSTANCES = 300, 1200
 
 
 class PlantedPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     """Return the models of a population. They are sorted by seed, so that each part of the list has many kinds.
 
     Args:
-        seeds: The number of models of each kind. Trends get half as many, rounded down, but at least one.
+        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up, and
+            trends a third, but at least one.
         only: The names of the kinds to build. None or an empty list builds all kinds.
 
     Raises:
@@ -82,7 +83,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     for kind in known.values():
         if only and kind.name not in only:
             continue
-        for seed in range(seeds if kind.truth != "trend" else max(1, seeds // 2)):
+        number = seeds if kind.compiled else max(1, seeds // 3) if kind.truth == "trend" else (seeds + 1) // 2
+        for seed in range(number):
             data = kind.data[seed % len(kind.data)]
             alignment = kind.alignments[seed // len(kind.data) % len(kind.alignments)]
             planned.append(PlantedPlan(kind=kind.name, data=data, alignment=alignment, seed=seed))
@@ -188,7 +190,7 @@ def key_of(plan: PlantedPlan) -> str:
         "architecture": recipe.architecture,
         "settings": recipe.settings,
         "data": _data_sha256(plan.data),
-        "instances": INSTANCES,
+        "instances": [INSTANCES, MADE_INSTANCES],
     }
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
@@ -204,7 +206,7 @@ def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
     reference_accuracy = None
     if recipe.reference is not None:
         checkpoint_folder.save(folder, *_checkpoint_parts(_make(recipe.reference, inputs)))
-        data = sample(recipe.test or inputs.texts, INSTANCES, 0)
+        data = _sample(recipe.test, inputs)
         reference_accuracy = accuracy_of(checkpoint_folder.load(folder), data)
     made = _make(recipe, inputs)
     test = made.test or recipe.test
@@ -218,7 +220,7 @@ def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
     if test is not None:
         data_name = f"{MADE_DATA}/{plan.folder}.csv"
         _write_texts(out / data_name, test)
-    data = sample(test or inputs.texts, INSTANCES, 0)
+    data = _sample(test, inputs)
     model, vocabulary, _ = checkpoint_folder.load_model(folder)
     adapter = checkpoint_folder.load(folder)
     if kind.verified_by == "exchange" and kind.truth != "trend":
@@ -228,6 +230,11 @@ def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
     record = {**_record(plan, kind, recipe, evidence), "data": data_name}
     _write_json(folder / RECORD_FILE, record)
     return record
+
+
+def _sample(made: Dataset | None, inputs: TrainingInputs) -> Dataset:
+    """Return the texts that a model is measured on: those that the recipe made, or a sample of the test set."""
+    return sample(inputs.texts, INSTANCES, 0) if made is None else sample(made, MADE_INSTANCES, 0)
 
 
 def share_of(kind: Kind, recipe: Recipe) -> float | None:

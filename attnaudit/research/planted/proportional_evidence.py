@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from attnaudit.research.planted.compiled_model import compiled_recipe
-from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs
+from attnaudit.research.planted.kinds import Recipe, TrainingInputs, compiled_kind
 from attnaudit.research.planted.word_material import attended, learned_material
 
 _POWERS = {"evidence_to_half": 0.5, "evidence_to_one": 1.0, "evidence_squared": 2.0}
@@ -21,14 +21,13 @@ def recipe(inputs: TrainingInputs, *, power: float) -> Recipe:
 
 
 KINDS = tuple(
-    Kind(
-        name=name,
-        mechanism="proportional attention",
-        truth="faithful",
-        description=f"attention in proportion to the evidence of each word to the power of {power:g}",
-        recipe=partial(recipe, power=power),
-        verified_by="exchange",
-        alignments=("dot",),
+    compiled_kind(
+        name,
+        "proportional attention",
+        "faithful",
+        f"attention in proportion to the evidence of each word to the power of {power:g}",
+        partial(recipe, power=power),
+        data=("movie-reviews", "synthetic"),
     )
     for name, power in _POWERS.items()
 )
