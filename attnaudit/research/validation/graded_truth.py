@@ -123,7 +123,7 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
     """Return what a pass of a policy says about the share on which attention is right.
 
     If a gate measures the share itself, its threshold is the guarantee by definition. Otherwise, it comes from the
-    graded models: it is the lowest share of any model that passes.
+    graded mechanisms: it is the lowest share of a model that passes.
 
     Args:
         models: The models of one family. Trends are ignored.
@@ -140,21 +140,21 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
                 sentence=f"A pass guarantees, with 95% confidence, that attention points clearly better than equal "
                 f"weights on at least {gate.threshold:.0%} of the texts, weighted by what is at stake in them",
             )
-    labelled = [model for model in models if model.entry.share is not None and model.entry.truth != "trend"]
-    passing = [_level(model) for model in labelled if not score(model, gates).alarm]
-    if not graded_mechanisms(models) or not passing or not gates:
+    graded = [model for members in graded_mechanisms(models).values() for model in members]
+    passing = [_level(model) for model in graded if gates and not score(model, gates).alarm]
+    if not passing:
         return None
     share = min(passing)
     if share <= 0:
-        sentence = "A pass guarantees no share: a model whose attention is right nowhere passed"
+        sentence = "A pass guarantees no share: a model of a graded mechanism whose attention is right nowhere passed"
         return Guarantee(share=0.0, source="graded models", sentence=sentence)
-    below = sum(_level(model) < share for model in labelled)
+    below = sum(_level(model) < share for model in graded)
     most = wilson(0, below).high
     return Guarantee(
         share=share,
         source="graded models",
-        sentence=f"No model whose attention is right on less than {share:.0%} passed: 0 of {below}, so at most "
-        f"{most:.0%} of such models pass, with 95% confidence",
+        sentence=f"Of the models of graded mechanisms, none whose attention is right on less than {share:.0%} passed (0 "
+        f"of {below}); with 95% confidence, at most {most:.0%} of such models pass",
     )
 
 

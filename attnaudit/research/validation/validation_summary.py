@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnaudit.research.study.text_tables import terminal_table, terminal_text
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.figures_schema import InTurn
+from attnaudit.research.validation.figures_schema import InTurn, Invariance
 from attnaudit.research.validation.validation_report import ordered
 from attnaudit.research.validation.validation_schema import FamilyFigures, Validation
 
@@ -29,18 +30,25 @@ def _print(validation: Validation, console: Console) -> None:
         _print_family(family, console)
         console.print()
     if validation.invariances:
-        head, rows = figure_text.law_table(validation.invariances)
-        table = terminal_table(head)
-        for row in rows:
-            table.add_row(*row)
-        console.print("laws: the largest change of a value where nothing about faithfulness changes")
-        console.print(table)
-        for phrase in figure_text.broken_laws(validation.invariances):
-            console.print(f"law broken: {phrase}")
+        _print_laws(validation.invariances, console)
     for note in validation.notes:
         console.print(f"note: {note}")
     for name, reason in sorted(validation.failed.items()):
         console.print(f"not audited: {name}: {reason}")
+
+
+def _print_laws(invariances: Sequence[Invariance], console: Console) -> None:
+    """Print how many laws each check obeys. The files have the change of each value under each law."""
+    table = terminal_table(("laws", "obeyed", "broken", "largest change", "do not apply"))
+    for check in dict.fromkeys(row.check for row in invariances):
+        rows = [row for row in invariances if row.check == check]
+        changes = [row.change for row in rows if row.holds is not None and row.change is not None]
+        counts = [sum(row.holds is holds for row in rows) for holds in (True, False, None)]
+        largest = figure_text.number(max(changes, default=None), 4)
+        table.add_row(check, str(counts[0]), str(counts[1]), largest, str(counts[2]))
+    console.print(table)
+    for phrase in figure_text.broken_laws(invariances):
+        console.print(f"law broken: {phrase}")
 
 
 def _print_family(family: FamilyFigures, console: Console) -> None:
