@@ -102,9 +102,15 @@ class AuditPlugin:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Show an invalid declaration as its message alone, unless --full-trace is given."""
+        """Note which test files were imported, and show an invalid declaration as its message alone.
+
+        With --full-trace, an invalid declaration is shown with its traceback.
+        """
         report = yield
         call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+        # Without a call, another plugin has made the report, such as pytest's own --last-failed, which imports no file.
+        if self.state is not None and isinstance(collector, pytest.Module) and call is not None:
+            self.state.collected_files[collector.path] = reason_of(report) if report.skipped else ""
         error = call.excinfo.value if call is not None and call.excinfo is not None else None
         if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
             report.longrepr = shown_error(error)

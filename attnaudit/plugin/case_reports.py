@@ -71,8 +71,8 @@ def _name(gate: DeclaredGate) -> str:
     return terminal_safe(f"{gate.check} ({gate.model} on {gate.data})")
 
 
-def reason_of(report: pytest.TestReport) -> str:
-    """Return why a test failed or was skipped, in one line."""
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test failed or was skipped, or why a file was, in one line."""
     expected: str | None = getattr(report, "wasxfail", None)
     if expected is not None:
         return f"expected to fail: {expected.removeprefix('reason: ') or 'no reason given'}"

@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.errors import AuditError
 from attnaudit.plugin.case_collection import policy_declaration
+from attnaudit.plugin.files_left_out import files_left_out
 from attnaudit.plugin.rerun import rerun_command
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 from attnaudit.plugin.workers import is_worker
@@ -48,6 +49,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         selected=state.selected,
         policy=policies[0] if policies and all(policy == policies[0] for policy in policies) else None,
         effective_policy=declared_policy(state),
+        files_left_out=files_left_out(state, config),
     )
     state.folder.write_plan(plan, worker=state.session.worker)
     if not is_worker(config):

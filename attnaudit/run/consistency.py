@@ -184,7 +184,7 @@ def _status_of_gates(run: RunRecord) -> RunStatus:
     states = {gate.state for gate in run.gates}
     if states & {"failed", "open"}:
         return "failed"
-    if "not selected" in states:
+    if "not selected" in states or run.files_left_out:
         return "partial"
     return "passed" if states else "informational"
 

@@ -93,6 +93,11 @@ def _gate_objections(run: RunRecord) -> list[str]:
         for gate in run.gates
         if gate.state not in ("passed", "excepted")
     ]
+    found += [
+        f"{file}: this test file was left out, so its gates are unknown: {reason}. Run the audit again with this file, "
+        "or write all gates to a policy file and give it with --policy."
+        for file, reason in run.files_left_out.items()
+    ]
     if not run.gates:
         found.append("The run has no gate, so nothing was decided. Give at least one check of the policy a threshold.")
     elif all(gate.state == "excepted" for gate in run.gates):

@@ -67,6 +67,7 @@ def begin_run(folder: RunFolder, context: RunContext) -> None:
     Raises:
         ReportError: The folder cannot be written to.
     """
+    folder.create()
     folder.begin(_record(folder, context))
 
 
@@ -121,6 +122,7 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
         declared_policy=plan.policy,
         effective_policy=plan.effective_policy,
         gates=list(ending.gates),
+        files_left_out=plan.files_left_out,
         problem=ending.problem,
         earlier_failures=outcomes.earlier_failures,
     )

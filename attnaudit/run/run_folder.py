@@ -7,6 +7,7 @@ The end of the run merges them, and writes the final audit.json last.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
@@ -59,17 +60,39 @@ class RunFolder:
 
     Args:
         reports: The folder that all runs are in.
-        name: The name of this run.
+        name: The name of this run. `create` adds a number to it if another run has the same name.
     """
 
     def __init__(self, reports: Path, name: str) -> None:
         self.reports = reports
+        self._take_name(name)
+
+    def _take_name(self, name: str) -> None:
         self.name = name
-        self.path = reports / name
+        self.path = self.reports / name
         self._parts = self.path / "parts"
 
+    def create(self) -> None:
+        """Create the folder. No other run gets the same one, even if both begin at the same time.
+
+        Raises:
+            ReportError: The folder cannot be created.
+        """
+        self._guard(lambda: self.reports.mkdir(parents=True, exist_ok=True))
+        self._guard(self._create_unused)
+
+    def _create_unused(self) -> None:
+        first = self.name
+        for number in itertools.count(2):
+            try:
+                self.path.mkdir()
+            except FileExistsError:
+                self._take_name(f"{first}-{number}")
+            else:
+                return
+
     def begin(self, run: RunRecord) -> None:
-        """Create the folder with an audit.json of status "running", and name the run in latest.txt.
+        """Write an audit.json of status "running", and name the run in latest.txt.
 
         From now on, latest.txt names no older run, and a process that is killed leaves a run that has not passed.
 
