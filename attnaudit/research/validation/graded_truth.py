@@ -150,12 +150,11 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
         return Guarantee(share=0.0, source="graded models", sentence=sentence)
     below = sum(_level(model) < share for model in graded)
     most = wilson(0, below).high
-    return Guarantee(
-        share=share,
-        source="graded models",
-        sentence=f"Of the models of graded mechanisms, none whose attention is right on less than {share:.0%} passed (0 "
-        f"of {below}); with 95% confidence, at most {most:.0%} of such models pass",
+    sentence = (
+        f"Of the models of graded mechanisms, none whose attention is right on less than {share:.0%} passed (0 of "
+        f"{below}); with 95% confidence, at most {most:.0%} of such models pass"
     )
+    return Guarantee(share=share, source="graded models", sentence=sentence)
 
 
 def _correlation(
