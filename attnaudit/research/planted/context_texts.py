@@ -1,0 +1,166 @@
+"""Real sentences of movie reviews with inserted cue words. How the cue words occur together decides the label.
+
+The words of the cues are removed from the sentences, and the rating of a sentence is ignored, so that nothing else in a
+text is related to its label.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from functools import cache
+
+from attnaudit.data import movie_reviews
+from attnaudit.data.movie_reviews import Split
+from attnaudit.errors import DataError, nearest
+from attnaudit.instances import Dataset, Instance
+from attnaudit.models.vocabulary import words
+
+CLASSES = ("negative", "positive")
+#: Role -> its words. The roles of praise and blame decide labels. Decoys look like them, but decide nothing.
+ROLES: dict[str, tuple[str, ...]] = {
+    "praise": ("good", "great", "funny", "clever", "moving", "fresh", "charming", "brilliant"),
+    "blame": ("bad", "dull", "boring", "silly", "weak", "stale", "awful", "tedious"),
+    "negator": ("not", "never", "hardly"),
+    "intensifier": ("very", "truly", "quite"),
+    "warm": ("red", "orange", "yellow", "golden"),
+    "cold": ("blue", "green", "grey", "violet"),
+    "large": ("huge", "tall", "vast", "giant"),
+    "small": ("tiny", "little", "short", "minute"),
+    "decoy": ("fine", "superb", "lovely", "poor", "bland", "lame"),
+}
+#: The two questions of the task "query" -> the roles that answer "positive" and "negative".
+QUESTIONS = {"colour": ("warm", "cold"), "size": ("large", "small")}
+_RESERVED = frozenset(word for role in ROLES.values() for word in role)
+#: Part -> number of texts and seed.
+_SIZES: dict[Split, tuple[int, int]] = {"train": (1500, 21), "dev": (200, 22), "test": (300, 23)}
+#: The number of words that a sentence keeps. Few different lengths let texts of equal length exchange their words.
+_LENGTHS = (8, 12, 16)
+
+
+def role_words(*roles: str) -> frozenset[str]:
+    """Return the words of some roles."""
+    return frozenset(word for role in roles for word in ROLES[role])
+
+
+class _Writer:
+    """Draws words and inserts them into one sentence.
+
+    Args:
+        draw: The random generator.
+        sentence: The words of the sentence.
+    """
+
+    def __init__(self, draw: random.Random, sentence: list[str]) -> None:
+        self.draw, self.text = draw, sentence
+
+    def word(self, role: str) -> str:
+        return self.draw.choice(ROLES[role])
+
+    def insert(self, *inserted: str) -> None:
+        """Insert words, one next to the other, at a random place, but not inside of an earlier insertion."""
+        places = [at for at in range(len(self.text) + 1) if not self._inside(at)]
+        at = self.draw.choice(places)
+        self.text[at:at] = inserted
+
+    def _inside(self, at: int) -> bool:
+        return 0 < at < len(self.text) and self.text[at - 1] in _RESERVED and self.text[at] in _RESERVED
+
+
+def _single(writer: _Writer, label: int) -> None:
+    writer.insert(writer.word("praise" if label else "blame"))
+    writer.insert(writer.word("decoy"))
+
+
+def _negation(writer: _Writer, label: int) -> None:
+    negated = writer.draw.random() < 0.5
+    praise = bool(label) != negated
+    writer.insert(writer.word("negator" if negated else "intensifier"), writer.word("praise" if praise else "blame"))
+    writer.insert(writer.word("decoy"))
+
+
+def _xor(writer: _Writer, label: int) -> None:
+    warm = writer.draw.random() < 0.5
+    large = warm != bool(label)
+    writer.insert(writer.word("warm" if warm else "cold"), writer.word("large" if large else "small"))
+    writer.insert(writer.word("decoy"))
+
+
+def _redundant(writer: _Writer, label: int) -> None:
+    for _ in range(3):
+        writer.insert(writer.word("praise" if label else "blame"))
+
+
+def _last_word(writer: _Writer, label: int) -> None:
+    writer.insert(writer.word(writer.draw.choice(("praise", "blame"))))
+    writer.text.append(writer.word("praise" if label else "blame"))
+
+
+#: Task -> inserts the cue words of a label, 0 or 1, into a sentence.
+TASKS: dict[str, Callable[[_Writer, int], None]] = {
+    "single": _single,
+    "negation": _negation,
+    "xor": _xor,
+    "redundant": _redundant,
+    "last-word": _last_word,
+}
+
+
+@cache
+def _sentences(part: Split) -> tuple[list[str], ...]:
+    """Return the sentences of a part of the movie reviews, without the cue words, cut to one of the lengths."""
+    found = []
+    for instance in movie_reviews.split(part).instances:
+        kept = [word for word in words(instance.text) if word not in _RESERVED]
+        length = max((length for length in _LENGTHS if length <= len(kept)), default=0)
+        if length:
+            found.append(kept[:length])
+    return tuple(found)
+
+
+@cache
+def texts(task: str, part: Split) -> Dataset:
+    """Return one part of the texts of a task.
+
+    Args:
+        task: A name in `TASKS`, or "query".
+        part: "train" (1,500 texts), "dev" (200) or "test" (300).
+
+    Raises:
+        DataError: There is no such task.
+    """
+    if task != "query" and task not in TASKS:
+        raise DataError(f"Unknown task '{task}'. {nearest(task, [*TASKS, 'query'])}")
+    count, seed = _SIZES[part]
+    draw = random.Random(seed + zlib.crc32(task.encode()))
+    sentences = draw.sample(_sentences(part), min(count, len(_sentences(part))))
+    instances = []
+    for index, sentence in enumerate(sentences):
+        label = index % 2
+        writer = _Writer(draw, list(sentence))
+        query = None
+        if task == "query":
+            query = draw.choice(sorted(QUESTIONS))
+            for question, (positive, negative) in QUESTIONS.items():
+                answer = label if question == query else draw.randrange(2)
+                writer.insert(writer.word(positive if answer else negative))
+        else:
+            TASKS[task](writer, label)
+        instances.append(
+            Instance(
+                id=f"{task}-{part}-{index}",
+                text=" ".join(writer.text),
+                label=CLASSES[label],
+                query=query,
+                where=f"{task}-{part}:{index + 1}",
+            )
+        )
+    return Dataset(
+        name=f"reviews-{task}" + ("" if part == "test" else f"-{part}"),
+        source="attnaudit.research.planted.context_texts (made from the movie reviews)",
+        description=f"Sentences of movie reviews with inserted cue words. Task: {task}. Part: {part}.",
+        instances=tuple(instances),
+        classes=CLASSES,
+        rows=len(instances),
+    )
