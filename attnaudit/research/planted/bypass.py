@@ -14,6 +14,7 @@ import torch
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
+from attnaudit.research.planted.compiled_model import compiled_recipe
 from attnaudit.research.planted.construction import (
     fix_decoder,
     planted,
@@ -22,6 +23,7 @@ from attnaudit.research.planted.construction import (
     uncorrelated_objective,
 )
 from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick_settings
+from attnaudit.research.planted.word_material import bypassed, learned_material
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
@@ -57,9 +59,21 @@ def recipe(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="bypass",
+        mechanism="bypass",
+        half="held_out",
         truth="unfaithful",
         description="a bypass that attention does not weigh carries at least 95% of the logit's variance",
         recipe=recipe,
         needs_bypass=True,
+    ),
+    Kind(
+        name="evidence_over_bypass",
+        mechanism="bypass",
+        half="held_out",
+        truth="unfaithful",
+        description="attention in proportion to the evidence of half of the words, while the other half takes a bypass",
+        recipe=lambda inputs: compiled_recipe(lambda: bypassed(learned_material(inputs, halves=True))),
+        verified_by="exchange",
+        alignments=("dot",),
     ),
 )
