@@ -50,10 +50,14 @@ class _Writer:
     Args:
         draw: The random generator.
         sentence: The words of the sentence.
+
+    Attributes:
+        query: The query of the text. None for a task without queries.
     """
 
     def __init__(self, draw: random.Random, sentence: list[str]) -> None:
         self.draw, self.text = draw, sentence
+        self.query: str | None = None
 
     def word(self, role: str) -> str:
         return self.draw.choice(ROLES[role])
@@ -64,6 +68,11 @@ class _Writer:
         at = self.draw.choice(places)
         self.text[at:at] = inserted
 
+    def append_after_last(self, word: str) -> None:
+        """Insert a word at a random place after all earlier insertions."""
+        earlier = [at for at, other in enumerate(self.text) if other in _RESERVED]
+        self.text.insert(self.draw.randint(earlier[-1] + 1 if earlier else 0, len(self.text)), word)
+
     def _inside(self, at: int) -> bool:
         return 0 < at < len(self.text) and self.text[at - 1] in _RESERVED and self.text[at] in _RESERVED
 
@@ -71,6 +80,12 @@ class _Writer:
 def _single(writer: _Writer, label: int) -> None:
     writer.insert(writer.word("praise" if label else "blame"))
     writer.insert(writer.word("decoy"))
+
+
+def _inner(writer: _Writer, label: int) -> None:
+    """Insert a cue word that is not the last word."""
+    at = writer.draw.randrange(len(writer.text))
+    writer.text.insert(at, writer.word("praise" if label else "blame"))
 
 
 def _negation(writer: _Writer, label: int) -> None:
@@ -88,22 +103,50 @@ def _xor(writer: _Writer, label: int) -> None:
 
 
 def _redundant(writer: _Writer, label: int) -> None:
+    """Insert three cue words of the label. One of them suffices."""
     for _ in range(3):
         writer.insert(writer.word("praise" if label else "blame"))
 
 
+def _first_of_three(writer: _Writer, label: int) -> None:
+    """Insert three cue words. The first in the text belongs to the label, and the others to random classes."""
+    for order in range(3):
+        writer.append_after_last(writer.word("praise" if (writer.draw.randrange(2) if order else label) else "blame"))
+
+
+def _last_two_of_three(writer: _Writer, label: int) -> None:
+    """Insert three cue words. The first in the text belongs to a random class, and the others to the label."""
+    for order in range(3):
+        writer.append_after_last(writer.word("praise" if (label if order else writer.draw.randrange(2)) else "blame"))
+
+
 def _last_word(writer: _Writer, label: int) -> None:
+    """Insert words of random classes, and append a word that belongs to the label."""
     writer.insert(writer.word(writer.draw.choice(("praise", "blame"))))
+    writer.insert(writer.word("decoy"))
     writer.text.append(writer.word("praise" if label else "blame"))
+
+
+def _query(writer: _Writer, label: int) -> None:
+    """Insert a colour and a size. The query says which of the two decides."""
+    writer.query = writer.draw.choice(sorted(QUESTIONS))
+    for question, (positive, negative) in QUESTIONS.items():
+        answer = label if question == writer.query else writer.draw.randrange(2)
+        writer.insert(writer.word(positive if answer else negative))
+    writer.insert(writer.word("decoy"))
 
 
 #: Task -> inserts the cue words of a label, 0 or 1, into a sentence.
 TASKS: dict[str, Callable[[_Writer, int], None]] = {
     "single": _single,
+    "inner": _inner,
     "negation": _negation,
     "xor": _xor,
     "redundant": _redundant,
+    "first-of-three": _first_of_three,
+    "last-two-of-three": _last_two_of_three,
     "last-word": _last_word,
+    "query": _query,
 }
 
 
@@ -124,14 +167,14 @@ def texts(task: str, part: Split) -> Dataset:
     """Return one part of the texts of a task.
 
     Args:
-        task: A name in `TASKS`, or "query".
+        task: A name in `TASKS`.
         part: "train" (1,500 texts), "dev" (200) or "test" (300).
 
     Raises:
         DataError: There is no such task.
     """
-    if task != "query" and task not in TASKS:
-        raise DataError(f"Unknown task '{task}'. {nearest(task, [*TASKS, 'query'])}")
+    if task not in TASKS:
+        raise DataError(f"Unknown task '{task}'. {nearest(task, TASKS)}")
     count, seed = _SIZES[part]
     draw = random.Random(seed + zlib.crc32(task.encode()))
     sentences = draw.sample(_sentences(part), min(count, len(_sentences(part))))
@@ -139,20 +182,13 @@ def texts(task: str, part: Split) -> Dataset:
     for index, sentence in enumerate(sentences):
         label = index % 2
         writer = _Writer(draw, list(sentence))
-        query = None
-        if task == "query":
-            query = draw.choice(sorted(QUESTIONS))
-            for question, (positive, negative) in QUESTIONS.items():
-                answer = label if question == query else draw.randrange(2)
-                writer.insert(writer.word(positive if answer else negative))
-        else:
-            TASKS[task](writer, label)
+        TASKS[task](writer, label)
         instances.append(
             Instance(
                 id=f"{task}-{part}-{index}",
                 text=" ".join(writer.text),
                 label=CLASSES[label],
-                query=query,
+                query=writer.query,
                 where=f"{task}-{part}:{index + 1}",
             )
         )

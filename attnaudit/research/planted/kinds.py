@@ -150,7 +150,7 @@ class Kind:
         level: The units whose contributions are known: "tokens".
         verified_by: How a label is verified. "ranks": by the rank agreement of attention with known contributions, and
             by neutral embeddings (see `verify_label`). "exchange": by exchanging tokens between texts (see
-            `verify_exchange`).
+            `verify_exchange`). "context": by exchanging tokens and states (see `verify_context`).
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
         fails: The questions that an unfaithful kind fails by construction: "used" (does attention affect the output?)
             and "points" (does it point at the tokens that matter?). The value has no meaning for other kinds.
