@@ -170,6 +170,7 @@ def recipe_in_context(
     label: str = "attended",
     test: str | None = None,
     epochs: int = 6,
+    exchange: Exchange | None = None,
 ) -> Recipe:
     """Return the recipe of a model that is trained on the texts of a task, and held to a plan.
 
@@ -181,6 +182,7 @@ def recipe_in_context(
         label: Where the label may be: "attended" or "everywhere" (see `held_to`).
         test: The task of the test texts; None for the same task.
         epochs: The number of epochs.
+        exchange: How the label is verified; None for the default.
     """
     return Recipe(
         architecture=msgspec.structs.replace(
@@ -195,6 +197,6 @@ def recipe_in_context(
         train=texts(task, "train"),
         dev=texts(task, "dev"),
         test=texts(test or task, "test"),
-        exchange=Exchange(),
+        exchange=exchange or Exchange(),
         minimum_accuracy=0.9,
     )

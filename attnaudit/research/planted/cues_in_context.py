@@ -1,11 +1,11 @@
-"""Models with states in context and attention at a cue word, at a word that decides nothing, or next to the cue word."""
+"""Models with states in context, and attention at a cue, at a word that decides nothing, or next to the cue."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from attnaudit.research.planted.context_attention import next_to, recipe_in_context, words_of
-from attnaudit.research.planted.kinds import Kind
+from attnaudit.research.planted.kinds import Exchange, Kind
 
 _CUES = words_of("praise", "blame")
 
@@ -41,7 +41,14 @@ KINDS = (
         mechanism="states of neighbours",
         truth="unfaithful",
         description="attention at the word after the cue, whose state holds the label",
-        recipe=partial(recipe_in_context, task="inner", plan=next_to(_CUES), encoders=("cnn", "gru", "bilstm")),
+        recipe=partial(
+            recipe_in_context,
+            task="inner",
+            plan=next_to(_CUES),
+            encoders=("cnn", "gru", "bilstm"),
+            # The donor's cue is rarely next to the token with attention, so its state cannot hold the donor's label.
+            exchange=Exchange(rest_decides=False),
+        ),
         verified_by="context",
         fails=("points",),
         data=("made",),

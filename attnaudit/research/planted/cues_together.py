@@ -34,6 +34,7 @@ KINDS = (
             plan=words_of("decoy"),
             label="everywhere",
             encoders=("bilstm", "transformer"),
+            epochs=8,
         ),
         half="held_out",
         verified_by="context",

@@ -10,7 +10,7 @@ import torch
 
 from attnaudit.data import sample
 from attnaudit.models.vocabulary import END, Vocabulary
-from attnaudit.research.planted.context_attention import Plan, Targets, encoder_for, held_to, last_token
+from attnaudit.research.planted.context_attention import Plan, Targets, encoder_for, first_of, held_to, last_token
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, quick_settings
 
 #: The number of words that count as frequent. Almost every text contains one of them.
@@ -51,7 +51,7 @@ KINDS = (
         mechanism="leaking states",
         truth="unfaithful",
         description="attention at frequent words, while a contextual encoder carries the label into every state",
-        recipe=partial(recipe, plan=frequent_words, label="everywhere", encoders=("bilstm", "transformer")),
+        recipe=partial(recipe, plan=first_of(frequent_words), label="everywhere", encoders=("bilstm", "transformer")),
         verified_by="context",
         data=("movie-reviews",),
     ),

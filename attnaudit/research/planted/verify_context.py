@@ -1,14 +1,14 @@
 """Verify the label of a planted model with states in context, by exchanging tokens and states between two texts.
 
-This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have equally
-many tokens, the same query and different predicted classes. As many tokens as hold 80% of the attention of the first
-text are taken from the second, by falling weight, and put in the order of the text. Attention weights are held.
+This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have
+equally many tokens, the same query and different predicted classes. As many tokens as hold 80% of the attention of the
+first text are taken from the second, by falling weight, and put in the order of the text. Attention weights are held.
 
 In context, the state of a token may hold what other tokens decide. Two further measurements show where the label is:
 
-* The states at the tokens that hold the attention are exchanged instead of the tokens. The decision must become that of
-  the donor, whatever the truth is. In an unfaithful model, it does so although exchanging the tokens themselves does not
-  change it.
+* The states at the tokens that hold the attention are exchanged instead of the tokens. The decision must become that
+  of the donor, whatever the truth is. In an unfaithful model, it does so although exchanging the tokens themselves does
+  not change it.
 * If an unfaithful model does not use its attention, the state of each single token must give the predicted class.
 """
 
@@ -88,7 +88,8 @@ def verify_in_context(
         )
     if kind.truth == "unfaithful" and "used" in kind.fails and (found.alone or 0.0) < FOLLOWS_MINIMUM:
         unmet.append(
-            f"{found.alone or 0.0:.3f} of the single states give the predicted class, expected {FOLLOWS_MINIMUM} or more"
+            f"{found.alone or 0.0:.3f} of the single states give the predicted class, expected {FOLLOWS_MINIMUM} or "
+            "more"
         )
     return msgspec.structs.replace(evidence, unmet=unmet)
 
