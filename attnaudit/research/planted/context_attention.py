@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
-from attnaudit.models.training_job import Objective, Prepare
+from attnaudit.models.training_job import InstanceLoss, Objective, Prepare
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.context_texts import ROLES, role_words, texts
 from attnaudit.research.planted.kinds import SMALL, Exchange, Recipe, TrainingInputs, indicator, quick_settings
@@ -105,9 +105,7 @@ def state_logits(model: PooledClassifier, traced: ForwardPass) -> Tensor:
 def held_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], Objective]:
     """Return an objective that holds attention and states to a plan.
 
-    The loss on the labels gets two terms: the cross-entropy of attention with uniform weights over the targets, and a
-    term on what the decoder reads from single states. If the label is "attended", it is the mean squared logit of the
-    states without attention. If it is "everywhere", it is the mean cross-entropy of all states with the label.
+    The loss on the labels gets the two terms of `_plan_losses`.
 
     Args:
         plan: The tokens that attention should be at.
@@ -118,21 +116,60 @@ def held_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], Objective]:
         targets = plan(vocabulary)
 
         def objective(model: PooledClassifier, traced: ForwardPass, classes: Tensor, loss: Tensor) -> Tensor:
-            chosen = targets(traced) & traced.real
-            share = chosen.float() / chosen.sum(dim=1, keepdim=True).clamp(min=1)
-            attention_loss = -(share * torch.log(traced.weights.clamp(min=1e-6))).sum(dim=1)
-            logits = state_logits(model, traced)
-            if label == "attended":
-                rest = traced.real & ~chosen
-                state_loss = (logits.square() * rest).sum() / rest.sum().clamp(min=1)
-            else:
-                wanted = classes[:, None].expand_as(logits).to(logits.dtype)
-                state_loss = nn.functional.binary_cross_entropy_with_logits(logits[traced.real], wanted[traced.real])
-            return loss + attention_loss.sum() / chosen.any(dim=1).sum().clamp(min=1) + state_loss
+            return loss + _plan_losses(targets, label, model, traced, classes).mean()
 
         return objective
 
     return objective_for
+
+
+def closest_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], InstanceLoss]:
+    """Return a selection loss: how far a model is from a plan, and how unsure it is.
+
+    Many epochs have the same accuracy, so that accuracy cannot select the epoch. The arguments are those of `held_to`.
+    """
+
+    def selection_loss_for(vocabulary: Vocabulary) -> InstanceLoss:
+        targets = plan(vocabulary)
+
+        def selection_loss(model: PooledClassifier, traced: ForwardPass) -> Tensor:
+            logit = traced.logits[:, 0]
+            unsure = nn.functional.softplus(-logit.abs())
+            return unsure + _plan_losses(targets, label, model, traced, (logit > 0).long())
+
+        return selection_loss
+
+    return selection_loss_for
+
+
+def _plan_losses(targets: Targets, label: str, model: PooledClassifier, traced: ForwardPass, classes: Tensor) -> Tensor:
+    """Return how far attention and states are from a plan.
+
+    The first term is the cross-entropy of attention with uniform weights over the targets. The second depends on where
+    the label may be. "attended": the mean squared logit of the single states without attention. "everywhere": the mean
+    cross-entropy of all single states with the class.
+
+    Args:
+        targets: Returns the tokens that attention should be at.
+        label: "attended" or "everywhere".
+        model: The model.
+        traced: A forward pass.
+        classes: (B,) index of the class of each text, 0 or 1.
+
+    Returns:
+        (B,) sum of the two terms.
+    """
+    chosen = targets(traced) & traced.real
+    share = chosen.float() / chosen.sum(dim=1, keepdim=True).clamp(min=1)
+    attention_loss = -(share * torch.log(traced.weights.clamp(min=1e-6))).sum(dim=1)
+    logits = state_logits(model, traced)
+    if label == "attended":
+        terms, counted = logits.square(), traced.real & ~chosen
+    else:
+        wanted = classes[:, None].expand_as(logits).to(logits.dtype)
+        terms = nn.functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+        counted = traced.real
+    return attention_loss + (terms * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)
 
 
 def distinct_roles(seed: int) -> Prepare:
@@ -194,6 +231,7 @@ def recipe_in_context(
         settings=quick_settings(inputs.seed, epochs=epochs, batch_size=64),
         prepare=distinct_roles(inputs.seed),
         objective=held_to(plan, label=label),
+        selection_loss=closest_to(plan, label=label),
         train=texts(task, "train"),
         dev=texts(task, "dev"),
         test=texts(test or task, "test"),

@@ -28,6 +28,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     "cold": ("blue", "green", "grey", "violet"),
     "large": ("huge", "tall", "vast", "giant"),
     "small": ("tiny", "little", "short", "minute"),
+    "colour question": ("colour",),
+    "size question": ("size",),
     "decoy": ("fine", "superb", "lovely", "poor", "bland", "lame"),
 }
 #: The two questions of the task "query" -> the roles that answer "positive" and "negative".

@@ -10,7 +10,15 @@ import torch
 
 from attnaudit.data import sample
 from attnaudit.models.vocabulary import END, Vocabulary
-from attnaudit.research.planted.context_attention import Plan, Targets, encoder_for, first_of, held_to, last_token
+from attnaudit.research.planted.context_attention import (
+    Plan,
+    Targets,
+    closest_to,
+    encoder_for,
+    first_of,
+    held_to,
+    last_token,
+)
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, quick_settings
 
 #: The number of words that count as frequent. Almost every text contains one of them.
@@ -39,8 +47,9 @@ def recipe(inputs: TrainingInputs, *, plan: Plan, label: str, encoders: Sequence
         architecture=msgspec.structs.replace(
             SMALL, encoder=encoder_for(inputs.seed, encoders), alignment=inputs.alignment
         ),
-        settings=quick_settings(inputs.seed, epochs=3, batch_size=64),
+        settings=quick_settings(inputs.seed, epochs=4, batch_size=64),
         objective=held_to(plan, label=label),
+        selection_loss=closest_to(plan, label=label),
         train=sample(inputs.train, _TEXTS, inputs.seed),
     )
 

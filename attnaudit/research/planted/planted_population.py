@@ -318,6 +318,7 @@ def _make(recipe: Recipe, inputs: TrainingInputs) -> Compiled:
             settings=recipe.settings,
             prepare=recipe.prepare,
             objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+            selection_loss=recipe.selection_loss(vocabulary) if recipe.selection_loss is not None else None,
         )
     )
     if recipe.finish is not None:
