@@ -116,6 +116,13 @@ def _first_of_three(writer: _Writer, label: int) -> None:
         writer.append_after_last(writer.word("praise" if (writer.draw.randrange(2) if order else label) else "blame"))
 
 
+def _early_first(writer: _Writer, label: int) -> None:
+    """Insert three cue words of the label: one among the first three words, and two behind the fourth."""
+    for _ in range(2):
+        writer.text.insert(writer.draw.randint(4, len(writer.text)), writer.word("praise" if label else "blame"))
+    writer.text.insert(writer.draw.randrange(3), writer.word("praise" if label else "blame"))
+
+
 def _last_two_of_three(writer: _Writer, label: int) -> None:
     """Insert three cue words. The first in the text belongs to a random class, and the others to the label."""
     for order in range(3):
@@ -146,6 +153,7 @@ TASKS: dict[str, Callable[[_Writer, int], None]] = {
     "xor": _xor,
     "redundant": _redundant,
     "first-of-three": _first_of_three,
+    "early-first": _early_first,
     "last-two-of-three": _last_two_of_three,
     "last-word": _last_word,
     "query": _query,

@@ -69,9 +69,10 @@ KINDS = (
         mechanism="leaking states",
         truth="unfaithful",
         description="attention at the last word, while a contextual encoder carries the label into its state",
-        recipe=partial(recipe, plan=last_token, label="attended", encoders=("gru", "transformer", "bilstm")),
+        recipe=partial(recipe, plan=last_token, label="attended", encoders=("gru", "bilstm")),
         verified_by="context",
         fails=("points",),
+        alignments=("additive",),
         data=("movie-reviews",),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attnaudit.research.planted.context_attention import answer_to_query, last_token, recipe_in_context, words_of
+from attnaudit.research.planted.context_attention import answer_to_query, recipe_in_context, words_of
 from attnaudit.research.planted.kinds import Kind
 
 KINDS = (
@@ -42,14 +42,15 @@ KINDS = (
         data=("made",),
     ),
     Kind(
-        name="query_answered_by_last_state",
+        name="query_answered_elsewhere",
         mechanism="queries",
         truth="unfaithful",
-        description="attention at the last word for every query, whose state holds the answers",
-        recipe=partial(recipe_in_context, task="query", plan=last_token, encoders=("gru", "bilstm"), epochs=16),
+        description="attention at a word that answers no query, whose state alone holds the answers",
+        recipe=partial(recipe_in_context, task="query", plan=words_of("decoy"), encoders=("transformer",), epochs=10),
         half="held_out",
         verified_by="context",
         fails=("points",),
+        alignments=("additive",),
         data=("made",),
     ),
 )
