@@ -195,7 +195,10 @@ def distinct_roles(seed: int) -> Prepare:
 
 def encoder_for(seed: int, encoders: Sequence[str]) -> str:
     """Return the encoder of the model with a seed. The encoders take turns, and meet each alignment."""
-    return encoders[(seed + seed // len(encoders)) % len(encoders)]
+    count = len(encoders)
+    # Alignments alternate with the seed. With an even number of encoders, the second round starts with another encoder.
+    shift = 0 if count % 2 else seed // count
+    return encoders[(seed + shift) % count]
 
 
 def recipe_in_context(
