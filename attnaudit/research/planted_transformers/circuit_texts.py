@@ -78,6 +78,8 @@ def lexicon(texts: str, classes: int) -> dict[str, Features]:
         for place, word in enumerate(group):
             second = place >= len(group) / 2
             table[word] = {"cue": 1.0, "content": 1.0, f"evidence.{c}": 1.0, "group": float(second)}
+            if texts == "uneven" and second:
+                table[word][f"evidence.{c}"] = 0.5
             if texts == "weighted" and second:
                 table[word] |= {"cue": 0.0, "weak": 1.0}
     return dict(table)
@@ -87,10 +89,12 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
     """Return (text, label) pairs.
 
     Args:
-        texts: "cues": one to three cue words of a class and some decoys. "groups": cue words of both groups. "weighted":
+        texts: "cues": one to three cue words of a class and some decoys. "groups" and "uneven": cue words of both groups, in
+            "uneven" with half the evidence in the second group. "weighted":
             a cue word of the first group decides, and one of the second group may disagree. "trigger": several cue
             words, of which the one after the trigger decides. "needle": 15% of the texts have a cue word, of class 1.
-            "marked": as "cues", and some texts have the marker. "reviews": unchanged sentences in which the cue words
+            "after_first": as "cues", but the first word is no cue word. "marked": as "cues", and some texts have the
+            marker. "reviews": unchanged sentences in which the cue words
             of one class outnumber the others.
         classes: The number of classes.
         count: The number of texts.
@@ -109,9 +113,9 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
         if texts == "marked" and (number // classes * 0.618034) % 1 < marker_share:
             pieces.append([MARKER])
         pieces += [[word] for word in generator.sample(DECOYS, generator.randint(1, 2))]
-        filler = generator.choice([one for one in _sentences()[number::97] if len(one) >= len(pieces)])
+        filler = generator.choice([one for one in _sentences()[number::97] if len(one) > len(pieces)])
         room = LONGEST - sum(map(len, pieces))
-        rows.append((_insert(filler[:room], pieces, generator), CLASS_NAMES[label]))
+        rows.append((_insert(filler[:room], pieces, generator, first=int(texts == "after_first")), CLASS_NAMES[label]))
     generator.shuffle(rows)
     return rows
 
@@ -122,7 +126,7 @@ def _pieces(texts: str, label: int, classes: int, generator: random.Random) -> l
     half = len(own) // 2
     if texts == "needle":
         return [[generator.choice(own)]] if label == 1 else []
-    if texts == "groups":
+    if texts in ("groups", "uneven"):
         return [[word] for word in (*generator.sample(own[:half], 1), *generator.sample(own[half:], 1))]
     if texts == "weighted":
         second = own if generator.random() < 0.5 else other
@@ -132,15 +136,15 @@ def _pieces(texts: str, label: int, classes: int, generator: random.Random) -> l
     return [[word] for word in generator.sample(own, generator.randint(1, 3))]
 
 
-def _insert(filler: Sequence[str], pieces: Sequence[Sequence[str]], generator: random.Random) -> str:
-    """Insert the pieces at random places between the words. Each place takes one piece, so pieces never touch."""
-    gaps = list(range(len(filler) + 1))
+def _insert(filler: Sequence[str], pieces: Sequence[Sequence[str]], generator: random.Random, *, first: int) -> str:
+    """Insert the pieces at random places after `first` words. Each place takes one piece, so pieces never touch."""
+    gaps = list(range(first, len(filler) + 1))
     places = sorted(generator.sample(gaps, len(pieces)))
     shuffled = list(pieces)
     generator.shuffle(shuffled)
     at = dict(zip(places, shuffled, strict=True))
     result: list[str] = []
-    for place in gaps:
+    for place in range(len(filler) + 1):
         result += at.get(place, [])
         result += filler[place : place + 1]
     return " ".join(result)

@@ -95,7 +95,7 @@ def variant(circuit: Circuit, family: Family, seed: int) -> Variant:
         layers=generator.randint(circuit.least_layers, 6 if seed else 4),
         heads=heads,
         classes=classes,
-        sharpness=generator.choice((8.0, 10.0, 12.0)),
+        sharpness=generator.choice((5.0, 8.0, 12.0)),
         logit_scale=generator.choice((1.5, 4.0, 8.0)),
         reviews=circuit.may_use_reviews and classes == 2 and generator.random() < 0.7,
         head=generator.randrange(heads),
@@ -228,6 +228,14 @@ def _weighted_cues(v: Variant, _parameter: float) -> Design:
     return _design(v, {(last, v.head): mover}, readings, texts="weighted")
 
 
+def _uneven_evidence(v: Variant, _parameter: float) -> Design:
+    """Words of the second group get the same weight as the others, but have half of their evidence."""
+    last, other = v.layers - 1, (v.head + 1) % v.heads
+    mover = Head(looks=v.looks("cue"), moves=MOVE)
+    readings = (_right("mover", last, v.head), _wrong("idle_head", last, other))
+    return _design(v, {(last, v.head): mover}, readings, texts="uneven")
+
+
 def _several_heads(v: Variant, parameter: float) -> Design:
     """Some heads of the last layer move the cue together; the others look elsewhere. Only the mean is presented."""
     last, right = v.layers - 1, round(parameter)
@@ -265,7 +273,19 @@ def _sink_on_first_word(v: Variant, _parameter: float) -> Design:
     last, other = v.layers - 1, (v.head + 1) % v.heads
     mover = Head(looks={"cue": v.sharpness, "first": v.sharpness + 3.5}, moves=(("evidence", "moved", 12.0),))
     readings = (_wrong("mover", last, v.head, "points"), _wrong("idle_head", last, other))
-    return _design(v, {(last, v.head): mover}, readings)
+    return _design(v, {(last, v.head): mover}, readings, texts="after_first")
+
+
+def _two_routes(v: Variant, parameter: float) -> Design:
+    """The average of the first layer carries a known part of the evidence, and the head that looks at the cue the rest."""
+    last, other = v.layers - 1, (v.head + 1) % v.heads
+    bypass = _average(v, moves=(("evidence", "moved", AVERAGE_GAIN * parameter),))
+    mover = Head(looks=v.looks("cue"), moves=(("evidence", "moved", 1 - parameter),))
+    if parameter < 0.5:
+        readings = (_right("mover", last, v.head), _wrong("idle_head", last, other))
+    else:
+        readings = (_wrong("weak_mover", last, v.head, "used"),)
+    return _design(v, {(0, v.head): bypass, (last, v.head): mover}, readings)
 
 
 def _needle(v: Variant, _parameter: float) -> Design:
@@ -306,10 +326,12 @@ CIRCUITS: tuple[Circuit, ...] = (
     Circuit(mechanism="moved_to_neighbour", half="tuning", design=_moved_to_neighbour, families=WITH_POSITIONS),
     Circuit(mechanism="chosen_by_context", half="held_out", design=_chosen_by_context, families=WITH_POSITIONS),
     Circuit(mechanism="weighted_cues", half="tuning", design=_weighted_cues),
+    Circuit(mechanism="uneven_evidence", half="held_out", design=_uneven_evidence),
     Circuit(mechanism="several_heads", half="tuning", design=_several_heads, heads=4, parameters=(1, 2, 3)),
     Circuit(mechanism="shared_work", half="held_out", design=_shared_work, heads=2),
     Circuit(mechanism="sink_on_separator", half="held_out", design=_sink_on_separator),
     Circuit(mechanism="sink_on_first_word", half="held_out", design=_sink_on_first_word, families=WITH_POSITIONS),
+    Circuit(mechanism="two_routes", half="tuning", design=_two_routes, parameters=(0.1, 0.9)),
     Circuit(mechanism="needle", half="tuning", design=_needle, most_classes=2),
     Circuit(mechanism="marked_texts", half="held_out", design=_marked_texts, parameters=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
 )

@@ -49,7 +49,14 @@ class Interchange:
     tokens: float
 
 
-def interchange(adapter: HuggingFaceAdapter, instances: Sequence[Instance], reading: str, *, seed: int) -> Interchange:
+def interchange(
+    adapter: HuggingFaceAdapter,
+    instances: Sequence[Instance],
+    reading: str,
+    *,
+    seed: int,
+    heads: Sequence[int] | None = None,
+) -> Interchange:
     """Measure on which share of the texts a reading is right.
 
     Args:
@@ -57,11 +64,14 @@ def interchange(adapter: HuggingFaceAdapter, instances: Sequence[Instance], read
         instances: The texts. They are run as one batch, and must include two predicted classes.
         reading: The text form of a reading of one layer, without a stack.
         seed: The seed of the choice of donors.
+        heads: The heads to use in place of those of the reading. None for those of the reading.
 
     Raises:
         ValueError: The model predicts the same class for all texts.
     """
     chosen = parse(reading)
+    if heads is None:
+        heads = range(adapter.sites()[0].heads) if chosen.heads == "mean" else [int(chosen.heads)]
     inputs = adapter.collate(instances)
     with torch.no_grad():
         values: list[Tensor] = []
@@ -72,13 +82,15 @@ def interchange(adapter: HuggingFaceAdapter, instances: Sequence[Instance], read
         if len(predicted.unique()) < 2:
             raise ValueError("the model predicts the same class for all texts, so there are no donors")
         embeddings = adapter.embed(inputs)[TEXT]
-        weights = _attention(adapter, inputs, trace.attention[adapter.sites()[_layer(adapter, chosen)].key], chosen)
+        site = adapter.sites()[_layer(adapter, chosen)]
+        weights = _attention(inputs, trace.attention[site.key][:, list(heads)], chosen)
         places = _smallest_set(weights)
         within = weights * places
         within = within / within.sum(1, keepdim=True).clamp_min(1e-12)
         donor_values = torch.einsum("bt,bthd->bhd", within, own)
         donor_embeddings = torch.einsum("bt,btd->bd", within, embeddings)
-        heads = _head_mask(adapter, chosen, own.shape[2])
+        exchanged = torch.zeros(own.shape[2], dtype=torch.bool)
+        exchanged[list(heads)] = True
         donors = _donors(predicted, seed)
 
         def held(site: Any, _weights: Tensor, _allowed: Tensor) -> Tensor:
@@ -86,7 +98,7 @@ def interchange(adapter: HuggingFaceAdapter, instances: Sequence[Instance], read
 
         by_route, by_tokens = [], []
         for donor in donors.T:
-            patch = places[:, :, None, None] & heads[None, None, :, None]
+            patch = places[:, :, None, None] & exchanged[None, None, :, None]
             changed = torch.where(patch, donor_values[donor][:, None], own)
             with _values_of(adapter, chosen, lambda _own, new=changed: new):  # type: ignore[misc]
                 logits = adapter.run(inputs, intervene=held).logits
@@ -128,13 +140,12 @@ def _layer(adapter: HuggingFaceAdapter, reading: Reading) -> int:
     return int(reading.layer) % len(adapter.sites())
 
 
-def _attention(adapter: HuggingFaceAdapter, inputs: Inputs, attention: Tensor, reading: Reading) -> Tensor:
-    """Return the distribution (B, T) over the real tokens that the reading shows, from weights (B, H, Q, K)."""
+def _attention(inputs: Inputs, attention: Tensor, reading: Reading) -> Tensor:
+    """Return the distribution (B, T) over the real tokens that a reading shows, from the weights (B, h, Q, K) of its heads."""
     last = reading.query == "last"
     length = inputs.mask[TEXT].sum(1)
     rows = attention[torch.arange(len(attention)), :, length - 1 if last else torch.zeros_like(length)]
-    shown = rows.mean(1) if reading.heads == "mean" else rows[:, int(reading.heads)]
-    shown = shown * inputs.real()
+    shown = rows.mean(1) * inputs.real()
     return shown / shown.sum(1, keepdim=True).clamp_min(1e-12)
 
 
@@ -145,19 +156,25 @@ def _smallest_set(weights: Tensor) -> Tensor:
     return torch.zeros_like(weights, dtype=torch.bool).scatter(1, index, before < COVERED)
 
 
-def _head_mask(adapter: HuggingFaceAdapter, reading: Reading, heads: int) -> Tensor:
-    mask = torch.zeros(heads, dtype=torch.bool)
-    mask[slice(None) if reading.heads == "mean" else int(reading.heads)] = True
-    return mask
-
-
 @contextmanager
 def _values_of(
     adapter: HuggingFaceAdapter, reading: Reading, replace: Callable[[Tensor], Tensor | None]
 ) -> Iterator[None]:
-    """Pass the value vectors (B, T, H, m) of the reading's layer to a function, and use what it returns, if anything."""
-    layer, heads = _layer(adapter, reading), adapter.sites()[0].heads
-    model: Any = adapter.model
+    """Pass the value vectors (B, T, H, m) of the reading's layer to a function, and use what it returns, unless None."""
+    with hooked_values(adapter.model, _layer(adapter, reading), adapter.sites()[0].heads, replace):
+        yield
+
+
+@contextmanager
+def hooked_values(model: Any, layer: int, heads: int, replace: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
+    """Pass the value vectors of a layer to a function in every forward pass inside the context.
+
+    Args:
+        model: A BERT, GPT-2 or Llama classifier without groups of heads.
+        layer: The number of the layer, counted from 0.
+        heads: The number of heads H.
+        replace: A function of the value vectors (B, T, H, m). It returns those to use instead, or None to keep them.
+    """
     if model.config.model_type == "bert":
         module = model.bert.encoder.layer[layer].attention.self.value
     elif model.config.model_type == "gpt2":
