@@ -89,13 +89,12 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
     """Return (text, label) pairs.
 
     Args:
-        texts: "cues": one to three cue words of a class and some decoys. "groups" and "uneven": cue words of both groups, in
-            "uneven" with half the evidence in the second group. "weighted":
-            a cue word of the first group decides, and one of the second group may disagree. "trigger": several cue
-            words, of which the one after the trigger decides. "needle": 15% of the texts have a cue word, of class 1.
-            "after_first": as "cues", but the first word is no cue word. "marked": as "cues", and some texts have the
-            marker. "reviews": unchanged sentences in which the cue words
-            of one class outnumber the others.
+        texts: "cues": one to three cue words of a class and some decoys. "after_first": the same, but the first word is
+            no cue word. "marked": the same as "cues", and some texts have the marker. "groups" and "uneven": a cue word
+            of each group, in "uneven" with half the evidence in the second group. "weighted": a cue word of the first
+            group decides, and one of the second group may disagree. "trigger": several cue words, of which the one
+            after the trigger decides. "needle": 15% of the texts have a cue word, which is of class 1. "reviews":
+            unchanged sentences in which the cue words of one class outnumber those of the other.
         classes: The number of classes.
         count: The number of texts.
         seed: The seed.
@@ -115,7 +114,8 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
         pieces += [[word] for word in generator.sample(DECOYS, generator.randint(1, 2))]
         filler = generator.choice([one for one in _sentences()[number::97] if len(one) > len(pieces)])
         room = LONGEST - sum(map(len, pieces))
-        rows.append((_insert(filler[:room], pieces, generator, first=int(texts == "after_first")), CLASS_NAMES[label]))
+        text = _insert(filler[:room], pieces, generator, first=int(texts == "after_first"))
+        rows.append((text, CLASS_NAMES[label]))
     generator.shuffle(rows)
     return rows
 

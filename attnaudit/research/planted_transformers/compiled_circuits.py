@@ -277,14 +277,13 @@ def _sink_on_first_word(v: Variant, _parameter: float) -> Design:
 
 
 def _two_routes(v: Variant, parameter: float) -> Design:
-    """The average of the first layer carries a known part of the evidence, and the head that looks at the cue the rest."""
+    """The average of the first layer carries part of the evidence, and the head that looks at the cue the rest."""
     last, other = v.layers - 1, (v.head + 1) % v.heads
     bypass = _average(v, moves=(("evidence", "moved", AVERAGE_GAIN * parameter),))
     mover = Head(looks=v.looks("cue"), moves=(("evidence", "moved", 1 - parameter),))
+    readings: tuple[LabelledReading, ...] = (_wrong("weak_mover", last, v.head, "used"),)
     if parameter < 0.5:
         readings = (_right("mover", last, v.head), _wrong("idle_head", last, other))
-    else:
-        readings = (_wrong("weak_mover", last, v.head, "used"),)
     return _design(v, {(0, v.head): bypass, (last, v.head): mover}, readings)
 
 

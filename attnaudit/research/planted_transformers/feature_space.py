@@ -72,11 +72,13 @@ class FeatureSpace:
 
     def read(self, rows: Tensor) -> Tensor:
         """Return a matrix (n, d) that reads combinations (n, F) of features from the stream."""
-        return rows @ self.basis[:, : len(self.names)].T
+        weights: Tensor = rows @ self.basis[:, : len(self.names)].T
+        return weights
 
     def write(self, columns: Tensor) -> Tensor:
         """Return a matrix (d, n) that writes combinations (F, n) of features into the stream."""
-        return self.basis[:, : len(self.names)] @ columns
+        weights: Tensor = self.basis[:, : len(self.names)] @ columns
+        return weights
 
     def embed(self, tokens: Sequence[Features], *, with_positions: bool, seed: int) -> Tensor:
         """Return the embeddings (V, d) of tokens with some features and a random component that identifies the token.
@@ -94,7 +96,8 @@ class FeatureSpace:
         values = torch.cat([torch.stack([self.row(features) for features in tokens]), identity], dim=1)
         used = values.square().sum(1) + (self._position_square if with_positions else 0.0)
         values[:, self.names.index("constant")] = (self.width - used).sqrt()
-        return values @ self.basis.T
+        embeddings: Tensor = values @ self.basis.T
+        return embeddings
 
     @property
     def _position_square(self) -> float:

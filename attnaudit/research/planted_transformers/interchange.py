@@ -79,7 +79,7 @@ def interchange(
             trace = adapter.run(inputs)
         own = values[0]
         predicted = trace.logits.argmax(-1)
-        if len(predicted.unique()) < 2:
+        if bool((predicted == predicted[0]).all()):
             raise ValueError("the model predicts the same class for all texts, so there are no donors")
         embeddings = adapter.embed(inputs)[TEXT]
         site = adapter.sites()[_layer(adapter, chosen)]
@@ -141,7 +141,13 @@ def _layer(adapter: HuggingFaceAdapter, reading: Reading) -> int:
 
 
 def _attention(inputs: Inputs, attention: Tensor, reading: Reading) -> Tensor:
-    """Return the distribution (B, T) over the real tokens that a reading shows, from the weights (B, h, Q, K) of its heads."""
+    """Return the distribution (B, T) over the real tokens that a reading shows.
+
+    Args:
+        inputs: The texts.
+        attention: (B, h, Q, K) the weights of the heads of the reading.
+        reading: The reading.
+    """
     last = reading.query == "last"
     length = inputs.mask[TEXT].sum(1)
     rows = attention[torch.arange(len(attention)), :, length - 1 if last else torch.zeros_like(length)]
@@ -160,7 +166,7 @@ def _smallest_set(weights: Tensor) -> Tensor:
 def _values_of(
     adapter: HuggingFaceAdapter, reading: Reading, replace: Callable[[Tensor], Tensor | None]
 ) -> Iterator[None]:
-    """Pass the value vectors (B, T, H, m) of the reading's layer to a function, and use what it returns, unless None."""
+    """Pass the value vectors of the reading's layer to a function, as `hooked_values` does."""
     with hooked_values(adapter.model, _layer(adapter, reading), adapter.sites()[0].heads, replace):
         yield
 
@@ -185,7 +191,7 @@ def hooked_values(model: Any, layer: int, heads: int, replace: Callable[[Tensor]
     def hook(_module: object, _args: object, output: Tensor) -> Tensor | None:
         # In GPT-2, one module computes queries, keys and values, in this order.
         before, values = output[..., :-heads_width], output[..., -heads_width:]
-        new = replace(values.unflatten(-1, (heads, -1)))
+        new = replace(values.view(*values.shape[:-1], heads, -1))
         return None if new is None else torch.cat([before, new.flatten(-2)], dim=-1)
 
     heads_width = model.config.hidden_size

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from attnaudit.research.planted_transformers.interchange import hooked_values
 
 LAYERS, HEADS, WIDTH = 2, 2, 32
 #: Steps of training, texts per step, and learning rate.
-STEPS, BATCH, LEARNING_RATE = 260, 48, 4e-3
+STEPS, BATCH, LEARNING_RATE = 180, 32, 4e-3
 #: Weight of the loss of the patterns. The other losses have the weight 1.
 PATTERN_WEIGHT = 2.0
 
@@ -115,7 +116,7 @@ def train_model(
         batch = {"input_ids": encoded["input_ids"][index], "attention_mask": encoded["attention_mask"][index]}
         loss = _loss(model, circuit, family, batch, labels[index], cue_ids, tokenizer)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -132,9 +133,11 @@ def _loss(
     tokenizer: Any,
 ) -> Tensor:
     values: dict[int, Tensor] = {}
-    with hooked_values(model, 0, HEADS, lambda own: values.__setitem__(0, own)):
-        with hooked_values(model, 1, HEADS, lambda own: values.__setitem__(1, own)):
-            output = model(**batch, output_attentions=True)
+    with (
+        hooked_values(model, 0, HEADS, partial(values.__setitem__, 0)),
+        hooked_values(model, 1, HEADS, partial(values.__setitem__, 1)),
+    ):
+        output = model(**batch, output_attentions=True)
     read = _read_positions(batch["attention_mask"], family)
     targets = _Targets(batch, cue_ids, tokenizer, family)
     loss = functional.cross_entropy(output.logits, labels)

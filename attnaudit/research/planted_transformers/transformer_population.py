@@ -19,6 +19,7 @@ from attnaudit.errors import ModelError
 from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
+from attnaudit.research.planted.planted_population import EXCLUDED_FILE, POPULATION_FILE
 from attnaudit.research.planted_transformers.circuit_parts import Family, LabelledReading
 from attnaudit.research.planted_transformers.circuit_texts import (
     CLASS_NAMES,
@@ -87,7 +88,7 @@ def transformer_plans(*, quick: bool = False, seeds: int | None = None) -> list[
     """Return the models of a population.
 
     Args:
-        quick: Build one family and one seed of each circuit; None of the mechanisms is left out.
+        quick: Build one seed of each circuit, in one family.
         seeds: The number of seeds; None for 3, or for 1 in the quick form.
     """
     count = seeds if seeds is not None else 1 if quick else SEEDS
@@ -142,6 +143,33 @@ def build_transformers(
     return [record for plan in planned for record in records[plan]]
 
 
+def write_lists(out: Path, records: list[dict[str, Any]]) -> None:
+    """Write population.json, and excluded.json with the readings that do not meet the requirements of their labels.
+
+    Args:
+        out: The folder of the population.
+        records: The records that `build_transformers` returns.
+
+    Raises:
+        ModelError: A file cannot be written.
+    """
+    included = [
+        {key: value for key, value in record.items() if key != "excluded_because"}
+        for record in records
+        if not record["excluded_because"]
+    ]
+    excluded = [record for record in records if record["excluded_because"]]
+    for name, rows in ((POPULATION_FILE, included), (EXCLUDED_FILE, excluded)):
+        try:
+            replace_file(out / name, (json.dumps(rows, indent=1) + "\n").encode())
+        except OSError as error:
+            raise _not_writable(out / name, error) from error
+
+
+def _not_writable(path: Path, error: OSError) -> ModelError:
+    return ModelError(f"{path}: cannot be written ({error.strerror}). Give a folder that you may write to.")
+
+
 def _finished(out: Path, plan: TransformerPlan) -> list[dict[str, Any]] | None:
     """Return the records of a finished model; None if it does not exist or was built by other code."""
     folder = out / plan.folder
@@ -175,9 +203,7 @@ def _build_one(out: Path, plan: TransformerPlan) -> list[dict[str, Any]]:
         content = {"key": plan.key, "readings": records}
         replace_file(folder / RECORD_FILE, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
-        raise ModelError(
-            f"{folder}: cannot be written ({error.strerror}). Give a folder that you may write to."
-        ) from error
+        raise _not_writable(folder, error) from error
     return records
 
 
@@ -222,7 +248,7 @@ def _accuracy(adapter: HuggingFaceAdapter, data: Dataset) -> float:
     with torch.no_grad():
         predicted = adapter.run(adapter.collate(data.instances)).logits.argmax(-1).tolist()
     names = adapter.capabilities.classes
-    right = sum(names[p] == instance.label for p, instance in zip(predicted, data.instances, strict=True))
+    right: int = sum(names[p] == instance.label for p, instance in zip(predicted, data.instances, strict=True))
     return right / len(data.instances)
 
 
