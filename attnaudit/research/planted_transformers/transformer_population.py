@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from attnaudit.adapters.huggingface.checkpoint_files import quiet
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.loading import load_model
 from attnaudit.data import load
-from attnaudit.errors import ModelError
+from attnaudit.errors import ModelError, nearest
 from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
@@ -84,20 +85,32 @@ class _BuiltModel:
     half: str
 
 
-def transformer_plans(*, quick: bool = False, seeds: int | None = None) -> list[TransformerPlan]:
+def transformer_plans(
+    *, quick: bool = False, seeds: int | None = None, only: Sequence[str] | None = None
+) -> list[TransformerPlan]:
     """Return the models of a population.
 
     Args:
         quick: Build one seed of each circuit, in one family.
         seeds: The number of seeds; None for 3, or for 1 in the quick form.
+        only: The mechanisms to build. None or an empty list builds all of them.
+
+    Raises:
+        ModelError: A name in `only` is not a mechanism.
     """
     count = seeds if seeds is not None else 1 if quick else SEEDS
     circuits: list[tuple[str, tuple[Family, ...], tuple[float, ...]]] = [
         (circuit.mechanism, circuit.families, circuit.parameters) for circuit in CIRCUITS
     ]
     circuits += [(circuit.mechanism, circuit.families, (0.0,)) for circuit in TRAINED]
+    known = [mechanism for mechanism, _, _ in circuits]
+    for name in only or ():
+        if name not in known:
+            raise ModelError(f"Unknown mechanism of planted Transformers '{name}'. {nearest(name, known)}")
     planned = []
     for number, (mechanism, families, parameters) in enumerate(circuits):
+        if only and mechanism not in only:
+            continue
         chosen = (families[number % len(families)],) if quick else families
         planned += [
             TransformerPlan(mechanism=mechanism, family=family, seed=seed, parameter=float(parameter))
@@ -113,6 +126,7 @@ def build_transformers(
     *,
     quick: bool = False,
     seeds: int | None = None,
+    only: Sequence[str] | None = None,
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> list[dict[str, Any]]:
@@ -122,6 +136,7 @@ def build_transformers(
         out: The folder of the population. The models become folders in it, and their texts CSV files.
         quick: As in `transformer_plans`.
         seeds: As in `transformer_plans`.
+        only: As in `transformer_plans`.
         jobs: The number of processes that share the work, with one thread each.
         progress: Called after each newly built model, with a line about it as the note. None to report no progress.
 
@@ -130,10 +145,10 @@ def build_transformers(
         reasons why the reading does not get its label, which is empty if it gets it.
 
     Raises:
-        ModelError: A file or folder cannot be written.
+        ModelError: A name in `only` is not a mechanism, or a file or folder cannot be written.
         AuditError: A process was killed.
     """
-    planned = transformer_plans(quick=quick, seeds=seeds)
+    planned = transformer_plans(quick=quick, seeds=seeds, only=only)
     records = {plan: found for plan in planned if (found := _finished(out, plan)) is not None}
     missing = [plan for plan in planned if plan not in records]
     for plan, built in spread(partial(_build_one, out), missing, jobs):
@@ -274,10 +289,12 @@ def _record(
         "encoder": plan.family,
         "seed": plan.seed,
         "level": "tokens",
+        "rank_agreement": None,
+        "bypass_share": None,
         "verified_by": evidence,
         "accuracy": accuracy,
         "half": built.half,
-        "fails": list(reading.fails) if reading.truth == "unfaithful" else [],
+        "fails": {"faithful": [], "unfaithful": list(reading.fails), "graded": ["points"]}[reading.truth],
         "excluded_because": unmet,
     }
 
