@@ -68,7 +68,7 @@ class CustomCheck(PerInstanceCheck):
             return proportion_interval(values, groups, confidence=self.confidence)
         return super().interval(measurements, values, groups)
 
-    def no_interval(self, value: float | None, groups: Groups) -> str:
+    def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if len(groups) < 2:
             return ""
         return (
@@ -131,7 +131,7 @@ class CustomCheck(PerInstanceCheck):
 
 
 class CheckFactory:
-    """What a function decorated with `check` becomes. Call it with a threshold to declare the check."""
+    """The object that replaces a function decorated with `check`. Call it with a threshold to declare the check."""
 
     def __init__(self, kind: type[CustomCheck]) -> None:
         self.kind = kind

@@ -179,7 +179,8 @@ class PooledClassifier(nn.Module):
     def encode_query(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """Return the state of each query.
 
-        It is the final state of a BiLSTM, the maximum of each feature of a CNN, and the mean state of other encoders.
+        It is the final state of a BiLSTM or a GRU, the maximum of each feature of a CNN, and the mean state of other
+        encoders.
 
         Args:
             embedded: (B, Q, d) embeddings of the query.

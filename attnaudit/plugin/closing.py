@@ -23,8 +23,8 @@ HOW_TO_EXCEPT = (
     "A gate may be skipped or expected to fail only if the policy names it in an [[exception]] table, with a reason."
 )
 PARTIAL_IN_CI = (
-    "the run is partial, and the environment variable CI is set. Run every gate, or add --audit-allow-partial if a "
-    "partial run is intended here."
+    "the run is partial, and the environment variable CI is set. Run every gate and every test file, or add "
+    "--audit-allow-partial if a partial run is intended here."
 )
 
 
@@ -62,7 +62,7 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     else:
         state.problem = " ".join(dict.fromkeys(state.usage_errors.values()))
         base = int(pytest.ExitCode.USAGE_ERROR)  # without workers, pytest has this status already
-    status = run_status(gates, exit_status=base or int(bool(state.problem)))
+    status = run_status(gates, exit_status=base or int(bool(state.problem)), files_left_out=plan.files_left_out)
     exit_status = _exit_status(state, gates, base)
     if status == "partial" and state.context.ci and not state.context.allow_partial:
         state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
@@ -96,7 +96,7 @@ def amend_run(state: RunState, exit_status: int) -> None:
     if run is None or run.exit_status == exit_status:
         return
     ending = RunEnding(
-        status=run_status(run.gates, exit_status=exit_status),
+        status=run_status(run.gates, exit_status=exit_status, files_left_out=run.files_left_out),
         exit_status=exit_status,
         gates=run.gates,
         problem=run.problem or "another plugin made the run fail after the last test",
@@ -109,7 +109,7 @@ def amend_run(state: RunState, exit_status: int) -> None:
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
-    """Set the problem of a run in which nothing was audited, unless gates are listed or pytest failed anyway."""
+    """Set the problem of a run in which nothing was audited, unless it has gates or pytest failed anyway."""
     left_out = any(gate.state == "not selected" for gate in gates)
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or left_out or gates:
         return
@@ -135,7 +135,7 @@ def _exit_status(state: RunState, gates: Sequence[GateRecord], base: int) -> int
 
 
 def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], session: pytest.Session) -> None:
-    """Report one failed test per reason for the gates that did not pass and that no failed test names."""
+    """Report gates that did not pass, but that no failed test names, as one failed test per reason."""
     results = state.outcomes.results
     failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
     skipped_reasons = {result.reason for result in results.values() if result.outcome == "skipped"}

@@ -9,7 +9,7 @@ import msgspec
 from attnaudit.records.check_records import CheckRecord, Record
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
 GateState = Literal["passed", "failed", "open", "excepted", "not selected"]
@@ -286,7 +286,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         checks: The results of all cases.
         missing: The selected cases that have no verdict.
         declared_policy: The policy file; None if the checks were declared in Python.
-        status: "passed": every gate passed or is excepted. "partial": the command line left gates out, and no other
+        status: "passed": every gate passed or is excepted. "partial": gates or test files were left out, and no other
             gate failed. "informational": there is no gate. "failed": anything else. "running": the run has not ended,
             or its process was killed.
         problem: Why the run failed if the reason is not a verdict, such as an invalid option; otherwise "".
@@ -298,6 +298,8 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         unit: What the statistics are computed over: "tokens" or "words".
         ci: Whether the environment variable CI was set.
         allow_partial: Whether --audit-allow-partial was given.
+        files_left_out: The test files whose gates are unknown, because they may contain @audit functions but were not
+            collected -> the reason. Empty with --policy, which names all gates.
         measurements_sha256: The SHA-256 hash of measurements.parquet; "" if there is no such file.
         digest: The SHA-256 hash of everything else in this record. It shows whether the file was edited.
     """
@@ -327,5 +329,6 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unit: str = "tokens"
     ci: bool = False
     allow_partial: bool = False
+    files_left_out: dict[str, str] = msgspec.field(default_factory=dict)
     measurements_sha256: str = ""
     digest: str = ""

@@ -1,13 +1,14 @@
 """The outcome of every gate that a run had to judge, and what that means for the run as a whole.
 
 The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, or
-is excepted by the policy. A gate that the user left out on purpose is not selected, and makes the run partial. Any
-other gate without a verdict is open, and makes the run fail.
+is excepted by the policy. A gate that the user left out on purpose is not selected, and makes the run partial. A test
+file that was left out makes it partial too, because its gates are unknown. Any other gate without a verdict is open,
+and makes the run fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -48,17 +49,18 @@ def settle(
     ]
 
 
-def run_status(gates: Sequence[GateRecord], *, exit_status: int) -> RunStatus:
+def run_status(gates: Sequence[GateRecord], *, exit_status: int, files_left_out: Collection[str] = ()) -> RunStatus:
     """Return the status of a run that has ended.
 
     Args:
         gates: The outcomes of the gates.
         exit_status: The exit status that pytest had for its own reasons, such as a test that failed.
+        files_left_out: The test files that were left out and whose gates are unknown.
     """
     states = {gate.state for gate in gates}
     if exit_status or states & {"failed", "open"}:
         return "failed"
-    if "not selected" in states:
+    if "not selected" in states or files_left_out:
         return "partial"
     return "passed" if gates else "informational"
 
@@ -73,7 +75,7 @@ def _settle_gate(
     left_out_by: Sequence[str],
     stopped_by: str,
 ) -> GateRecord:
-    """Return the outcome of one gate, which these tests had to judge."""
+    """Return the outcome of one gate, given its record, if there is one, and the tests that had to judge it."""
 
     def settled(state: str, reason: str = "") -> GateRecord:
         return msgspec.convert(
@@ -108,7 +110,7 @@ def _settle_gate(
 
 
 def _swallowed(results: Sequence[str]) -> str:
-    """Return a clause on tests that did not fail although the verdict of their gate blocks; "" if one failed."""
+    """Return a clause that says that no test failed although the verdict of the gate blocks; "" if a test failed."""
     if "failed" in results or not results:
         return ""
     what = "passed: call check.enforce() in it" if "passed" in results else "was skipped or expected to fail"

@@ -18,7 +18,7 @@ from torch import Tensor
 from attnaudit.instances import Dataset
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
-from attnaudit.models.training_job import Objective, Prepare, Settings
+from attnaudit.models.training_job import InstanceLoss, Objective, Prepare, Settings
 from attnaudit.models.vocabulary import Vocabulary, words
 
 #: A function of (trained model, its vocabulary, a forward pass over a batch). It returns the contribution of each token
@@ -99,6 +99,8 @@ class Recipe:
             known truth.
         prepare: Changes the untrained model in place. None if nothing has to be changed.
         objective: Returns the training objective for a vocabulary. None to train with the usual loss alone.
+        selection_loss: Returns the loss that is smallest for the best epoch, for a vocabulary. None to choose the epoch
+            with the best F1.
         finish: Changes the trained model in place. None if nothing has to be changed.
         reference: The recipe of the same model without deception. The accuracy of the deceptive model may be at most
             slightly lower than that of the reference. None for kinds without deception.
@@ -120,6 +122,7 @@ class Recipe:
     contribution: Contribution | None = None
     prepare: Prepare | None = None
     objective: Callable[[Vocabulary], Objective] | None = None
+    selection_loss: Callable[[Vocabulary], InstanceLoss] | None = None
     finish: Callable[[PooledClassifier], None] | None = None
     reference: Recipe | None = None
     exact: bool = True
@@ -150,7 +153,7 @@ class Kind:
         level: The units whose contributions are known: "tokens".
         verified_by: How a label is verified. "ranks": by the rank agreement of attention with known contributions, and
             by neutral embeddings (see `verify_label`). "exchange": by exchanging tokens between texts (see
-            `verify_exchange`).
+            `verify_exchange`). "context": by exchanging tokens and states (see `verify_context`).
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
         fails: The questions that an unfaithful kind fails by construction: "used" (does attention affect the output?)
             and "points" (does it point at the tokens that matter?). The value has no meaning for other kinds.

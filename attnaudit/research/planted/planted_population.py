@@ -29,6 +29,7 @@ from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted.kinds import Compiled, Kind, Recipe, TrainingInputs, class_words, kinds
+from attnaudit.research.planted.verify_context import CONTEXT_EXCHANGE, verify_in_context
 from attnaudit.research.planted.verify_exchange import EXCHANGE, verify_by_exchange
 from attnaudit.research.planted.verify_label import INTERVENTION, LabelEvidence, accuracy_of, verify_label
 
@@ -149,7 +150,7 @@ def describe(record: dict[str, Any]) -> str:
     parts = [record["folder"], f"accuracy {record['accuracy']:.3f}"]
     if record["rank_agreement"] is not None:
         parts.append(f"rank agreement {record['rank_agreement']:.3f}")
-    if (record["verified_by"] or {}).get("name") == EXCHANGE:
+    if (record["verified_by"] or {}).get("name") in (EXCHANGE, CONTEXT_EXCHANGE):
         parts.append(
             "decision follows exchanged tokens: {attended:.2f} attended, {rest:.2f} others".format_map(
                 record["verified_by"]
@@ -225,6 +226,8 @@ def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
     adapter = checkpoint_folder.load(folder)
     if kind.verified_by == "exchange" and kind.truth != "trend":
         evidence = verify_by_exchange(kind, recipe, adapter, data)
+    elif kind.verified_by == "context":
+        evidence = verify_in_context(kind, recipe, model, vocabulary, made.classes, data)
     else:
         evidence = verify_label(kind, recipe, model, vocabulary, adapter, data, reference_accuracy=reference_accuracy)
     record = {**_record(plan, kind, recipe, evidence), "data": data_name}
@@ -251,7 +254,9 @@ def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEviden
         "accuracy_without_deception": evidence.reference_accuracy,
     }
     if evidence.exchange is not None:
-        verified_by = {"name": EXCHANGE, **msgspec.to_builtins(evidence.exchange)}
+        name = CONTEXT_EXCHANGE if kind.verified_by == "context" else EXCHANGE
+        measured = {key: value for key, value in msgspec.to_builtins(evidence.exchange).items() if value is not None}
+        verified_by = {"name": name, **measured}
     return {
         "folder": plan.folder,
         "kind": kind.name,
@@ -307,8 +312,9 @@ def _make(recipe: Recipe, inputs: TrainingInputs) -> Compiled:
     if recipe.compiled is not None:
         return recipe.compiled()
     training = recipe.train or inputs.train
+    parts = (part for instance in training.instances for part in (instance.text, instance.query))
     vocabulary = Vocabulary.build(
-        (instance.text for instance in training.instances),
+        (part for part in parts if part is not None),
         min_count=recipe.settings.min_count,
         limit=recipe.settings.max_words,
     )
@@ -319,6 +325,7 @@ def _make(recipe: Recipe, inputs: TrainingInputs) -> Compiled:
             settings=recipe.settings,
             prepare=recipe.prepare,
             objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+            selection_loss=recipe.selection_loss(vocabulary) if recipe.selection_loss is not None else None,
         )
     )
     if recipe.finish is not None:
@@ -334,8 +341,9 @@ def _write_texts(path: Path, data: Dataset) -> None:
     """Write texts that a recipe made to a CSV file."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["id", "text", "label"])
-    writer.writerows([instance.id, instance.text, instance.label] for instance in data.instances)
+    names = ["id", "text", "label"] + ["query"] * any(instance.query is not None for instance in data.instances)
+    writer.writerow(names)
+    writer.writerows([getattr(instance, name) for name in names] for instance in data.instances)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.getvalue().encode())

@@ -54,11 +54,16 @@ class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
             exchanged. None if no text could be exchanged.
         rest: The same if all other tokens are exchanged. None in the same case, and if no text has other tokens.
         rows: The number of texts in which tokens were exchanged.
+        states: The share of texts whose decision becomes that of the donor if the states at the tokens that hold the
+            attention are exchanged. None if it was not measured (see `verify_context`).
+        alone: The share of tokens whose state alone gives the predicted class of their text. None in the same case.
     """
 
     attended: float | None
     rest: float | None
     rows: int
+    states: float | None = None
+    alone: float | None = None
 
 
 class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
