@@ -12,7 +12,7 @@ from attnaudit.errors import ModelError
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 
-QUICK_SEEDS, SEEDS = 3, 6
+QUICK_SEEDS, SEEDS = 2, 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
