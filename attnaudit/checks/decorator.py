@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attnaudit.checks.base import Check
+from attnaudit.checks.effective_policy import validation_of
 from attnaudit.checks.policy import Policy, first_duplicate
-from attnaudit.checks.policy_exceptions import exceptions_from_reasons, require_gates
+from attnaudit.checks.policy_exceptions import exceptions_from_reasons, require_families, require_gates
 from attnaudit.errors import CheckError
 from attnaudit.formatting import terminal_safe
-from attnaudit.records import CheckRecord
+from attnaudit.records import CheckRecord, UnvalidatedRule
 from attnaudit.verdict_text import failure_message, headline
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +59,11 @@ def enforce(record: CheckRecord) -> None:
 
 
 def audit(
-    *checks: Check | Policy, exceptions: Mapping[str, str] | None = None, informational: bool = False
+    *checks: Check | Policy,
+    exceptions: Mapping[str, str] | None = None,
+    informational: bool = False,
+    validated_on: Sequence[str] | None = None,
+    unvalidated: UnvalidatedRule | None = None,
 ) -> Callable[[F], F]:
     """Return a decorator that declares the checks of a test function.
 
@@ -67,7 +72,7 @@ def audit(
 
     The decorator gives the function the mark `attnaudit` and these attributes: `attnaudit_checks`, a tuple of its
     checks; `attnaudit_policy`, the record of the policy or None; `attnaudit_exceptions`, a tuple of `PolicyException`;
-    and `attnaudit_informational`, a bool.
+    `attnaudit_informational`, a bool; and `attnaudit_validation`, a `PolicyValidation`.
 
     Args:
         *checks: The checks, or a single policy that `load_policy` returned.
@@ -75,10 +80,16 @@ def audit(
             skip or xfail mark on a gate fails the audit. A policy file has [[exception]] tables instead.
         informational: Whether the audit only reports values. It must be True if no check is a gate, and False
             otherwise. A policy file has the key `informational` instead.
+        validated_on: The families of models on which the gates were validated, such as ["pooled attention"]. None if
+            they were not validated; they then apply to every model. A policy file has the key `validated_on` instead.
+        unvalidated: What happens to a model of another family: "block" (the default) fails the run, "gate" applies the
+            gates and reports that they were not validated, and "report" makes them informational. A policy file has the
+            key `unvalidated` instead.
 
     Raises:
         CheckError: No check is given, or an argument is not a check. Two checks have the same id, for example because
-            they differ only in their thresholds. `informational` does not match the checks. An exception is invalid.
+            they differ only in their thresholds. `informational` does not match the checks. An exception, a family or
+            `unvalidated` is invalid.
             The function is decorated twice.
     """
     if not checks:
@@ -94,16 +105,25 @@ def audit(
     if not isinstance(informational, bool):
         raise CheckError(f"audit: informational is {informational!r}, expected True or False.")
     if policy is not None:
-        if exceptions is not None or informational:
-            argument = "informational" if exceptions is None else "exceptions"
+        in_file = {
+            "exceptions": exceptions is not None,
+            "informational": informational,
+            "validated_on": validated_on is not None,
+            "unvalidated": unvalidated is not None,
+        }
+        argument = next((name for name, given in in_file.items() if given), "")
+        if argument:
             raise CheckError(
                 f"audit: the argument {argument} cannot be combined with a policy. Write it in the file "
                 f"{policy.record.file}."
             )
         excepted, informational = tuple(policy.record.exceptions), policy.record.informational
+        validation = validation_of(declared, policy.record.validated_on, policy.record.unvalidated)
     else:
         require_gates(declared, informational=informational, where="audit", declaration="informational=True")
         excepted = exceptions_from_reasons(exceptions or {}, checks=declared, where="audit")
+        require_families(validated_on, unvalidated, where="audit")
+        validation = validation_of(declared, validated_on or (), unvalidated or "block")
 
     def declare(function: F) -> F:
         import pytest
@@ -115,6 +135,7 @@ def audit(
         function.attnaudit_policy = policy.record if policy is not None else None  # type: ignore[attr-defined]
         function.attnaudit_exceptions = excepted  # type: ignore[attr-defined]
         function.attnaudit_informational = informational  # type: ignore[attr-defined]
+        function.attnaudit_validation = validation  # type: ignore[attr-defined]
         declared_functions.append(function)
         return pytest.mark.attnaudit(function)  # type: ignore[no-any-return]
 

@@ -83,6 +83,7 @@ def _declaration(function: Any, policy: Policy | None) -> Declaration:
         policy=function.attnaudit_policy,
         exceptions=tuple(getattr(function, "attnaudit_exceptions", ())),
         informational=bool(getattr(function, "attnaudit_informational", False)),
+        validation=getattr(function, "attnaudit_validation", None),
     )
 
 
@@ -108,12 +109,15 @@ def declare_uncollected(state: RunState) -> None:
 
 def policy_declaration(policy: Policy) -> Declaration:
     """Return what a policy file declares."""
+    from attnaudit.checks.effective_policy import validation_of
+
     record = policy.record
     return Declaration(
         checks=tuple(policy),
         policy=record,
         exceptions=tuple(record.exceptions),
         informational=record.informational,
+        validation=validation_of(policy, record.validated_on, record.unvalidated),
     )
 
 

@@ -38,8 +38,11 @@ from attnaudit.records.run_records import (
     PolicyException,
     PolicyQuestion,
     PolicyRecord,
+    PolicyValidation,
     RunRecord,
     RunStatus,
+    UnvalidatedModel,
+    UnvalidatedRule,
 )
 
 __all__ = [
@@ -65,6 +68,7 @@ __all__ = [
     "PolicyException",
     "PolicyQuestion",
     "PolicyRecord",
+    "PolicyValidation",
     "RankedInstance",
     "Record",
     "Reference",
@@ -73,6 +77,8 @@ __all__ = [
     "RunStatus",
     "Series",
     "Severity",
+    "UnvalidatedModel",
+    "UnvalidatedRule",
     "VerdictName",
     "WorstOrder",
 ]

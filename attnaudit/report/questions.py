@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from attnaudit.formatting import number, plural
+from attnaudit.model_families import covers
 from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
+from attnaudit.report.unvalidated import unvalidated_notes
 from attnaudit.verdict_text import digits, required_words
 
-NOT_VALIDATED = "not validated for this family"
 MEASURED_ELSEWHERE = " (measured on other model families)"
 
 #: How many remedies are shown at first. The report shows the others on request.
@@ -18,11 +19,11 @@ FIRST_REMEDIES = 3
 def policy_notes(run: RunRecord) -> list[str]:
     """Return sentences that explain the outcome of a run by its policy.
 
-    There is one for each question with a gate that blocks the release. There is also one for each model whose family is
-    not among those on which the policy was validated.
+    There is one for each model on whose family the policy was not validated, and one for each question with a gate that
+    blocks the release.
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
-    return [*answers, *families(run)]
+    return [*unvalidated_notes(run), *answers]
 
 
 def remedies(run: RunRecord) -> list[str]:
@@ -50,23 +51,6 @@ def remedies_in_short(run: RunRecord) -> list[str]:
     if more <= 0:
         return every
     return [*every[:FIRST_REMEDIES], f"The report lists {plural(more, 'more thing')} that may help."]
-
-
-def families(run: RunRecord) -> list[str]:
-    """Return a sentence for each model whose family is not among those on which the policy was validated."""
-    policy = run.declared_policy
-    if policy is None or not policy.name:
-        return []
-    validated = (
-        f"It was validated only on: {', '.join(policy.validated_on)}."
-        if policy.validated_on
-        else "It was not validated on any family."
-    )
-    return [
-        f"{model.name}: the policy '{policy.name}' is {NOT_VALIDATED} ({model.family or 'not stated'}). {validated}"
-        for model in run.models
-        if model.family not in policy.validated_on
-    ]
 
 
 def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:
@@ -108,4 +92,4 @@ def _measured_on_family(run: RunRecord, blocking: list[CheckRecord]) -> bool:
     """
     names = {check.model for check in blocking}
     validated = run.declared_policy.validated_on if run.declared_policy else []
-    return not validated or any(model.name in names and model.family in validated for model in run.models)
+    return not validated or any(model.name in names and covers(validated, model.family) for model in run.models)
