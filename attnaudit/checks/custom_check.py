@@ -68,7 +68,7 @@ class CustomCheck(PerInstanceCheck):
             return proportion_interval(values, groups, confidence=self.confidence)
         return super().interval(measurements, values, groups)
 
-    def no_interval(self, value: float | None, groups: Groups) -> str:
+    def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if len(groups) < 2:
             return ""
         return (

@@ -161,7 +161,7 @@ class Erasure(PerInstanceCheck):
             extremes=(-1.0, 1.0),
         )
 
-    def no_interval(self, value: float | None, groups: Groups) -> str:
+    def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
         return (

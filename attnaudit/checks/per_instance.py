@@ -140,7 +140,7 @@ class PerInstanceCheck(Check):
             bounds=self.bounds,
         )
 
-    def no_interval(self, value: float | None, groups: Groups) -> str:
+    def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         """Return why there is no interval, as a clause; "" if the reason is too few sources."""
         return ""
 
@@ -176,5 +176,5 @@ class PerInstanceCheck(Check):
             details={**self.details(measurements, values), **by_class},
             charts=tuple(self.charts(measurements, values)),
             note=self.note(measurements, values),
-            no_interval=self.no_interval(value, groups) if interval is None else "",
+            no_interval=self.no_interval(measurements, value, groups) if interval is None else "",
         )

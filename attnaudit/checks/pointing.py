@@ -11,18 +11,23 @@ import numpy as np
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
-from attnaudit.checks.evidence import Detail, Mask, no_real_attention, single_token
+from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
+from attnaudit.checks.evidence import Detail, Mask, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction, Reference
+from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
-from attnaudit.statistics.intervals import ratio_interval
 
 #: What the effects are on -> the suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
 #: Most sampled orders per instance.
 MOST_ORDERS = 100_000
+#: Attention points at the tokens with an effect if its cosine is at least this far from uniform weights (0) to 1.
+POINTS = 0.5
+#: A lower limit, for the details.
+POINTS_WEAKLY = 0.25
 #: Uniform weights count as perfect if their distance from 1, summed over all texts, is less than this share.
 ROUNDING = 1e-9
 
@@ -32,25 +37,31 @@ ROUNDING = 1e-9
 class Pointing(PerInstanceCheck):
     """Cosine between attention and the effects of the tokens, above that of uniform weights.
 
-    The effect e_i of token i is half its last-in plus half its first-in contribution to the support f of the predicted
-    class: ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]. Tokens are replaced by the mask or unknown token,
+    The effect e_i of token i is half its last-in plus half its first-in contribution to the output f:
+    ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]. Tokens are replaced by the mask or unknown token,
     while the attention α of the reading is held, so that only what it weights changes. With m_x = max |e_i|,
 
         c(α) = Σ_x m_x cos(α, |e|) / Σ_x m_x        C = (c(α) - c(uniform)) / (1 - c(uniform))
 
-    which equals Σ_x m_x (cos(α, |e|) - cos(uniform, |e|)) / Σ_x m_x (1 - cos(uniform, |e|)), a ratio of means. Texts in
-    which no token has an effect have no weight. C is undefined if no token of any text has an effect, or if all tokens
-    of every text have the same effect.
+    which equals Σ_x r_x c_x / Σ_x r_x, the mean of c_x = (cos(α, |e|) - cos(uniform, |e|)) / (1 - cos(uniform, |e|))
+    over the texts, weighted by what is at stake in them, r_x = m_x (1 - cos(uniform, |e|)). Texts in which no token has
+    an effect, or all tokens have the same, have no weight. The value is undefined if no text has weight.
 
     Args:
-        on: The support. "probabilities": the probability of the class, so that texts whose prediction nothing changes
-            have no weight. "logits": its logit minus the mean over the classes, so that the value does not depend on
-            the scale of the logits or on a bias per class.
+        on: The output. "probabilities": the probability of the predicted class, so that texts whose prediction nothing
+            changes have no weight. "logits": all logits minus their mean over the classes, where |e_i| is the Euclidean
+            norm over the classes. The value then does not depend on the scale of the logits or on a bias per class.
+        measure: "cosine": C. "share": Σ_x r_x [c_x ≥ ½] / Σ_x r_x, the share of the texts, weighted by what is at stake
+            in them, on which attention is at least half-way from uniform weights to the effects.
+        classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
+            predicted class. "as_sampled": every text has the same weight, apart from r_x.
         shapley_orders: 0 for none. Otherwise, the details compare the effects with Shapley values, estimated from this
             number of random orders per text (exact for short texts).
     """
 
     on: Literal["probabilities", "logits"] = "probabilities"
+    measure: Literal["cosine", "share"] = "cosine"
+    classes: Classes = "balanced"
     shapley_orders: int = 0
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
@@ -58,26 +69,61 @@ class Pointing(PerInstanceCheck):
 
     family = "pointing"
     title = "Attention points at the tokens that the prediction depends on"
-    question = "Is attention larger on the tokens whose replacement changes the prediction more?"
     why = (
         "Attention is read as marking the words behind a decision. If replacing the attended words changes the "
         "prediction no more than replacing others, it marks the wrong ones."
     )
-    how_to_read = (
-        "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at the "
-        "influential tokens no better than equal weights do; below 0, it does worse. The details give the mean effect "
-        "of a token drawn according to attention, as a share of the effect of the most influential token."
-    )
     statistic = "ratio of means"
-    unit = "cosine above uniform weights"
-    value_name = "cosine with the effects, above uniform weights"
-    values_label = "largest effect × (1 - cosine) per instance"
-    bounds = (-math.inf, 1.0)
     worst = "highest"
 
     @property
+    def question(self) -> str:
+        if self.measure == "share":
+            return "On which share of the texts is attention larger on the tokens that change the prediction more?"
+        return "Is attention larger on the tokens whose replacement changes the prediction more?"
+
+    @property
+    def how_to_read(self) -> str:
+        if self.measure == "share":
+            return (
+                "The value is the share of the texts on which attention points at the influential tokens clearly "
+                "better than equal weights do: its cosine with the effects is at least half-way from that of equal "
+                "weights to 1. Each text counts by how much is at stake in it, that is, by how large and how unequal "
+                "the effects of its tokens are."
+            )
+        return (
+            "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at "
+            "the influential tokens no better than equal weights do; below 0, it does worse. The details give the mean "
+            "effect of a token drawn according to attention, as a share of the effect of the most influential token."
+        )
+
+    @property
+    def unit(self) -> str:
+        return "share of what is at stake" if self.measure == "share" else "cosine above uniform weights"
+
+    @property
+    def value_name(self) -> str:
+        if self.measure == "share":
+            return "share of the texts on which attention points"
+        return "cosine with the effects, above uniform weights"
+
+    @property
+    def values_label(self) -> str:
+        if self.measure == "share":
+            return "what is at stake where attention does not point, per instance"
+        return "largest effect × (1 - cosine) per instance"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return (0.0, 1.0) if self.measure == "share" else (-math.inf, 1.0)
+
+    @property
     def subject(self) -> str:
-        return f"pointing.{self.on}" + (f".shapley.{self.shapley_orders}" if self.shapley_orders else "")
+        share = ".share" if self.measure == "share" else ""
+        sampled = ".as_sampled" if self.classes == "as_sampled" else ""
+        return f"pointing.{self.on}{share}{sampled}" + (
+            f".shapley.{self.shapley_orders}" if self.shapley_orders else ""
+        )
 
     @property
     def values_range(self) -> tuple[float, float] | None:
@@ -89,6 +135,8 @@ class Pointing(PerInstanceCheck):
 
     def validate(self) -> None:
         self.require_choice("on", SUFFIXES)
+        self.require_choice("measure", ("cosine", "share"))
+        self.require_choice("classes", CLASSES)
         self.require_count("shapley_orders", 0, MOST_ORDERS)
 
     def needs(self) -> tuple[str, ...]:
@@ -107,7 +155,14 @@ class Pointing(PerInstanceCheck):
         return f"token_effect.{kind}{SUFFIXES[self.on]}"
 
     def values(self, measurements: Measurements) -> Floats:
-        """Return the largest effect times the distance of the cosine from 1: what an instance contributes to 1 - c."""
+        """Return what each instance contributes to the distance of the value from 1.
+
+        This is the largest effect times the distance of the cosine from 1; or what is at stake where attention does not
+        point, and otherwise 0.
+        """
+        if self.measure == "share":
+            gain, room = _gain_and_room(measurements, self._column())
+            return room - _pointed(gain, room, POINTS)
         largest = measurements.scalar(f"{self._column()}.largest")
         values: Floats = largest * np.maximum(1 - measurements.scalar(f"{self._column()}.cosine"), 0.0)
         return values
@@ -122,32 +177,37 @@ class Pointing(PerInstanceCheck):
         )
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
-        return _above_uniform(measurements, self._column(), groups.rows)
+        return self._value_of(measurements, self._column())
 
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        if _above_uniform(measurements, self._column(), groups.rows) is None:
+        if self._value_of(measurements, self._column()) is None:
             return None
         gain, room = _gain_and_room(measurements, self._column())
-        return ratio_interval(
-            gain,
-            room,
-            groups,
+        # For texts that the sample may have missed: no effect on a probability exceeds 1; effects on logits have no
+        # limit, so the largest one that was observed takes its place.
+        largest = measurements.scalar(f"{self._column()}.largest")[groups.rows].max()
+        unit = 1.0 if self.on == "probabilities" else float(largest)
+        return self._weighted(measurements, groups).ratio_interval(
+            (gain if self.measure == "cosine" else _pointed(gain, room, POINTS)) / unit,
+            room / unit,
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
-            extremes=(-1.0, 1.0) if self.on == "probabilities" else (-math.inf, math.inf),
+            extremes=(0.0, 1.0) if self.measure == "share" else (-1.0, 1.0),
         )
 
-    def no_interval(self, value: float | None, groups: Groups) -> str:
+    def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
-        return "too few texts have effects that differ between tokens, so the denominator is not clearly above 0"
+        return (
+            why_no_interval(self._weighted(measurements, groups))
+            or "too few texts have effects that differ between tokens, so the denominator is not clearly above 0"
+        )
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        defined = np.flatnonzero(~np.isnan(values))
-        if not len(defined) or _above_uniform(measurements, self._column(), defined) is not None:
-            return ""
-        return "undefined: in every text, all tokens have the same effect, so uniform weights point perfectly"
+        equal = not np.isnan(values).all() and self._value_of(measurements, self._column()) is None
+        undefined = "undefined: in every text, all tokens have the same effect, so uniform weights point perfectly"
+        return join_remarks([undefined if equal else "", note_on_classes(measurements, self.classes)])
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
         count = int(np.count_nonzero(~np.isnan(values)))
@@ -160,33 +220,41 @@ class Pointing(PerInstanceCheck):
         rows = np.flatnonzero(~np.isnan(values))
         if not len(rows):
             return {}
+        column = self._column()
+        weights = self._weighted(measurements, measurements.groups(~np.isnan(values))).weights[rows]
         largest, cosine, uniform, drawn, drawn_uniform = (
-            measurements.scalar(f"{self._column()}.{name}")[rows]
+            measurements.scalar(f"{column}.{name}")[rows]
             for name in ("largest", "cosine", "uniform_cosine", "drawn", "drawn_uniform")
         )
-        total = largest.sum()
+        effect = weights * largest
+        total = effect.sum()
+        precision, by_chance = float(weights @ drawn / total), float(weights @ drawn_uniform / total)
         other = "logits" if self.on == "probabilities" else "probabilities"
-        precision, by_chance = float(drawn.sum() / total), float(drawn_uniform.sum() / total)
-        every = np.arange(len(values))
         details: dict[str, Detail] = {
             "in words": (
                 f"A token drawn according to attention carries on average {precision:.0%} of the most influential "
                 f"token's effect; drawn at random, {by_chance:.0%}."
             ),
-            "mean cosine, weighted by the largest effect": float((largest * cosine).sum() / total),
-            "the same with uniform weights": float((largest * uniform).sum() / total),
+            "mean cosine, weighted by the largest effect": float(effect @ cosine / total),
+            "the same with uniform weights": float(effect @ uniform / total),
             "precision: share of the largest effect, drawn by attention": precision,
             "the same, drawn at random": by_chance,
+            "share of the texts on which attention is at least half-way from uniform weights to the effects": (
+                self._value_of(measurements, column, "share")
+            ),
+            "the same, at least a quarter of the way": self._value_of(measurements, column, "share", POINTS_WEAKLY),
             "mean largest effect of a token": float(largest.mean()),
-            "instances that carry half of the weight": _half_of(largest),
-            f"value on {other}": _above_uniform(measurements, f"pointing.held{SUFFIXES[other]}", every),
-            "value with live attention": _above_uniform(measurements, self._column("live"), every),
+            "instances that carry half of the weight": _half_of(effect),
+            f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),
+            "value with live attention": self._value_of(measurements, self._column("live")),
         }
+        if self.measure == "share":
+            details["cosine above uniform weights"] = self._value_of(measurements, column, "cosine")
         if self.shapley_orders:
             details |= self._against_shapley(measurements, rows)
         for index, name in enumerate(measurements.classes):
-            of_class = rows[measurements.predicted[rows] == index]
-            details[f"value where '{name}' is predicted"] = _above_uniform(measurements, self._column(), of_class)
+            of_class = measurements.predicted == index
+            details[f"value where '{name}' is predicted"] = self._value_of(measurements, column, chosen=of_class)
         return details
 
     def _against_shapley(self, measurements: Measurements, rows: Integers) -> dict[str, Detail]:
@@ -200,9 +268,41 @@ class Pointing(PerInstanceCheck):
                 weighted += a.max() * float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
                 weights += a.max()
         return {
-            "value with Shapley values": _above_uniform(measurements, self._column(kind), rows),
+            "value with Shapley values": self._value_of(measurements, self._column(kind)),
             "cosine of the effects and Shapley values": float(weighted / weights) if weights else None,
         }
+
+    def _weighted(self, measurements: Measurements, groups: Groups) -> WeightedRows:
+        return weighted_rows(measurements, groups, self.classes)
+
+    def _value_of(
+        self,
+        measurements: Measurements,
+        column: str,
+        measure: Literal["cosine", "share"] | None = None,
+        limit: float = POINTS,
+        chosen: Mask | None = None,
+    ) -> float | None:
+        """Return the cosine above uniform weights or the share of texts of one kind of effect; None if undefined.
+
+        Args:
+            measurements: The measurements of n instances.
+            column: How the names of the columns begin.
+            measure: What to return; None for what the check measures.
+            limit: The least c_x of the texts that count for the share.
+            chosen: (n,) True at the instances to use, with equal weights; None for all, with those of the check.
+        """
+        gain, room = _gain_and_room(measurements, column)
+        defined = ~np.isnan(gain) if chosen is None else ~np.isnan(gain) & chosen
+        groups = measurements.groups(defined)
+        if not len(groups):
+            return None
+        rows = self._weighted(measurements, groups) if chosen is None else WeightedRows.equal(len(gain), groups)
+        stake = float(rows.mean(room))
+        if stake <= ROUNDING * float(rows.mean(measurements.scalar(f"{column}.largest"))):
+            return None
+        above = _pointed(gain, room, limit) if (measure or self.measure) == "share" else gain
+        return float(rows.mean(above)) / stake
 
 
 def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Floats]:
@@ -215,11 +315,10 @@ def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Flo
     return gain, room
 
 
-def _above_uniform(measurements: Measurements, column: str, rows: Integers) -> float | None:
-    """Return C over some rows; None if it is undefined."""
-    gain, room = (np.nansum(part[rows]) for part in _gain_and_room(measurements, column))
-    least = ROUNDING * np.nansum(measurements.scalar(f"{column}.largest")[rows])
-    return float(gain / room) if room > least else None
+def _pointed(gain: Floats, room: Floats, limit: float) -> Floats:
+    """Return r_x where c_x = gain / r_x is at least the limit, up to rounding, and otherwise 0; NaN where undefined."""
+    pointed: Floats = np.where(gain >= (limit - ROUNDING) * room, room, 0.0)
+    return np.where(np.isnan(gain), np.nan, pointed)
 
 
 def _half_of(weights: Floats) -> int:

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.evidence import Detail, Evidence, Mask, mean_of, no_real_attention, number_defined, single_token
+from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
+from attnaudit.checks.evidence import (
+    Detail,
+    Mask,
+    join_remarks,
+    mean_of,
+    no_real_attention,
+    number_defined,
+    single_token,
+)
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.standardised_logits import StandardisedLogits
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
 
-OUTPUTS = ("probabilities", "logits")
+#: The argument `on` -> what the output is, in words.
+OUTPUTS = {
+    "probabilities": "probabilities",
+    "logits": "logits",
+    "standardised": "standardised probabilities",
+}
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_CHANGE = 2.0
 
@@ -38,10 +53,15 @@ class TotalEffect(WhereReplaced):
 
     Args:
         on: The output. "probabilities": the class probabilities, where single texts with extreme logits have bounded
-            influence. "logits": the logits minus their mean over the classes.
+            influence. "logits": the logits minus their mean over the classes, so that the index depends neither on the
+            scale of the logits nor on a bias per class. "standardised": the softmax of these logits after each class
+            got the mean 0 and all classes together the variance 1. It has both properties.
+        classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
+            predicted class. "as_sampled": every text has the same weight.
     """
 
-    on: Literal["probabilities", "logits"] = "probabilities"
+    on: Literal["probabilities", "logits", "standardised"] = "probabilities"
+    classes: Classes = "balanced"
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
@@ -59,26 +79,27 @@ class TotalEffect(WhereReplaced):
 
     def validate(self) -> None:
         self.require_choice("on", OUTPUTS)
+        self.require_choice("classes", CLASSES)
         super().validate()
 
     @property
     def subject(self) -> str:
-        return f"total_effect.{self.on}{self.place}"
+        return f"total_effect.{self.on}{self.place}" + (".as_sampled" if self.classes == "as_sampled" else "")
 
     @property
     def title(self) -> str:
-        return f"Attention is used: its total effect on the {self.on}"
+        return f"Attention is used: its total effect on the {OUTPUTS[self.on]}"
 
     @property
     def question(self) -> str:
         return (
-            f"How much do the {self.on} change when the attention weights are rearranged over the tokens, "
+            f"How much do the {OUTPUTS[self.on]} change when the attention weights are rearranged over the tokens, "
             f"{self.place_in_words}, compared with how much they differ between texts?"
         )
 
     @property
     def value_name(self) -> str:
-        return f"total-effect index of the {self.on}"
+        return f"total-effect index of the {OUTPUTS[self.on]}"
 
     @property
     def column(self) -> str:
@@ -89,24 +110,30 @@ class TotalEffect(WhereReplaced):
         return (self.column,)
 
     def values(self, measurements: Measurements) -> Floats:
-        index, _ = self._index(measurements, self.on)
+        index = self._index(measurements, self.on)
         return np.full(len(measurements), np.nan) if index is None else index.effects
 
+    def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
+        index = self._index(measurements, self.on)
+        return None if index is None else index.value
+
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
-        index, groups = self._index(measurements, self.on)
+        index = self._index(measurements, self.on)
         if index is None:
             return None
         return index.interval(
-            groups,
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
-            largest_change=LARGEST_CHANGE if self.on == "probabilities" else math.inf,
+            largest_change=math.inf if self.on == "logits" else LARGEST_CHANGE,
         )
 
-    def no_interval(self, value: float | None, groups: Groups) -> str:
+    def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
-        return f"the variance of the {self.on} is too uncertain, so an index relative to it has no interval"
+        few = why_no_interval(weighted_rows(measurements, groups, self.classes))
+        return few or (
+            f"the variance of the {OUTPUTS[self.on]} is too uncertain, so an index relative to it has no interval"
+        )
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
         meaning = "the effect of replacing the text by another one"
@@ -116,20 +143,22 @@ class TotalEffect(WhereReplaced):
         return (
             no_real_attention(measurements),
             single_token(measurements),
-            ("all attention weights are equal", np.isnan(self._changes(measurements, self.on))),
-            (f"the {self.on} do not vary", undefined),
+            ("all attention weights are equal", ~self._rearranged(measurements, self.on)),
+            (f"the {OUTPUTS[self.on]} do not vary", undefined),
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        other = OUTPUTS[1 - OUTPUTS.index(self.on)]
-        index, groups = self._index(measurements, self.on)
-        other_index, _ = self._index(measurements, other)
+        indices = {on: self._index(measurements, on) for on in OUTPUTS}
+        index, groups = indices.pop(self.on), measurements.groups(self._rearranged(measurements, self.on))
         kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
         estimate = kappa.interval(groups, confidence=self.confidence, generator=self.generator(measurements, "kappa"))
         changed = 1 - kappa.columns[groups.rows, -1]
         return {
-            f"total-effect index of the {other}": None if other_index is None else mean_of(other_index.effects),
-            f"standard deviation of the {self.on}": None if index is None else math.sqrt(index.variance),
+            **{
+                f"total-effect index of the {OUTPUTS[on]}": None if other is None else other.value
+                for on, other in indices.items()
+            },
+            f"standard deviation of the {OUTPUTS[self.on]}": None if index is None else math.sqrt(index.variance),
             "share of decisions changed": mean_of(changed),
             "Cohen's κ of the decisions": kappa.value(groups),
             f"Cohen's κ, {100 * self.confidence:g}% interval": None
@@ -137,22 +166,34 @@ class TotalEffect(WhereReplaced):
             else f"{estimate.low:.3f} to {estimate.high:.3f}",
         }
 
-    def evidence(self, measurements: Measurements) -> Evidence:
-        evidence = super().evidence(measurements)
-        if evidence.value is None and not np.isnan(self._changes(measurements, self.on)).all():
-            note = f"the {self.on} are the same for every text, so an effect relative to their variance is undefined"
-            return replace(evidence, note=note)
-        return evidence
+    def note(self, measurements: Measurements, values: Floats) -> str:
+        constant = np.isnan(values).all() and self._rearranged(measurements, self.on).any()
+        unvaried = (
+            f"the {OUTPUTS[self.on]} are the same for every text, so an effect relative to their variance is undefined"
+        )
+        return join_remarks([unvaried if constant else "", note_on_classes(measurements, self.classes)])
 
-    def _changes(self, measurements: Measurements, on: str) -> Floats:
-        """Return the (n,) mean squared change of the output, NaN where the weights cannot be rearranged."""
-        return measurements.scalar(f"{self.column}.{on}")
+    def _rearranged(self, measurements: Measurements, on: str) -> Mask:
+        """Return (n,) True at the instances whose weights can be rearranged, which have a change of the output."""
+        mask: Mask = ~np.isnan(measurements.scalar(f"{self.column}.{'logits' if on == 'logits' else 'probabilities'}"))
+        return mask
 
-    def _index(self, measurements: Measurements, on: str) -> tuple[TotalEffectIndex | None, Groups]:
-        """Return the index of an output, None if it is undefined, and the instances that it is computed from."""
-        changes = self._changes(measurements, on)
-        groups = measurements.groups(~np.isnan(changes))
-        return TotalEffectIndex.of(changes, _outputs(measurements, on), groups), groups
+    def _index(self, measurements: Measurements, on: str) -> TotalEffectIndex | None:
+        """Return the index of an output; None if it is undefined."""
+        rows = weighted_rows(measurements, measurements.groups(self._rearranged(measurements, on)), self.classes)
+        if on != "standardised":
+            outputs = _logits(measurements) if on == "logits" else _stacked(measurements.vector("probabilities"))
+            return TotalEffectIndex.of(measurements.scalar(f"{self.column}.{on}"), outputs, rows)
+        logits = _logits(measurements)
+        standard = StandardisedLogits.of(logits, rows)
+        if standard is None:
+            return None
+        changes = np.full(len(logits), np.nan)
+        permuted = measurements.vector(f"{self.column}.centred_logits")
+        for i in rows.groups.rows.tolist():
+            variants = permuted[i].reshape(-1, logits.shape[1])
+            changes[i] = standard.squared_change(logits[i], variants[~np.isnan(variants).any(1)])
+        return TotalEffectIndex.of(changes, standard.probabilities(logits), rows)
 
     def _decisions(self, measurements: Measurements) -> Floats:
         """Return the (n, C) share of the rearrangements under which each class is predicted."""
@@ -162,12 +203,14 @@ class TotalEffect(WhereReplaced):
         return shares
 
 
-def _outputs(measurements: Measurements, on: str) -> Floats:
-    """Return the (n, C) probabilities, or logits minus their mean over the classes; a sigmoid logit counts as two."""
-    count = len(measurements)
-    if on == "probabilities":
-        return np.reshape(measurements.vector("probabilities"), (count, -1)) if count else np.zeros((0, 1))
-    logits = np.reshape(measurements.vector("logits"), (count, -1)) if count else np.zeros((0, 1))
+def _stacked(rows: Sequence[Floats]) -> Floats:
+    """Return vectors of the same length as an (n, L) array; (0, 1) without any."""
+    return np.reshape(rows, (len(rows), -1)) if len(rows) else np.zeros((0, 1))
+
+
+def _logits(measurements: Measurements) -> Floats:
+    """Return the (n, C) logits minus their mean over the classes; a sigmoid logit counts as two."""
+    logits = _stacked(measurements.vector("logits"))
     if logits.shape[1] == 1:
         logits = np.column_stack([np.zeros_like(logits), logits])
     centred: Floats = logits - logits.mean(1, keepdims=True)

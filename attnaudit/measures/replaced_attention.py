@@ -25,6 +25,8 @@ from attnaudit.metrics import total_variation
 PERMUTATIONS = 100
 #: Permutations per instance where whole layers are permuted, since each takes a pass through the model.
 LAYER_PERMUTATIONS = 10
+#: Rearrangements per instance whose logits are kept, at most.
+KEPT = 16
 EXTENTS: tuple[Extent, ...] = ("reading", "layer", "everywhere.live", "everywhere.frozen")
 
 
@@ -108,7 +110,9 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
     Columns, NaN where nothing is shown or nothing can be rearranged, since there is one token or all weights are equal:
     `.logits`, the mean squared Euclidean distance between the centred logits; `.probabilities`, the same of the class
     probabilities; `.tvd`, the median of the total variation; `.decisions`, the share of the rearrangements under which
-    each class is predicted; `.predicted`, one predicted class for each of the permutations of `permutation`.
+    each class is predicted; `.predicted`, one predicted class for each of the permutations of `permutation`;
+    `.centred_logits`, the centred logits under up to 16 rearrangements, one after the other: all of them if they are
+    not more, otherwise 16 random ones. The numbers of missing ones are NaN.
     """
     permuted = permuted_outputs(view, request.argument)
     differs = permuted.differs & ~_nothing_shown(view)[:, None]
@@ -122,10 +126,11 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
         total = torch.where(mask, values, 0.0).sum(1)
         return total / torch.where(defined, number.double(), torch.nan).reshape(-1, *[1] * (values.dim() - 2))
 
+    logits = centred_logits(permuted.logits)
     if request.argument == "reading" and view.token_logits is not None:
         moved = torch.where(defined, _expected_squared_change(view, permuted.distinct), torch.nan)
     else:
-        change = centred_logits(permuted.logits) - centred_logits(view.logits)[:, None, :]
+        change = logits - centred_logits(view.logits)[:, None, :]
         moved = mean(change.square().sum(-1))
     distances = total_variation(output, clean.expand_as(output)).masked_fill(~differs, torch.nan)
     classes = output.argmax(-1)
@@ -142,8 +147,30 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
         vectors={
             f"{request.name}.decisions": mean(functional.one_hot(classes, output.shape[-1]).double()),
             f"{request.name}.predicted": predicted.masked_fill(~defined[:, None], torch.nan),
+            f"{request.name}.centred_logits": _kept(logits, differs, permuted.published, first).flatten(1),
         },
     )
+
+
+def _kept(logits: Tensor, differs: Tensor, published: Tensor, first: Tensor) -> Tensor:
+    """Return the logits (B, K, C) of up to K = 16 rearrangements per row, NaN for missing ones.
+
+    Args:
+        logits: (B, V, C) logits of the variants.
+        differs: (B, V) True at the rearrangements.
+        published: (B, R) the variant that equals each of R random permutations. Few enumerated rearrangements are all
+            kept; of many, those are that are drawn first, since they are listed in an order that is not random.
+        first: (B, V) the variants, rearrangements first.
+    """
+    count, number = min(KEPT, published.shape[1]), differs.sum(1, keepdim=True)
+    every = functional.pad(first, (0, max(0, count - first.shape[1])))[:, :count]
+    drawn = differs.gather(1, published)
+    order = (~drawn).to(torch.uint8).sort(dim=1, stable=True).indices[:, :count]
+    few, position = number <= count, torch.arange(count, device=logits.device)
+    variant = torch.where(few, every, published.gather(1, order))
+    exists = torch.where(few, position < number, drawn.gather(1, order))
+    kept = logits.gather(1, variant[..., None].expand(-1, -1, logits.shape[-1]))
+    return kept.masked_fill(~exists[..., None], torch.nan)
 
 
 def _expected_squared_change(view: AttentionView, distinct: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Effects of tokens on the prediction with held attention, and whether attention points at the tokens with an effect.
 
-The effect of token i is half its last-in plus half its first-in contribution to the support f of the predicted class:
+The effect of token i is half its last-in plus half its first-in contribution to the output f:
 
     e_i = ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]
 
@@ -9,7 +9,9 @@ two ends of a Shapley value (Shapley 1953): the first is 0 for a token whose inf
 second for tokens that act only together. With "held" attention, the rows that the reading shows keep their weights
 while tokens are replaced; with "live" attention, the model computes its attention from the replaced tokens.
 
-The support is the class's probability, or its logit minus the mean over the classes. Both come from the same passes.
+The output f is the probability of the predicted class, or the vector of the logits minus their mean over the classes.
+For the vector, the effect of a token is the Euclidean norm ‖e_i‖ over the classes, so that it depends neither on which
+class is predicted nor on a bias per class. Both come from the same passes.
 """
 
 from __future__ import annotations
@@ -76,9 +78,10 @@ def _canonical(argument: tuple[str, int]) -> str:
     one_site=lambda argument: argument[0] != "live",
 )
 def token_effect(view: AttentionView, request: Request) -> Columns:
-    """Return the signed effect of each token on the support of the predicted class, undefined with a single token.
+    """Return the effect of each token on the output, undefined with a single token.
 
-    The name itself holds the effects on the probability; `.logits` holds those on the centred logit.
+    The name itself holds the signed effects on the probability of the predicted class; `.logits` holds the norms of
+    those on the centred logits.
 
     "held" and "live" give e_i, defined at the top of this module; a contribution within the float32 rounding of the
     logits counts as zero. "shapley.N" gives Shapley values with held attention: the mean contribution of a token over N
@@ -91,7 +94,7 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
 
 
 def _effects(view: AttentionView, *, held: bool) -> Tensor:
-    """Return e_i for both kinds of support, (B, T, 2); NaN for instances with a single unit."""
+    """Return the effects on both kinds of output, (B, T, 2); NaN for instances with a single unit."""
     masked: Masked = view.masked_with_attention_held if held else view.batch.masked
     without = _one_by_one(view, masked, alone=False) if held else view.batch.leave_one_out("mask")
     alone = _one_by_one(view, masked, alone=True)
@@ -101,7 +104,7 @@ def _effects(view: AttentionView, *, held: bool) -> Tensor:
         nothing[several] = masked(several, torch.zeros_like(view.real[several]))
     last_in = _contribution(view, view.probabilities[:, None], without)
     first_in = _contribution(view, alone, nothing[:, None])
-    return (last_in + first_in) / 2
+    return _effect_sizes((last_in + first_in) / 2)
 
 
 def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
@@ -116,57 +119,67 @@ def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
     return output
 
 
-def _supports(output: Tensor, predicted: Tensor) -> Tensor:
-    """Return the support of the predicted class.
+def _outputs(view: AttentionView, rows: Tensor, probabilities: Tensor) -> Tensor:
+    """Return both kinds of output.
 
     Args:
-        output: (..., C) class probabilities.
-        predicted: (...) the predicted class.
+        view: B instances.
+        rows: (N,) the instances that the probabilities belong to.
+        probabilities: (N, ..., C) class probabilities.
 
     Returns:
-        (..., 2) its probability, and its logit minus the mean over the classes.
+        (N, ..., 1 + C) the probability of the class that is predicted for the unchanged text, and the centred logits.
+        Classes that cannot be chosen have probability 0; their logit is 0, and the mean is that of the others.
     """
-    # A class that cannot be chosen has probability 0 in every variant, which must cancel in differences.
-    logits = output.clamp_min(LEAST_PROBABILITY).log()
-    index = predicted[..., None]
-    return torch.cat([output.gather(-1, index), logits.gather(-1, index) - logits.mean(-1, keepdim=True)], dim=-1)
+    middle = [1] * (probabilities.dim() - 2)
+    index = view.predicted[rows].reshape(-1, *middle, 1).expand(*probabilities.shape[:-1], 1)
+    possible = (view.probabilities[rows] > 0).reshape(-1, *middle, probabilities.shape[-1])
+    logits = torch.where(possible, probabilities.clamp_min(LEAST_PROBABILITY).log(), 0.0)
+    centred = torch.where(possible, logits - logits.sum(-1, keepdim=True) / possible.sum(-1, keepdim=True), 0.0)
+    return torch.cat([probabilities.gather(-1, index), centred], dim=-1)
+
+
+def _effect_sizes(effects: Tensor) -> Tensor:
+    """Return (..., 2) from effects (..., 1 + C): that on the probability, and the norm of those on the logits."""
+    return torch.stack([effects[..., 0], effects[..., 1:].norm(dim=-1)], dim=-1)
 
 
 def _contribution(view: AttentionView, present: Tensor, absent: Tensor) -> Tensor:
-    """Return the difference (B, T, 2) in support between two outputs (B, T or 1, C); 0 within rounding."""
+    """Return the difference (B, T, 1 + C) between two outputs (B, T or 1, C) of each instance; 0 within rounding."""
     same = equal_within_rounding(present, absent, view.logits[:, None])
-    supports = (_supports(output, view.predicted[:, None].expand(output.shape[:2])) for output in (present, absent))
-    return (next(supports) - next(supports)).masked_fill(same[..., None], 0.0)
+    rows = torch.arange(len(view.predicted), device=view.device)
+    change = _outputs(view, rows, present) - _outputs(view, rows, absent)
+    return change.masked_fill(same[..., None], 0.0)
 
 
 def _shapley(view: AttentionView, orders: int) -> Tensor:
-    """Return Shapley values of both kinds of support with held attention, (B, T, 2); NaN with a single unit."""
+    """Return the effects on both kinds of output by Shapley values with held attention, (B, T, 2); NaN with 1 unit."""
     values = torch.full((*view.real.shape, 2), torch.nan, dtype=torch.float64, device=view.device)
     for b in (view.lengths > 1).nonzero()[:, 0].tolist():
         units = view.real[b].nonzero()[:, 0]
         count = len(units)
 
         def payoff(keep: Tensor, b: int = b) -> Tensor:
-            """Return the support (V, 2) of the predicted class with only the marked units (V, T)."""
+            """Return both outputs (V, 1 + C) with only the marked units (V, T)."""
             rows = torch.full((len(keep),), b, dtype=torch.long, device=view.device)
-            return _supports(view.masked_with_attention_held(rows, keep), view.predicted[rows])
+            return _outputs(view, rows, view.masked_with_attention_held(rows, keep))
 
         if 2**count - 2 <= orders * (count - 1):
             bits = torch.arange(2**count, device=view.device)[:, None] >> torch.arange(count, device=view.device)
             keep = torch.zeros((2**count, view.real.shape[1]), dtype=torch.bool, device=view.device)
             keep[:, units] = (bits & 1).bool()
-            values[b, units] = shapley_values(payoff(keep))
+            values[b, units] = _effect_sizes(shapley_values(payoff(keep)))
         else:
             order = random_orders(view, orders, "shapley", rows=[b])[0, :, :count]
-            values[b, units] = _mean_contributions(view, order, payoff)[units]
+            values[b, units] = _effect_sizes(_mean_contributions(view, order, payoff)[units])
     return values
 
 
 def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the mean contribution (T, 2) of each position over the orders (N, n) in which the positions join."""
+    """Return the mean contribution (T, D) of each position to payoffs (V, D) over the orders (N, n) of joining."""
     draws, count = order.shape
     width = view.real.shape[1]
-    total = torch.zeros((width, 2), dtype=torch.float64, device=view.device)
+    total = torch.zeros((width, 1 + view.probabilities.shape[-1]), dtype=torch.float64, device=view.device)
     step = max(1, LEAVE_ONE_OUT_TOKENS // (width * (count + 1)))
     for start in range(0, draws, step):
         part = order[start : start + step]
@@ -176,7 +189,7 @@ def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Te
         table: Floats = joined.flatten(0, 1).cpu().numpy()
         unique, inverse = np.unique(table, axis=0, return_inverse=True)
         payoffs = payoff(torch.from_numpy(unique).to(view.device))
-        by_step = payoffs[torch.from_numpy(inverse.reshape(-1)).to(view.device)].reshape(len(part), count + 1, 2)
+        by_step = payoffs[torch.from_numpy(inverse.reshape(-1)).to(view.device)].reshape(len(part), count + 1, -1)
         total.index_add_(0, part.reshape(-1), by_step.diff(dim=1).flatten(0, 1))
     return total / draws
 
@@ -193,7 +206,7 @@ def pointing(view: AttentionView, request: Request) -> Columns:
     Columns, undefined with a single token: `.largest`, max |e_i|; `.cosine` of α and |e|, and `.uniform_cosine` of
     equal weights and |e|, both undefined if every effect is 0; `.drawn`, Σ α_i |e_i|, the mean |e| of a token drawn by
     attention, and `.drawn_uniform`, that of a token drawn at random. The columns that begin with `.logits` are the same
-    with the effects on the centred logit.
+    with the effects on the centred logits.
     """
     attention = torch.where(view.real, view.attention, 0.0)
     scalars = {}

@@ -76,10 +76,20 @@ class Groups:
         return np.add.reduceat(columns[self.rows], self.starts, axis=0)
 
 
-def few_sources_warning(groups: Groups) -> str:
-    """Return a clause that warns of fewer than 10 effective groups; "" if there are at least 10."""
-    if groups.effective >= FEW_GROUPS:
+def few_sources_warning(groups: Groups, effective: float | None = None) -> str:
+    """Return a clause that warns of fewer than 10 effective groups; "" if there are at least 10.
+
+    Args:
+        groups: The instances, grouped by source.
+        effective: The effective number of groups, if rows have weights; None for that of equally weighted rows.
+    """
+    if min(groups.effective, groups.effective if effective is None else effective) >= FEW_GROUPS:
         return ""
+    if groups.effective >= FEW_GROUPS:
+        return (
+            f"a rare class has as much weight as the others, so the {len(groups)} sources are worth only "
+            f"{effective:.1f} sources with equally many rows of every class"
+        )
     if len(groups) < FEW_GROUPS:
         return f"there are only {len(groups)} independent sources"
     return (

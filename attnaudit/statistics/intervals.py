@@ -101,6 +101,7 @@ def ratio_interval(
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
     extremes: tuple[float, float] = (-np.inf, np.inf),
+    effective: float | None = None,
 ) -> IntervalEstimate | None:
     """Estimate the interval of Σ above / Σ below by the studentised bootstrap (Davison & Hinkley 1997, §5.2).
 
@@ -119,6 +120,7 @@ def ratio_interval(
         generator: Draws the bootstrap samples.
         bounds: The lowest and the highest possible ratio.
         extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
+        effective: The effective number of groups, if rows have weights; None for that of equally weighted rows.
 
     Returns:
         The interval, or None in three cases: there are fewer than two groups; all rows have the same ratio and
@@ -130,6 +132,7 @@ def ratio_interval(
     count = len(groups)
     if count < 2:
         return None
+    effective = groups.effective if effective is None else effective
     parts = groups.sums(np.column_stack([above, below]))
     total = parts.sum(0)
     error = jackknife_error(parts[:, 1] - total[1] * groups.sizes / len(groups.rows), parts[:, 1])
@@ -140,7 +143,9 @@ def ratio_interval(
     same_ratio = np.ptp(numerators - ratio * denominators) == 0
     if same_ratio or (np.ptp(numerators) == 0 and np.ptp(denominators) == 0):
         mean = float(denominators.mean())
-        return _unvaried_interval(ratio, mean, groups, confidence=confidence, bounds=bounds, extremes=extremes)
+        return _unvaried_interval(
+            ratio, mean, groups, effective, confidence=confidence, bounds=bounds, extremes=extremes
+        )
     base = groups.sums(np.column_stack([above - ratio * below, below]))
     squares = np.column_stack([base[:, 0] ** 2, base[:, 0] * base[:, 1], base[:, 1] ** 2])
     sums = np.column_stack([base, squares * leverage(base[:, 1])[:, None]])
@@ -162,10 +167,10 @@ def ratio_interval(
         return np.where(resampled_error > 1e-9 * error, t, without_error)
 
     t = np.empty(0)
-    if groups.effective >= FEW_GROUPS:
+    if effective >= FEW_GROUPS:
         with np.errstate(over="ignore", invalid="ignore"):
             t = _resampled(studentised, sums, generator)
-    freedom = max(1.0, groups.effective - 1)
+    freedom = max(1.0, effective - 1)
 
     def interval_at(level: float) -> Interval:
         tail = (1 - level) / 2
@@ -178,15 +183,15 @@ def ratio_interval(
         low, high = clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=level, method=method)
 
-    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups)
+    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, effective)
     return IntervalEstimate(
         error=error, confidence=confidence, interval_at=interval_at, coverage_warning=coverage_warning
     )
 
 
-def _coverage_warning(residuals: Floats, groups: Groups) -> str:
+def _coverage_warning(residuals: Floats, groups: Groups, effective: float) -> str:
     """Return a clause that warns of intervals that were too narrow in simulations of such values; "" for no warning."""
-    few, sources = few_sources_warning(groups), len(groups)
+    few, sources = few_sources_warning(groups, effective), len(groups)
     if few:
         return (
             f"{few}, so the interval may be too narrow: in simulations of skewed values from so few sources, 95% "
@@ -206,6 +211,7 @@ def _unvaried_interval(
     ratio: float,
     mean: float,
     groups: Groups,
+    size: float,
     *,
     confidence: float,
     bounds: tuple[float, float],
@@ -222,6 +228,7 @@ def _unvaried_interval(
         ratio: The ratio of every row.
         mean: The mean of the denominators.
         groups: The instances, grouped by source.
+        size: The effective number of groups.
         confidence: Nominal confidence of the estimate's `low` and `high`.
         bounds: The lowest and the highest possible ratio.
         extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
@@ -233,7 +240,6 @@ def _unvaried_interval(
 
     if not np.isfinite(extremes).all():
         return None
-    size = groups.effective
     freedom = max(1.0, size - 1)
 
     def interval_at(level: float) -> Interval:
@@ -250,7 +256,7 @@ def _unvaried_interval(
         error=(nominal.high - nominal.low) / (2 * normal_quantile(confidence)),
         confidence=confidence,
         interval_at=interval_at,
-        coverage_warning=few_sources_warning(groups),
+        coverage_warning=few_sources_warning(groups, size),
     )
 
 

@@ -3,7 +3,7 @@
 Jansen's estimator (Jansen 1999; Saltelli et al. 2010, table 2) of the index of Homma & Saltelli 1996:
 S_T = mean of E ‖y - y′‖² / (2 V), where y′ is the output after the factor was resampled, and V the variance of the
 outputs over the instances, summed over the classes. It is a ratio of means. If y′ is as far from y as the output of
-another instance is, S_T is 1.
+another instance is, S_T is 1. Instances can have weights, so that every class counts the same.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnaudit.arrays import Floats
-from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.interval_estimate import IntervalEstimate
-from attnaudit.statistics.intervals import ratio_interval
 
 #: Outputs do not vary if their standard deviation is at most this share of their size: such differences are rounding.
 ROUNDING = 1e-6
@@ -28,38 +27,44 @@ class TotalEffectIndex:
     Attributes:
         effects: (n_all,) expected squared change of each instance's output, relative to 2 V.
         deviations: (n_all,) squared deviation of each instance's output from the mean output, relative to V.
-        variance: V, the variance of the outputs of the chosen instances, summed over the classes.
+        variance: V, the weighted variance of the outputs of the chosen instances, summed over the classes.
+        rows: The chosen instances and their weights.
     """
 
     effects: Floats
     deviations: Floats
     variance: float
+    rows: WeightedRows
 
     @classmethod
-    def of(cls, changes: Floats, outputs: Floats, groups: Groups) -> TotalEffectIndex | None:
+    def of(cls, changes: Floats, outputs: Floats, rows: WeightedRows) -> TotalEffectIndex | None:
         """Relate changes of the outputs to their variance.
 
         Args:
             changes: (n_all,) expected squared Euclidean distance of the output to the output after resampling. Changes
                 within rounding count as 0.
             outputs: (n_all, C) outputs.
-            groups: The instances with a change, grouped by source. Mean and variance are taken over these.
+            rows: The instances with a change, and their weights. Mean and variance are taken over these.
 
         Returns:
             The index; None if there are no instances, or if their outputs do not vary.
         """
-        chosen = outputs[groups.rows]
-        if not len(chosen):
+        if not len(rows.groups):
             return None
-        deviations = ((outputs - chosen.mean(0)) ** 2).sum(1)
-        variance = float(deviations[groups.rows].mean())
-        rounding = ROUNDING**2 * float((chosen**2).sum(1).mean())
+        deviations = ((outputs - rows.mean(outputs)) ** 2).sum(1)
+        variance = float(rows.mean(deviations))
+        rounding = ROUNDING**2 * float(rows.mean((outputs**2).sum(1)))
         if variance <= rounding:
             return None
-        return cls(np.where(changes <= rounding, 0.0, changes) / (2 * variance), deviations / variance, variance)
+        return cls(np.where(changes <= rounding, 0.0, changes) / (2 * variance), deviations / variance, variance, rows)
+
+    @property
+    def value(self) -> float:
+        """S_T, the weighted mean of the effects."""
+        return float(self.rows.mean(self.effects))
 
     def interval(
-        self, groups: Groups, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf
+        self, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf
     ) -> IntervalEstimate | None:
         """Estimate the interval of the index by the studentised bootstrap over sources.
 
@@ -70,21 +75,20 @@ class TotalEffectIndex:
         If no output changes at all, resamples do not vary. The interval then allows for unseen instances.
 
         Args:
-            groups: The instances, grouped by source.
             confidence: Nominal confidence of the estimate's `low` and `high`.
             generator: Draws the bootstrap samples.
             largest_change: The largest possible squared change of an output, for unseen instances. It is taken to be at
                 most four times the largest squared deviation, which no two observed outputs exceed.
 
         Returns:
-            The interval; None with fewer than two groups, or if the variance is less than 4 standard errors above 0.
+            The interval; None with fewer than two sources in all or in a class, or if the variance is less than 4
+            standard errors above 0.
         """
-        diameter = 4 * self.variance * float(self.deviations[groups.rows].max())
+        diameter = 4 * self.variance * float(self.deviations[self.rows.groups.rows].max())
         end = min(largest_change, diameter) / (2 * self.variance)
-        return ratio_interval(
+        return self.rows.ratio_interval(
             self.effects,
             self.deviations,
-            groups,
             confidence=confidence,
             generator=generator,
             bounds=(0.0, np.inf),

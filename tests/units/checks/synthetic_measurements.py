@@ -86,6 +86,13 @@ def add_rearrangement(m: Measurements, random: np.random.Generator) -> None:
     m.vectors["probabilities"] = [np.array([1 / (1 + np.exp(z)), 1 / (1 + np.exp(-z))]) for z in towards]
     m.scalars["rearrangement.logits"] = random.gamma(1, 1, n)
     m.scalars["rearrangement.probabilities"] = random.beta(1, 9, n)
+    m.vectors["rearrangement.centred_logits"] = [np.full(32, np.nan)] * n
+    for i, row in enumerate(m.vectors["logits"]):
+        moved = np.full((16, 2), np.nan)
+        count = int(random.integers(2, 17))
+        moved[:count, 1] = row[1] + random.normal(size=count)
+        moved[:count, 0] = -moved[:count, 1]
+        m.vectors["rearrangement.centred_logits"][i] = moved.ravel()
     m.scalars["rearrangement.tvd"] = random.beta(1, 20, n)
     flipped = np.where(random.random(n) < 0.3, random.random(n), 0.0)
     m.vectors["rearrangement.decisions"] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,26 +23,49 @@ from tests.units.checks.synthetic_measurements import measured, set_effects
 Row = np.ndarray
 
 
-def plain(rows: Sequence[tuple[Row, Row]]) -> tuple[float, float, float]:
-    """Return C, c(α) and c(uniform) of rows of (attention, effects), as they are defined."""
+def plain(rows: Sequence[tuple[Row, Row]], weights: Sequence[float] | None = None) -> tuple[float, float, float]:
+    """Return C, c(α) and c(uniform) of weighted rows of (attention, effects), as they are defined."""
     weight = attention = uniform = 0.0
-    for weights, signed in rows:
+    for (shares, signed), times in zip(rows, weights or [1.0] * len(rows), strict=True):
         e = [abs(float(x)) for x in signed]
         if len(e) < 2 or not any(e):
             continue
-        length, m = math.sqrt(sum(x * x for x in e)), max(e)
+        length, m = math.sqrt(sum(x * x for x in e)), times * max(e)
         weight += m
-        attention += m * sum(w * x for w, x in zip(weights, e, strict=True)) / length / math.sqrt(sum(weights**2))
+        attention += m * sum(w * x for w, x in zip(shares, e, strict=True)) / length / math.sqrt(sum(shares**2))
         uniform += m * sum(e) / length / math.sqrt(len(e))
     attention, uniform = attention / weight, uniform / weight
     return (attention - uniform) / (1 - uniform), attention, uniform
+
+
+def plain_share(rows: Sequence[tuple[Row, Row]], weights: Sequence[float] | None = None, limit: float = 0.5) -> float:
+    """Return the share of what is at stake on texts whose c_x is at least the limit, by its definition."""
+    pointed = stakes = 0.0
+    for (shares, signed), times in zip(rows, weights or [1.0] * len(rows), strict=True):
+        e = np.abs(signed)
+        if len(e) < 2 or not e.any():
+            continue
+        uniform = e.sum() / np.linalg.norm(e) / math.sqrt(len(e))
+        own = float(shares @ e) / float(np.linalg.norm(e) * np.linalg.norm(shares))
+        stake = times * e.max() * (1 - uniform)
+        stakes += stake
+        pointed += stake if own - uniform >= limit * (1 - uniform) else 0.0
+    return pointed / stakes
+
+
+def balanced(classes: Sequence[int]) -> list[float]:
+    """Return the weights that give every class the same total weight."""
+    counts = {one: list(classes).count(one) for one in classes}
+    return [1 / counts[one] for one in classes]
 
 
 def rows_of(m: Measurements, kind: str = "held") -> list[tuple[Row, Row]]:
     return list(zip(m.vectors["attention"], m.vectors[f"token_effect.{kind}"], strict=True))
 
 
-def with_rows(rows: Sequence[tuple[Row, Row]], *, classes: Sequence[int] | None = None) -> Measurements:
+def with_rows(
+    rows: Sequence[tuple[Row, Row]], *, classes: Sequence[int] | None = None, labels: Sequence[int] | None = None
+) -> Measurements:
     """Return measurements of these rows of (attention, effects)."""
     m = Measurements(
         model="model",
@@ -51,7 +75,7 @@ def with_rows(rows: Sequence[tuple[Row, Row]], *, classes: Sequence[int] | None 
         instances=[Instance(id=f"{i:04d}", text=f"t {i}") for i in range(len(rows))],
         sources=[f"{i:04d}" for i in range(len(rows))],
         tokens=[[f"w{j}" for j in range(len(weights))] for weights, _ in rows],
-        labels=np.full(len(rows), -1),
+        labels=np.array(labels if labels is not None else [-1] * len(rows), dtype=np.int64),
         predicted=np.array(classes if classes is not None else [0] * len(rows), dtype=np.int64),
         vectors={"attention": [weights for weights, _ in rows]},
         per_token={"attention"},
@@ -97,7 +121,8 @@ def test_the_value_is_the_weighted_cosine_above_uniform_weights(rows: list[tuple
 def test_details_in_numbers_and_in_words() -> None:
     m = measured()
     record = checks.Pointing(at_least=0.5).judge(m)
-    effects = [np.abs(e) for _, e in rows_of(m)]
+    weights = balanced(m.labels.tolist())
+    effects = [times * np.abs(e) for (_, e), times in zip(rows_of(m), weights, strict=True)]
     largest = sum(e.max() for e in effects)
     drawn = sum(float(w @ e) for w, e in zip(m.vectors["attention"], effects, strict=True)) / largest
     assert record.details["precision: share of the largest effect, drawn by attention"] == pytest.approx(drawn)
@@ -105,8 +130,10 @@ def test_details_in_numbers_and_in_words() -> None:
     assert record.details["the same, drawn at random"] == pytest.approx(at_random)
     assert f"carries on average {drawn:.0%} of the most influential token's effect" in record.details["in words"]
     assert f"at random, {at_random:.0%}" in record.details["in words"]
-    assert record.details["value on logits"] == pytest.approx(plain(rows_of(m, "held.logits"))[0])
-    assert record.details["value with live attention"] == pytest.approx(plain(rows_of(m, "live"))[0])
+    assert record.details["value on logits"] == pytest.approx(
+        plain(rows_of(m, "held.logits"), balanced(m.labels.tolist()))[0]
+    )
+    assert record.details["value with live attention"] == pytest.approx(plain(rows_of(m, "live"), weights)[0])
     of_class = [row for row, c in zip(rows_of(m), m.predicted, strict=True) if c == 1]
     assert record.details["value where 'positive' is predicted"] == pytest.approx(plain(of_class)[0])
     sizes = sorted((e.max() for e in effects), reverse=True)
@@ -127,9 +154,106 @@ def test_on_logits_reads_the_columns_of_logits() -> None:
     m = measured()
     record = checks.Pointing(at_least=0.5, on="logits").judge(m)
     assert record.check == "pointing.logits"
-    assert record.value == pytest.approx(plain(rows_of(m, "held.logits"))[0])
+    assert record.value == pytest.approx(plain(rows_of(m, "held.logits"), balanced(m.labels.tolist()))[0])
     assert record.details["value on probabilities"] == checks.Pointing(at_least=0.5).judge(m).value
     assert record.token_columns == ["attention", "token_effect.held.logits", "token_effect.live.logits"]
+
+
+@pytest.mark.parametrize("on", ["probabilities", "logits"])
+@pytest.mark.parametrize("measure", ["cosine", "share"])
+@pytest.mark.parametrize("labelled", ["all", "some", "none"])
+def test_every_class_has_the_same_weight(on: str, measure: str, labelled: str) -> None:
+    m = measured(labelled=labelled != "none")
+    if labelled == "some":
+        m.labels[5] = -1
+    classes = (m.labels if labelled == "all" else m.predicted).tolist()
+    rows = rows_of(m, "held" if on == "probabilities" else "held.logits")
+    reference = plain_share if measure == "share" else lambda *of: plain(*of)[0]
+    check = checks.Pointing(severity="report", on=on, measure=measure)  # type: ignore[arg-type]
+    record = check.judge(m)
+    assert record.value == pytest.approx(reference(rows, balanced(classes)), abs=1e-12)
+    missing = {"all": 0, "some": 1, "none": len(m)}[labelled]
+    assert (f"{missing} of 120 rows have no label" in record.note) == (missing > 0)
+    sampled = replace(check, classes="as_sampled").judge(m)
+    assert sampled.value == pytest.approx(reference(rows), abs=1e-12)
+    assert sampled.value != record.value
+    assert (sampled.check, sampled.note) == (f"{record.check}.as_sampled", "")
+    for one in (record, sampled):
+        assert one.interval.low < one.value < one.interval.high
+
+
+@given(some_rows(least=4), st.integers(1, 4), st.sampled_from(["cosine", "share"]))
+def test_copies_of_the_rows_of_a_class_do_not_matter(rows: list[tuple[Row, Row]], copies: int, measure: str) -> None:
+    labels = [i % 2 for i in range(len(rows))]
+    first = [row for row, label in zip(rows, labels, strict=True) if label == 0]
+    check = checks.Pointing(severity="report", measure=measure)  # type: ignore[arg-type]
+    value = check.judge(with_rows(rows, labels=labels)).value
+    more = check.judge(with_rows([*rows, *first * copies], labels=[*labels, *[0] * len(first) * copies])).value
+    assert more == pytest.approx(value, abs=1e-9)
+
+
+def test_the_share_is_that_of_the_texts_on_which_attention_points() -> None:
+    """Attention is right on the first texts and equally spread on the others, which have more at stake."""
+    cue = np.array([0.0, 0.4, 0.0, 0.0])
+    right, flat = (np.array([0.02, 0.94, 0.02, 0.02]), cue), (np.full(4, 0.25), 2 * cue)
+    m = with_rows([right] * 60 + [flat] * 40)
+    record = checks.Pointing(at_least=0.5, measure="share").judge(m)
+    assert record.value == pytest.approx(60 / 140)
+    assert record.check == "pointing.probabilities.share"
+    assert record.interval.low < 60 / 140 < record.interval.high
+    assert record.worst[0].value == pytest.approx(0.8 * 0.5)
+    assert record.details["cosine above uniform weights"] == checks.Pointing(at_least=0.5).judge(m).value
+    half = checks.Pointing(at_least=0.5).judge(m).details
+    name = "share of the texts on which attention is at least half-way from uniform weights to the effects"
+    assert half[name] == record.value
+    with pytest.raises(CheckError, match=r"at_least is 1\.2"):
+        checks.Pointing(at_least=1.2, measure="share")
+
+
+def test_a_share_of_exactly_one_half_counts() -> None:
+    effects = np.array([1.0, 0.0])
+    half = np.sqrt(0.5) + (1 - np.sqrt(0.5)) / 2  # the cosine half-way from uniform weights to 1
+    attention = np.array([half, np.sqrt(1 - half**2)])
+    for tilt, expected in ((0.0, 1.0), (1e-6, 0.0)):
+        weights = attention + np.array([-tilt, tilt])
+        record = checks.Pointing(at_least=0.5, measure="share").judge(
+            with_rows([(weights / weights.sum(), effects)] * 9)
+        )
+        assert record.value == expected
+
+
+@pytest.mark.parametrize("on", ["probabilities", "logits"])
+@pytest.mark.parametrize("right", [True, False])
+def test_a_share_of_all_or_no_texts_allows_for_unseen_texts(on: str, right: bool) -> None:
+    weights, effects = np.array([0.9, 0.05, 0.05]), np.array([1.0, 0.0, 0.0] if right else [0.0, 1.0, 0.0])
+    widths = []
+    for rare, common in ((40, 40), (40, 400), (4, 400)):
+        random = np.random.default_rng(0)
+        rows = [(weights, effects * size) for size in random.uniform(0.5, 1, rare + common)]
+        m = with_rows(rows, labels=[0] * rare + [1] * common)
+        record = checks.Pointing(at_least=0.5, measure="share", on=on).judge(m)  # type: ignore[arg-type]
+        assert record.value == (1.0 if right else 0.0)
+        low, high = record.interval.low, record.interval.high
+        assert (low, high)[right] == record.value
+        widths.append(high - low)
+        # A text that was missed with probability 2.5% in the rare class has at most this share of it.
+        assert widths[-1] >= (1 - 0.025 ** (1 / rare)) / 2
+    assert widths[0] == pytest.approx(
+        widths[1], rel=0.1
+    )  # More texts of the common class tell nothing of the rare one.
+    assert widths[2] > 2 * widths[1]
+    assert "a rare class has as much weight as the others" in record.note
+
+
+def test_a_class_with_one_source_leaves_no_interval() -> None:
+    random = np.random.default_rng(0)
+    rows = [(random.dirichlet(np.ones(4)), random.random(4)) for _ in range(60)]
+    record = checks.Pointing(at_least=0.5).judge(with_rows(rows, labels=[0] * 59 + [1]))
+    assert record.value is not None
+    assert (record.interval, record.verdict) == (None, "inconclusive")
+    assert "all rows of a class have the same source" in record.reason + record.note
+    sampled = checks.Pointing(at_least=0.5, classes="as_sampled").judge(with_rows(rows, labels=[0] * 59 + [1]))
+    assert sampled.interval is not None
 
 
 def test_shapley_values_are_compared_on_request() -> None:
@@ -140,7 +264,9 @@ def test_shapley_values_are_compared_on_request() -> None:
     assert one.id == "pointing.probabilities.shapley.20"
     record = one.judge(m)
     assert record.value == checks.Pointing(at_least=0.5).judge(m).value
-    assert record.details["value with Shapley values"] == pytest.approx(plain(rows_of(m, "shapley.20"))[0])
+    assert record.details["value with Shapley values"] == pytest.approx(
+        plain(rows_of(m, "shapley.20"), balanced(m.labels.tolist()))[0]
+    )
     assert 0 < record.details["cosine of the effects and Shapley values"] < 1
     set_effects(m, "shapley.20", [2 * e for _, e in rows_of(m)])
     assert one.judge(m).details["cosine of the effects and Shapley values"] == pytest.approx(1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,35 +30,42 @@ from tests.units.measures.test_many_sites import CASES, rows_of, under
 from tests.units.measures.test_many_sites import Plain as PlainTransformer
 
 LIVE = "pointing.live"
-#: The probability and the centred logit of the predicted class with only some units kept, given by their numbers.
+#: The probability of the predicted class, and the centred logits, with only some units kept, given by their numbers.
 Payoff = Callable[[list[int]], np.ndarray]
 
 
-def support(output: Tensor, predicted: int) -> np.ndarray:
-    """Return the probability and the centred logit of the predicted class, from class probabilities (C,)."""
+def outputs(output: Tensor, predicted: int) -> np.ndarray:
+    """Return (1 + C,) the probability of the predicted class and the centred logits, from class probabilities (C,)."""
     centred = output.log() - output.log().mean()
-    return np.array([float(output[predicted]), float(centred[predicted])])
+    return np.array([float(output[predicted]), *centred.tolist()])
+
+
+def sizes(effects: np.ndarray) -> np.ndarray:
+    """Return (n, 2) from (n, 1 + C): the effects on the probability, and the lengths of those on the logits."""
+    return np.stack([effects[:, 0], np.sqrt((effects[:, 1:] ** 2).sum(1))], axis=1)
 
 
 def effects(payoff: Payoff, count: int) -> np.ndarray:
     """Return (n, 2) effects, one pass per term of the definition."""
     everything = list(range(count))
-    return np.array(
-        [
-            (payoff(everything) - payoff([j for j in everything if j != i])) / 2 + (payoff([i]) - payoff([])) / 2
-            for i in everything
-        ]
+    return sizes(
+        np.array(
+            [
+                (payoff(everything) - payoff([j for j in everything if j != i])) / 2 + (payoff([i]) - payoff([])) / 2
+                for i in everything
+            ]
+        )
     )
 
 
 def shapley(payoff: Payoff, count: int) -> np.ndarray:
     """Return (n, 2) Shapley values by their definition."""
     payoff_of = cache(lambda kept: payoff(list(kept)))
-    total, orders = np.zeros((count, 2)), list(permutations(range(count)))
+    total, orders = np.zeros((count, len(payoff([])))), list(permutations(range(count)))
     for order in orders:
         for k, player in enumerate(order):
             total[player] += payoff_of(tuple(sorted(order[: k + 1]))) - payoff_of(tuple(sorted(order[:k])))
-    return total / len(orders)
+    return sizes(total / len(orders))
 
 
 def pooled_payoff(plain: PlainPooled, *, held: bool) -> Payoff:
@@ -65,7 +73,7 @@ def pooled_payoff(plain: PlainPooled, *, held: bool) -> Payoff:
         gone = {plain.real[p] for p in range(len(plain.real)) if p not in kept}
         ids = [UNKNOWN if i in gone else x for i, x in enumerate(plain.ids)]
         output, _, states = plain.run(ids, plain.special)
-        return support(plain.decide(plain.weights, states) if held else output, plain.predicted)
+        return outputs(plain.decide(plain.weights, states) if held else output, plain.predicted)
 
     return payoff
 
@@ -88,7 +96,7 @@ def transformer_payoff(plain: PlainTransformer, *, held: bool, units: list[list[
             replaced[0, positions] = number not in kept
         variant = plain.model.substitute(plain.inputs, TEXT, torch.tensor([0]), replaced)
         logits = plain.model.run(variant, intervene=hold if held else None).logits[0].double()
-        return support(torch.softmax(logits, -1), plain.predicted)
+        return outputs(torch.softmax(logits, -1), plain.predicted)
 
     return payoff
 
@@ -181,10 +189,17 @@ def test_sampled_shapley_values_add_up_and_approach_the_exact_ones() -> None:
     np.testing.assert_allclose(exact, shapley(payoff, 6), atol=2e-5)
     sampled = np.array([values(3, seed) for seed in range(30)])
     total = payoff(list(range(6))) - payoff([])
-    np.testing.assert_allclose(sampled.sum(1), np.broadcast_to(total, (30, 2)), atol=2e-5)
+    np.testing.assert_allclose(sampled[..., 0].sum(1), np.full(30, total[0]), atol=2e-5)
     assert np.abs(sampled - exact).max() > 1e-3
     error = sampled.std(0, ddof=1) / np.sqrt(30)
-    assert (np.abs(sampled.mean(0) - exact) <= 4 * error + 1e-5).all()
+    assert (np.abs(sampled.mean(0) - exact)[:, 0] <= 4 * error[:, 0] + 1e-5).all()
+    # The length of a vector with errors is larger on average.
+    assert (sampled.mean(0)[:, 1] >= exact[:, 1] - 4 * error[:, 1] - 1e-5).all()
+    lengths = [
+        np.abs(np.array([values(orders, seed) for seed in range(15)])[..., 1] - exact[:, 1]).mean()
+        for orders in (2, 10)
+    ]
+    assert lengths[1] < 0.7 * lengths[0]
 
 
 @pytest.mark.parametrize("kind", ["both ways", "causal", "cross"])
@@ -259,18 +274,19 @@ def test_logit_effects_scale_with_the_logits_and_ignore_a_bias_and_the_names_of_
         assert record.value == pytest.approx(own.value, abs=1e-4)
 
 
-def test_a_bias_that_changes_no_prediction_changes_no_effect_on_the_logit() -> None:
-    plain_model, biased = centred(2), centred(2)
-    before = measured(plain_model, "token_effect.held")
-    margin = min(abs(float(row[0] - row[1])) for row in before.vector("logits"))
+def test_a_bias_changes_no_effect_on_the_logits_even_if_it_changes_predictions() -> None:
+    plain_model, biased = centred(3), centred(3)
+    before = measured(plain_model, "pointing.held", LIVE)
+    spread = np.concatenate(before.vector("logits")).std()
     with torch.no_grad():
-        biased.decoder.bias += torch.tensor([0.9 * margin, 0.0])
-    after = measured(biased, "token_effect.held")
-    assert (after.predicted == before.predicted).all()
+        biased.decoder.bias += torch.tensor([3 * spread, -spread, 0.0])
+    after = measured(biased, "pointing.held", LIVE)
+    assert (after.predicted != before.predicted).any()
     for i in range(len(before)):
-        np.testing.assert_allclose(
-            both(after, "token_effect.held", i)[:, 1], both(before, "token_effect.held", i)[:, 1], atol=2e-5
-        )
+        one, two = (both(m, "token_effect.held", i)[:, 1] for m in (before, after))
+        np.testing.assert_allclose(two, one, atol=2e-5)
+    check = checks.Pointing(severity="report", on="logits", classes="as_sampled")
+    assert check.judge(after).value == pytest.approx(check.judge(before).value, abs=1e-4)
 
 
 def test_adding_a_constant_to_the_attention_scores_changes_nothing() -> None:
@@ -283,10 +299,16 @@ def test_adding_a_constant_to_the_attention_scores_changes_nothing() -> None:
 
 
 def test_classes_that_are_closed_in_a_row_do_not_matter() -> None:
-    output = torch.tensor([[0.7, 0.3, 0.0], [0.4, 0.6, 0.0]], dtype=torch.float64)
-    found = token_effects._supports(output, torch.zeros(2, dtype=torch.long))
-    log_odds = np.log(0.7) - np.log(0.4) - (np.log(0.7 * 0.3) - np.log(0.4 * 0.6)) / 3
-    assert float(found[0, 1] - found[1, 1]) == pytest.approx(log_odds)
+    clean, other = [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]
+    found = []
+    for closed in ([], [0.0]):
+        p, q = (torch.tensor([row + closed], dtype=torch.float64) for row in (clean, other))
+        view = SimpleNamespace(predicted=torch.tensor([0]), probabilities=p)
+        change = token_effects._outputs(view, torch.tensor([0]), p) - token_effects._outputs(view, torch.tensor([0]), q)
+        found.append(token_effects._effect_sizes(change)[0])
+    log_odds = np.log(clean) - np.log(other)
+    assert found[0].tolist() == pytest.approx([0.3, np.linalg.norm(log_odds - log_odds.mean())])
+    assert found[1].tolist() == pytest.approx(found[0].tolist())
 
 
 def test_a_model_without_a_mask_token_is_refused() -> None:

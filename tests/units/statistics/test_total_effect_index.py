@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
+from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
@@ -19,10 +20,16 @@ def groups_of(n: int, *, sources: list[str] | None = None) -> Groups:
     return Groups.of(sources or ids, ids, np.ones(n, dtype=bool))
 
 
-def index_of(changes: np.ndarray, outputs: np.ndarray) -> float:
-    index = TotalEffectIndex.of(changes, outputs, groups_of(len(changes)))
+def rows_of(n: int, *, sources: list[str] | None = None) -> WeightedRows:
+    return WeightedRows.equal(n, groups_of(n, sources=sources))
+
+
+def index_of(changes: np.ndarray, outputs: np.ndarray, classes: np.ndarray | None = None) -> float:
+    groups = groups_of(len(changes))
+    rows = WeightedRows.equal(len(changes), groups) if classes is None else WeightedRows.balanced(classes, groups)
+    index = TotalEffectIndex.of(changes, outputs, rows)
     assert index is not None
-    return float(index.effects.mean())
+    return index.value
 
 
 def sample(seed: int, n: int = 40, classes: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,12 +79,12 @@ def test_duplicated_and_reordered_rows_do_not_matter(seed: int, copies: int) -> 
 @given(seed=seeds, copies=st.integers(2, 4))
 def test_rows_that_repeat_their_source_do_not_narrow_the_interval(seed: int, copies: int) -> None:
     changes, outputs, _ = sample(seed, n=300)
-    single, repeated = groups_of(300), groups_of(300 * copies, sources=[f"{i % 300:05d}" for i in range(300 * copies)])
+    single, repeated = rows_of(300), rows_of(300 * copies, sources=[f"{i % 300:05d}" for i in range(300 * copies)])
     widths = []
-    for times, groups in ((1, single), (copies, repeated)):
-        index = TotalEffectIndex.of(np.tile(changes, times), np.tile(outputs, (times, 1)), groups)
+    for times, rows in ((1, single), (copies, repeated)):
+        index = TotalEffectIndex.of(np.tile(changes, times), np.tile(outputs, (times, 1)), rows)
         assert index is not None
-        estimate = index.interval(groups, confidence=0.95, generator=np.random.default_rng(0))
+        estimate = index.interval(confidence=0.95, generator=np.random.default_rng(0))
         assert estimate is not None
         widths.append(estimate.high - estimate.low)
     assert widths[1] == pytest.approx(widths[0], rel=1e-9)
@@ -97,12 +104,30 @@ def test_the_share_of_a_class_hardly_matters_if_rearranged_weights_lose_the_cue(
     assert index_of(changes, outputs) == pytest.approx(1 / (2 * (1 - share)))
 
 
+def test_with_balanced_classes_the_index_is_a_plain_sum_with_weights() -> None:
+    changes, outputs, _ = sample(0)
+    classes = np.array([0] * 4 + [2] * 36)
+    weights = np.where(classes == 0, 1 / 4, 1 / 36) / 2
+    mean = weights @ outputs
+    expected = weights @ changes / (2 * (weights @ ((outputs - mean) ** 2).sum(1)))
+    assert index_of(changes, outputs, classes) == pytest.approx(expected)
+
+
+@given(seed=seeds, copies=st.lists(st.integers(1, 9), min_size=3, max_size=3))
+def test_with_balanced_classes_the_shares_of_the_classes_do_not_matter(seed: int, copies: list[int]) -> None:
+    changes, outputs, _ = sample(seed)
+    classes = np.random.default_rng(seed).permutation(np.arange(40) % 3)
+    rows = np.repeat(np.arange(40), np.array(copies)[classes])
+    again = index_of(changes[rows], outputs[rows], classes[rows])
+    assert again == pytest.approx(index_of(changes, outputs, classes), rel=1e-9)
+
+
 def test_the_index_of_outputs_that_do_not_vary_is_undefined() -> None:
     changes = np.full(5, 0.1)
-    assert TotalEffectIndex.of(changes, np.full((5, 2), 7.0), groups_of(5)) is None
-    assert TotalEffectIndex.of(changes, np.full((5, 2), 7.0) + 1e-8 * np.arange(10).reshape(5, 2), groups_of(5)) is None
-    assert TotalEffectIndex.of(np.zeros(0), np.zeros((0, 2)), groups_of(0)) is None
-    assert TotalEffectIndex.of(changes, 7 + 1e-3 * np.arange(10.0).reshape(5, 2), groups_of(5)) is not None
+    assert TotalEffectIndex.of(changes, np.full((5, 2), 7.0), rows_of(5)) is None
+    assert TotalEffectIndex.of(changes, np.full((5, 2), 7.0) + 1e-8 * np.arange(10).reshape(5, 2), rows_of(5)) is None
+    assert TotalEffectIndex.of(np.zeros(0), np.zeros((0, 2)), rows_of(0)) is None
+    assert TotalEffectIndex.of(changes, 7 + 1e-3 * np.arange(10.0).reshape(5, 2), rows_of(5)) is not None
 
 
 def test_without_any_change_the_interval_allows_for_unseen_instances() -> None:
@@ -111,12 +136,10 @@ def test_without_any_change_the_interval_allows_for_unseen_instances() -> None:
     for largest in (np.inf, 2.0):
         widths = []
         for n in (20, 50):
-            groups = groups_of(n)
-            index = TotalEffectIndex.of(noise[:n], outputs[:n], groups)
+            rows = rows_of(n)
+            index = TotalEffectIndex.of(noise[:n], outputs[:n], rows)
             assert index is not None
-            estimate = index.interval(
-                groups, confidence=0.95, generator=np.random.default_rng(0), largest_change=largest
-            )
+            estimate = index.interval(confidence=0.95, generator=np.random.default_rng(0), largest_change=largest)
             assert estimate is not None
             assert estimate.low == 0 < estimate.high
             widths.append(estimate.high)

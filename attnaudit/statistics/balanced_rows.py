@@ -1,0 +1,141 @@
+"""Weights of rows that give every class the same total weight, so that a statistic does not depend on label shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attnaudit.arrays import Floats, Integers
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.intervals import ratio_interval
+
+#: Deviations from the mean of a class count as 0 if they are at most this share of the largest value.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRows:
+    """Selected rows and their weights. Build it with `balanced` or `equal`.
+
+    A row is an instance. A class without any selected row is left out; the others have the same total weight.
+
+    Attributes:
+        groups: The selected rows, grouped by source.
+        weights: (n_all,) weights with mean 1 over the selected rows, 0 at all other rows.
+        members: The (n_c,) selected rows of each class that has any.
+    """
+
+    groups: Groups
+    weights: Floats
+    members: tuple[Integers, ...] = field(repr=False)
+
+    @classmethod
+    def balanced(cls, classes: Integers, groups: Groups) -> WeightedRows:
+        """Give every class the same total weight.
+
+        Args:
+            classes: (n_all,) the class of each row.
+            groups: The selected rows, grouped by source.
+        """
+        own = classes[groups.rows]
+        members = tuple(groups.rows[own == one] for one in np.unique(own))
+        weights = np.zeros(len(classes))
+        for rows in members:
+            weights[rows] = len(groups.rows) / (len(members) * len(rows))
+        return cls(groups, weights, members)
+
+    @classmethod
+    def equal(cls, count: int, groups: Groups) -> WeightedRows:
+        """Give every row the weight 1.
+
+        Args:
+            count: n_all, the number of all rows.
+            groups: The selected rows, grouped by source.
+        """
+        return cls.balanced(np.zeros(count, dtype=np.int64), groups)
+
+    def mean(self, values: Floats) -> Floats:
+        """Return the weighted mean of the selected rows of values (n_all, ...), of shape (...)."""
+        rows = self.groups.rows
+        mean: Floats = np.tensordot(self.weights[rows], values[rows], axes=1) / len(rows)
+        return mean
+
+    @property
+    def fewest_sources(self) -> int:
+        """The number of sources of the class that has the fewest; 0 without rows."""
+        return min((len(parts) for parts in self._sources()), default=0)
+
+    @property
+    def effective(self) -> float:
+        """The effective number of sources: that of the class with the fewest, times the number of classes.
+
+        It is at most that of the groups, and equals it for independent rows with equally many rows in every class.
+        Since a rare class has as much weight as the others, its few sources limit what is known.
+        """
+        smallest = min(float(parts.sum()) ** 2 / float((parts**2).sum()) for parts in self._sources())
+        return min(self.groups.effective, len(self.members) * smallest)
+
+    def ratio_interval(
+        self,
+        above: Floats,
+        below: Floats,
+        *,
+        confidence: float,
+        generator: np.random.Generator,
+        bounds: tuple[float, float] = (-np.inf, np.inf),
+        extremes: tuple[float, float] = (-np.inf, np.inf),
+    ) -> IntervalEstimate | None:
+        """Estimate the interval of Σ weight · above / Σ weight · below (see `intervals.ratio_interval`).
+
+        The classes of a resample have other shares than those of the sample, but as much weight each. So only the
+        deviations of rows from the mean of their class vary between resamples.
+
+        Args:
+            above: (n_all,) numerators.
+            below: (n_all,) denominators.
+            confidence: Nominal confidence of the estimate's `low` and `high`.
+            generator: Draws the bootstrap samples.
+            bounds: The lowest and the highest possible ratio.
+            extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
+
+        Returns:
+            The interval; None in the cases of `intervals.ratio_interval`, or if all rows of a class have one source.
+        """
+        if self.fewest_sources < 2:
+            return None
+        if len(self.members) > 1:
+            above, below = self._around_the_mean(above), self._around_the_mean(below)
+        return ratio_interval(
+            above,
+            below,
+            self.groups,
+            confidence=confidence,
+            generator=generator,
+            bounds=bounds,
+            extremes=extremes,
+            effective=self.effective,
+        )
+
+    def _sources(self) -> list[Floats]:
+        """Return, for each class, how many of its rows each of its sources has."""
+        number = np.repeat(np.arange(len(self.groups)), self.groups.sizes)
+        source = np.zeros(len(self.weights), dtype=np.int64)
+        source[self.groups.rows] = number
+        counts = (np.bincount(source[rows]).astype(np.float64) for rows in self.members)
+        return [count[count > 0] for count in counts]
+
+    def _around_the_mean(self, values: Floats) -> Floats:
+        """Return (n_all,) numbers with the weighted mean of the values, and the error that balanced classes leave.
+
+        Each is the weighted mean plus the weighted deviation of the row from the mean of its class. The deviations are
+        scaled up by the degree of freedom that the mean of the class takes.
+        """
+        result = np.full(len(values), float(self.mean(values)))
+        least = ROUNDING * float(np.abs(values[self.groups.rows]).max())
+        for rows, sources in zip(self.members, self._sources(), strict=True):
+            deviations = values[rows] - values[rows].mean()
+            deviations[np.abs(deviations) <= least] = 0.0
+            result[rows] += self.weights[rows] * deviations * np.sqrt(len(sources) / (len(sources) - 1))
+        return result
