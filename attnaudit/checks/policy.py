@@ -27,7 +27,12 @@ import msgspec
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import CheckArguments, Parameter
-from attnaudit.checks.policy_exceptions import exceptions_from_tables, require_families, require_gates
+from attnaudit.checks.policy_exceptions import (
+    exceptions_from_tables,
+    require_families,
+    require_family_names,
+    require_gates,
+)
 from attnaudit.errors import AuditError, CheckError, nearest, require_regular_file
 from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
@@ -36,7 +41,7 @@ TABLES = ("check", "exception", "policy")
 #: The keys of [policy] that are arguments of all checks.
 SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading")
 #: The keys of [policy] that describe the policy itself.
-DESCRIPTION_KEYS = ("name", "validated_on", "unvalidated", "questions", "informational")
+DESCRIPTION_KEYS = ("name", "applies_to", "validated_on", "unvalidated", "questions", "informational")
 QUESTION_KEYS = ("asks", "checks", "remedies")
 
 
@@ -194,12 +199,13 @@ def _policy_record(table: Mapping[str, Any], declared: Sequence[Check], path: Pa
     questions = table.get("questions", {})
     if not isinstance(questions, dict):
         raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(questions).__name__}.")
-    keys = ("name", "validated_on", "unvalidated", "informational")
+    keys = ("name", "applies_to", "validated_on", "unvalidated", "informational")
     stated = {key: table[key] for key in keys if key in table}
     try:
         record = msgspec.convert({"file": path.name, "sha256": sha256, **stated}, PolicyRecord)
     except msgspec.ValidationError as error:
         raise CheckError(f"{path}: [policy]: {error}.") from None
+    require_family_names(table.get("applies_to"), key="applies_to", where=f"{path}: [policy]")
     require_families(table.get("validated_on"), table.get("unvalidated"), where=f"{path}: [policy]")
     return msgspec.structs.replace(
         record,

@@ -59,13 +59,7 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
             is given without `validated_on`.
     """
     example = 'validated_on = ["pooled attention"]'
-    if validated_on is not None:
-        valid = isinstance(validated_on, Sequence) and not isinstance(validated_on, str)
-        if not valid or not all(isinstance(one, str) and one.strip() == one != "" for one in validated_on):
-            raise CheckError(
-                f"{where}: validated_on is {validated_on!r}, expected a list with the names of families, without "
-                f"spaces around them. Write, for example, {example}."
-            )
+    require_family_names(validated_on, key="validated_on", where=where)
     if unvalidated is None:
         return
     if unvalidated not in get_args(UnvalidatedRule):
@@ -75,6 +69,27 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
         raise CheckError(
             f"{where}: unvalidated says what happens to models on whose family the policy was not validated, but "
             f"validated_on is missing or empty. Name the families, for example {example}, or remove unvalidated."
+        )
+
+
+def require_family_names(families: Any, *, key: str, where: str) -> None:
+    """Require that a value is None or a list with the names of families of models.
+
+    Args:
+        families: The value.
+        key: The name of the key or argument.
+        where: The text with which the error message begins, such as the path of the file.
+
+    Raises:
+        CheckError: It is no list, or a name is empty or has spaces around it.
+    """
+    if families is None:
+        return
+    valid = isinstance(families, Sequence) and not isinstance(families, str)
+    if not valid or not all(isinstance(one, str) and one.strip() == one != "" for one in families):
+        raise CheckError(
+            f"{where}: {key} is {families!r}, expected a list with the names of families, without spaces around them. "
+            f'Write, for example, {key} = ["pooled attention"].'
         )
 
 

@@ -111,6 +111,8 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         file: The name of the file.
         sha256: The SHA-256 hash of the file.
         name: The name of the policy; "" if it has none.
+        applies_to: The families of models that the policy was made for. They choose among several policies of an @audit
+            function. Empty for the families in `validated_on`.
         validated_on: The families of models on which the policy was validated, with models whose attention is known to
             be faithful or unfaithful. Empty if it was not validated. A family stands for all families that begin with
             its words.
@@ -124,6 +126,7 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     file: str
     sha256: str
     name: str = ""
+    applies_to: list[str] = msgspec.field(default_factory=list)
     validated_on: list[str] = msgspec.field(default_factory=list)
     unvalidated: UnvalidatedRule = "block"
     questions: list[PolicyQuestion] = msgspec.field(default_factory=list)

@@ -132,6 +132,19 @@ class AuditSession:
         """Return the verdict of a case; None if it was not judged."""
         return self._records.get((model, data, check.id))
 
+    def family(self, model: str) -> str:
+        """Return the family of a model, which is loaded for it unless that was done.
+
+        Raises:
+            AuditError: The model cannot be loaded. `judge` raises the same error for each case of the model.
+        """
+        if model not in self._families:
+            loaded, _ = self._model(model)
+            self._families[model] = loaded.family
+            if self.workers > 1 or len(self.options.model_targets()) > 1:
+                self._models.pop(model)  # until it is measured, so that several models need no memory at once
+        return self._families[model]
+
     def validation_remark(self, check: str, model: str) -> str:
         """Return a remark on a gate that was not validated on the family of a measured model; "" if there is none."""
         return validation_remark(check, self._families.get(model, ""), self.validations)
