@@ -119,7 +119,10 @@ class Check(CheckArguments, ABC):
 
     @property
     def never_exceeds(self) -> tuple[str, ...]:
-        """The names of the references that the value cannot exceed. An upper threshold at one could never fail."""
+        """The names of the references that the value cannot exceed.
+
+        An upper threshold at such a reference could never fail.
+        """
         return ()
 
     @property
@@ -254,6 +257,7 @@ class Check(CheckArguments, ABC):
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
         """Return the evidence to compare with the threshold, and the threshold as a number.
 
+        A threshold that is relative to references is first computed for each instance (see `relative_to_references`).
         The threshold is None if the check has none, or if no instance has both a value and a threshold.
         """
         if self.threshold is None:

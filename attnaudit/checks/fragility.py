@@ -115,7 +115,7 @@ class Fragility(WhereReplaced):
 
     @property
     def otherwise_undefined(self) -> str:
-        """The reason of the instances without a value to which no other reason applies."""
+        """The reason that is reported for instances without a value if no other reason applies."""
         return "not measured"
 
     def needs(self) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
 
 
 def _declaration(function: Any, policy: Policy | None, state: RunState) -> Declaration:
-    """Return what an @audit function declares, or the policy file of --policy in its place.
+    """Return what an @audit function declares. With --policy, return what the policy file declares instead.
 
     Raises:
         AuditError: The function has several policies, and it is unclear which of them applies to the models.
@@ -111,10 +111,10 @@ def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
 
 
 def declare_uncollected(state: RunState) -> None:
-    """Write down the gates of the @audit functions in the collected files that are no tests, so that they stay open.
+    """Write down the gates of @audit functions that pytest did not collect as tests, so that these gates stay open.
 
-    Such a function has a name that pytest does not collect or that is used again below it, or it is a method of a class
-    that pytest does not collect.
+    Only functions in collected files count. pytest does not collect a function if its name does not match, if another
+    function below it has the same name, or if it is a method of a class that is not collected.
     """
     from attnaudit.checks.decorator import declared_functions
 

@@ -9,7 +9,6 @@ import pytest
 
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import one_line
-from attnaudit.model_families import blocked_models, unvalidated_models
 from attnaudit.plugin.planning_cases import declared_policy
 from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
@@ -24,8 +23,8 @@ HOW_TO_EXCEPT = (
     "A gate may be skipped or expected to fail only if the policy names it in an [[exception]] table, with a reason."
 )
 PARTIAL_IN_CI = (
-    "the run is partial, and the environment variable CI is set. Run every gate, or add --audit-allow-partial if a "
-    "partial run is intended here."
+    "the run is partial, and the environment variable CI is set. Run every gate and every test file, or add "
+    "--audit-allow-partial if a partial run is intended here."
 )
 
 
@@ -38,6 +37,7 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         state: The run, in the process that writes it.
         session: The session of pytest, which has run all its tests or was stopped.
     """
+    from attnaudit.model_families import unvalidated_models
     from attnaudit.run.finish_run import RunEnding, finish_run, measured_models
     from attnaudit.run.gates import run_status, settle
     from attnaudit.run.plan import Plan
@@ -67,7 +67,12 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     else:
         state.problem = " ".join(dict.fromkeys(state.usage_errors.values()))
         base = int(pytest.ExitCode.USAGE_ERROR)  # without workers, pytest has this status already
-    status = run_status(gates, exit_status=base or int(bool(state.problem)), unvalidated=unvalidated)
+    status = run_status(
+        gates,
+        exit_status=base or int(bool(state.problem)),
+        files_left_out=plan.files_left_out,
+        unvalidated=unvalidated,
+    )
     exit_status = _exit_status(state, gates, base, unvalidated)
     if status == "partial" and state.context.ci and not state.context.allow_partial:
         state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
@@ -103,7 +108,9 @@ def amend_run(state: RunState, exit_status: int) -> None:
     if run is None or run.exit_status == exit_status:
         return
     ending = RunEnding(
-        status=run_status(run.gates, exit_status=exit_status, unvalidated=run.unvalidated),
+        status=run_status(
+            run.gates, exit_status=exit_status, files_left_out=run.files_left_out, unvalidated=run.unvalidated
+        ),
         exit_status=exit_status,
         gates=run.gates,
         unvalidated=run.unvalidated,
@@ -117,7 +124,7 @@ def amend_run(state: RunState, exit_status: int) -> None:
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
-    """Set the problem of a run in which nothing was audited, unless gates are listed or pytest failed anyway."""
+    """Set the problem of a run in which nothing was audited, unless it has gates or pytest failed anyway."""
     left_out = any(gate.state == "not selected" for gate in gates)
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or left_out or gates:
         return
@@ -134,6 +141,8 @@ def _exit_status(
     state: RunState, gates: Sequence[GateRecord], base: int, unvalidated: Sequence[UnvalidatedModel]
 ) -> int:
     """Return the exit status of a run that is not partial."""
+    from attnaudit.model_families import blocked_models
+
     cause = state.outcomes.only_cause()
     if base == pytest.ExitCode.TESTS_FAILED and cause:
         return CAUSE_STATUS[cause]
@@ -145,7 +154,7 @@ def _exit_status(
 
 
 def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], session: pytest.Session) -> None:
-    """Report one failed test per reason for the gates that did not pass and that no failed test names."""
+    """Report gates that did not pass, but that no failed test names, as one failed test per reason."""
     results = state.outcomes.results
     failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
     skipped_reasons = {result.reason for result in results.values() if result.outcome == "skipped"}
@@ -166,6 +175,7 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
 
 def _report_unvalidated(plan: Plan, unvalidated: Sequence[UnvalidatedModel], session: pytest.Session) -> None:
     """Report one failed test for each model that fails the run because of its family."""
+    from attnaudit.model_families import blocked_models
     from attnaudit.report.unvalidated import unvalidated_sentence
 
     for number, one in enumerate(blocked_models(unvalidated), 1):

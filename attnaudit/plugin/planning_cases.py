@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.errors import AuditError
 from attnaudit.plugin.case_collection import policy_declaration
+from attnaudit.plugin.files_left_out import files_left_out
 from attnaudit.plugin.rerun import rerun_command
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 from attnaudit.plugin.workers import is_worker
@@ -48,6 +49,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         selected=state.selected,
         policy=policies[0] if policies and all(policy == policies[0] for policy in policies) else None,
         effective_policy=declared_policy(state),
+        files_left_out=files_left_out(state, config),
     )
     state.session.validations = plan.effective_policy.validations if plan.effective_policy else []
     state.folder.write_plan(plan, worker=state.session.worker)
@@ -58,7 +60,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
 
 
 def _declare_policy_of_option(state: RunState) -> None:
-    """Write down the gates of --policy also if no function that was collected applies them."""
+    """Write down the gates of --policy, even if no collected function applies them."""
     if state.options.policy is None:
         return
     with contextlib.suppress(AuditError):  # the collection reports an invalid policy, and nothing is judged then

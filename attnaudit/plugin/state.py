@@ -73,12 +73,13 @@ class RunState:
         context: What is known of the run from the start.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
         declared: (model, data, check) -> each gate of the policy, selected or not.
-        declarations: What each @audit function, or the policy file, declares.
+        declarations: The declaration of each @audit function, or that of the policy file.
         first_declared: The id of a check -> the check that was first declared with this id, and the function.
         conflicts: The id of a check that was declared again with other arguments -> message.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
         test_files: The test files that were collected, with or without checks.
+        collected_files: The test files that pytest imported -> the reason if the file skipped itself, otherwise "".
         collected: The checks of the @audit functions that were collected, one tuple per decorator.
         first_failures: The id of an error that concerns several cases -> the first test that it failed.
         begun: Whether the folder of the run was created.
@@ -99,6 +100,7 @@ class RunState:
     selected: list[SelectedCase] = field(default_factory=list)
     files_with_checks: set[Path] = field(default_factory=set)
     test_files: set[Path] = field(default_factory=set)
+    collected_files: dict[Path, str] = field(default_factory=dict)
     collected: list[tuple[Check, ...]] = field(default_factory=list)
     first_failures: dict[int, str] = field(default_factory=dict)
     begun: bool = False

@@ -333,8 +333,8 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         checks: The results of all cases.
         missing: The selected cases that have no verdict.
         declared_policy: The policy file; None if the checks were declared in Python.
-        status: "passed": every gate passed, is excepted, or is informational for its model. "partial": the command line
-            left gates out, and no other gate failed. "informational": there is no gate, or all of them are
+        status: "passed": every gate passed, is excepted, or is informational for its model. "partial": gates or test
+            files were left out, and no other gate failed. "informational": there is no gate, or all of them are
             informational. "failed": anything else. "running": the run has not ended, or its process was killed.
         problem: Why the run failed if the reason is not a verdict, such as an invalid option; otherwise "".
         gates: The outcome of every gate that the policy declares, on every model and data set.
@@ -345,6 +345,8 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         unit: What the statistics are computed over: "tokens" or "words".
         ci: Whether the environment variable CI was set.
         allow_partial: Whether --audit-allow-partial was given.
+        files_left_out: The test files whose gates are unknown, because they may contain @audit functions but were not
+            collected -> the reason. Empty with --policy, which names all gates.
         measurements_sha256: The SHA-256 hash of measurements.parquet; "" if there is no such file.
         unvalidated: The measured models whose family is not among those on which the policy was validated.
         digest: The SHA-256 hash of everything else in this record. It shows whether the file was edited.
@@ -375,6 +377,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unit: str = "tokens"
     ci: bool = False
     allow_partial: bool = False
+    files_left_out: dict[str, str] = msgspec.field(default_factory=dict)
     measurements_sha256: str = ""
     unvalidated: list[UnvalidatedModel] = msgspec.field(default_factory=list)
     digest: str = ""

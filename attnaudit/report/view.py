@@ -161,8 +161,8 @@ class Page:
         subjects: All pairs of a model and a data set.
         command: The command line of the run.
         options: Lines with the options that pytest did not read from the command line.
-        gates: A line with the number of gates in each state, followed by lines about them (see `gate_notes`). Empty if
-            only the first line would be there.
+        gates: A line with the number of gates in each state, and further lines about the gates (see `gate_notes`). It
+            is empty if there are no further lines.
         measurements_absent: Whether the run folder has no measurements.parquet.
         missing: Pairs of a reason and the selected cases that have no verdict for this reason.
         title: The names of the models.

@@ -147,13 +147,11 @@ def _headline(run: RunRecord) -> str:
         return f"No gate blocks this release: {passed}{excepted} {verb} excepted by the policy."
     if run.status == "passed":
         return _clear_gates_sentence(gates)
-    not_selected = sum(gate.state == "not selected" for gate in run.gates)
     if run.status == "partial":
-        return (
-            f"Partial run: {len(gates)} of {plural(len(run.gates), 'gate')} ran. "
-            f"{_clear_gates_sentence(gates, ' that ran')} {_not_selected_sentence(not_selected)} "
-            "This does not decide on the release."
-        )
+        left_out = len(run.gates) > len(gates)
+        ran = f"Partial run: {len(gates)} of {plural(len(run.gates), 'gate')} ran." if left_out else "Partial run."
+        passed = _clear_gates_sentence(gates, " that ran")
+        return f"{ran} {passed} {_left_out_sentences(run)} This does not decide on the release."
     if run.exit_status in NOTHING_AUDITED:
         return f"{NOTHING_AUDITED[run.exit_status]}, so no gate was judged. This release is blocked."
     without = sum(gate.state == "open" for gate in run.gates)
@@ -226,5 +224,15 @@ def _verdict_counts(checks: Sequence[CheckRecord]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-def _not_selected_sentence(count: int) -> str:
-    return "The other gate was not selected." if count == 1 else f"The other {count} gates were not selected."
+def _left_out_sentences(run: RunRecord) -> str:
+    """Return sentences with the number of gates, and that of test files, that were left out of a partial run."""
+    gates = sum(gate.state == "not selected" for gate in run.gates)
+    files = len(run.files_left_out)
+    sentences = []
+    if gates:
+        what = "The other gate was" if gates == 1 else f"The other {gates} gates were"
+        sentences.append(f"{what} not selected.")
+    if files:
+        what = "1 test file was left out, so its" if files == 1 else f"{files} test files were left out, so their"
+        sentences.append(f"{what} gates are unknown.")
+    return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""Whether the parts of a run's record agree with each other: values, verdicts, gates, policy and status."""
+"""Find contradictions in the record of a run, between its values, verdicts, gates, policy and status."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ROUNDING = 1e-9
 
 
 def contradictions(run: RunRecord) -> list[str]:
-    """List what contradicts itself in the record of a run that has ended, one clause each.
+    """List the contradictions in the record of a run that has ended, one clause each.
 
-    Every verdict is reached again from its value, intervals and threshold. The state of every gate follows from the
-    verdicts, and the status of the run from the gates. The thresholds must be those of the effective policy, and each
-    of its gates must be listed for every model and data set.
+    Every verdict must follow from its value, intervals and threshold, the state of every gate from the verdicts, and
+    the status of the run from the gates. The thresholds must be those of the effective policy. Each of its gates must
+    be listed once for every model and data set.
     """
     tables = tables_by_id(run.effective_policy, run.checks)
     found = [f"{place(record)}: {what}" for record in run.checks for what in _of_check(record, run, tables)]
@@ -90,7 +90,7 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
     if wider is None:
         return
     if not _contains(wider, interval.low, interval.high):
-        yield "the interval that decides a failure is not around the other interval"
+        yield "the interval that decides a failure does not contain the other interval"
     gated = record.gated if record.severity == "gate" else 1
     if not _equal(wider.confidence, fail_confidence(interval.confidence, gated)):
         yield f"the confidence of a failure is {wider.confidence:g}, which is wrong for {gated} gates"
@@ -183,7 +183,7 @@ def _of_families(run: RunRecord) -> Iterator[str]:
 
 
 def _of_status(run: RunRecord) -> Iterator[str]:
-    expected = run_status(run.gates, unvalidated=run.unvalidated)
+    expected = run_status(run.gates, files_left_out=run.files_left_out, unvalidated=run.unvalidated)
     if run.status not in (expected, "failed"):
         yield f"the status is '{run.status}', but the gates give '{expected}'"
     succeeded = run.exit_status == 0

@@ -71,10 +71,10 @@ def same_limit(first: Argument, second: Argument) -> bool:
 
 
 def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord]) -> dict[str, list[Table]]:
-    """Return the tables of a policy by the ids of their checks: several where different checks have the same id.
+    """Return the id of each check -> its tables in a policy. There are several if different checks have the same id.
 
-    A table without an id is that of the record with the same arguments. If there is none, its id is the name of the
-    check, with its reading.
+    A table without an id belongs to the record with the same arguments, and gets its id. If there is no such record,
+    the id is the name of the check, with its reading.
 
     Args:
         policy: The effective policy of a run.

@@ -1,4 +1,4 @@
-"""What has to be true of a run before a release: it passed, and it audited what was expected."""
+"""Check that a run permits a release: that it passed, and that it audited what was expected."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Expectations:
     """What a run must have audited, and how.
 
     Attributes:
-        models: The models, each of which the run must have audited, and no other.
-        data: The data sets; empty to accept any.
+        models: The models. The run must have audited all of them and no others.
+        data: The data sets, in the same way; empty to accept any.
         policy_sha256: The hash of the effective policy; None to accept any.
         after: The earliest time at which the run may have begun; None to accept any.
         version: The version of attnaudit; None to accept any.
-        seed: The seed. Otherwise seeds could be tried until a gate passes.
+        seed: The seed. If any seed were accepted, seeds could be tried until a gate passes.
         unit: What the statistics are computed over: "tokens" or "words".
         allow_sample: Whether a sample of the rows may have been audited.
     """
@@ -57,7 +57,7 @@ class Expectations:
 
 
 def run_objections(run: RunRecord) -> list[str]:
-    """List the reasons in the run itself why a release is not verified, whatever is expected of it."""
+    """List the reasons why a run verifies no release at all, whatever it was expected to audit."""
     return [*_gate_objections(run), *_status_objections(run)]
 
 
@@ -104,6 +104,11 @@ def _gate_objections(run: RunRecord) -> list[str]:
         "a policy that was validated on the family."
         for model in sorted({gate.model for gate in run.gates} - decided)
     ]
+    found += [
+        f"{file}: this test file was left out, so its gates are unknown: {reason}. Run the audit again with this file, "
+        "or write all gates to a policy file and give it with --policy."
+        for file, reason in run.files_left_out.items()
+    ]
     if not run.gates:
         found.append("The run has no gate, so nothing was decided. Give at least one check of the policy a threshold.")
     elif all(gate.state == "excepted" for gate in run.gates):
@@ -132,7 +137,7 @@ def _status_objections(run: RunRecord) -> list[str]:
 
 
 def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
-    """List the settings of the run that could make a gate pass on another choice of rows, draws or units."""
+    """List the unexpected settings with which a gate could pass that fails otherwise: the seed, the unit, a sample."""
     found = []
     if run.seed != expected.seed:
         found.append(

@@ -29,7 +29,8 @@ class RunContext:
         command: The command line, word by word.
         seed: The seed of the run.
         unit: What the statistics are computed over: "tokens" or "words".
-        added_options: Where other options come from -> these options, word by word.
+        added_options: The source of options that are not on the command line, such as "addopts" -> these options, word
+            by word.
         ci: Whether the environment variable CI is set.
         allow_partial: Whether --audit-allow-partial was given.
     """
@@ -69,6 +70,7 @@ def begin_run(folder: RunFolder, context: RunContext) -> None:
     Raises:
         ReportError: The folder cannot be written to.
     """
+    folder.create()
     folder.begin(_record(folder, context))
 
 
@@ -124,6 +126,7 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
         declared_policy=plan.policy,
         effective_policy=plan.effective_policy,
         gates=list(ending.gates),
+        files_left_out=plan.files_left_out,
         problem=ending.problem,
         earlier_failures=outcomes.earlier_failures,
     )
@@ -147,7 +150,7 @@ def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
     Args:
         folder: The folder of the run.
         run: The content of audit.json.
-        ending: How the run ended; it replaces what `run` says about that.
+        ending: How the run ended. It replaces the status, the exit status, the gates and the problem in `run`.
 
     Returns:
         The new content of audit.json.
@@ -197,7 +200,7 @@ def _record(folder: RunFolder, context: RunContext) -> RunRecord:
 
 
 def _in_collection_order(parts: Sequence[MeasuredPart], plan: Plan) -> list[MeasuredPart]:
-    """Sort the parts by the collection order of their cases, and then by worker, whichever worker finished first."""
+    """Sort the parts by the order in which their cases were collected, and then by worker."""
     order: dict[tuple[str, str], int] = {}
     for case in plan.selected:
         order.setdefault((case.model, case.data), len(order))

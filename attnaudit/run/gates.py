@@ -2,13 +2,13 @@
 
 The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, is
 excepted by the policy, or is informational because the policy was not validated on the family of the model. A gate that
-the user left out on purpose is not selected, and makes the run partial. Any other gate without a verdict is open, and
-makes the run fail.
+the user left out on purpose is not selected, and makes the run partial. A test file that was left out makes it partial
+too, because its gates are unknown. Any other gate without a verdict is open, and makes the run fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attnaudit.model_families import blocked_models, informational_gates
 from attnaudit.records import (
@@ -67,19 +67,24 @@ def settle(
 
 
 def run_status(
-    gates: Sequence[GateRecord], *, exit_status: int = 0, unvalidated: Sequence[UnvalidatedModel] = ()
+    gates: Sequence[GateRecord],
+    *,
+    exit_status: int = 0,
+    files_left_out: Collection[str] = (),
+    unvalidated: Sequence[UnvalidatedModel] = (),
 ) -> RunStatus:
     """Return the status of a run that has ended.
 
     Args:
         gates: The outcomes of the gates.
         exit_status: The exit status that pytest had for its own reasons, such as a test that failed.
+        files_left_out: The test files that were left out and whose gates are unknown.
         unvalidated: The models on whose family the policy was not validated.
     """
     states = {gate.state for gate in gates}
     if exit_status or states & {"failed", "open"} or blocked_models(unvalidated):
         return "failed"
-    if "not selected" in states:
+    if "not selected" in states or files_left_out:
         return "partial"
     return "passed" if states - {"informational"} else "informational"
 
@@ -94,7 +99,7 @@ def _settle_gate(
     left_out_by: Sequence[str],
     stopped_by: str,
 ) -> GateRecord:
-    """Return the outcome of one gate, which these tests had to judge."""
+    """Return the outcome of one gate, given its record, if there is one, and the tests that had to judge it."""
 
     def settled(state: GateState, reason: str = "") -> GateRecord:
         return _with_state(gate, state, reason, tests)
@@ -136,7 +141,7 @@ def _with_state(gate: DeclaredGate, state: GateState, reason: str, tests: Sequen
 
 
 def _swallowed(results: Sequence[str]) -> str:
-    """Return a clause on tests that did not fail although the verdict of their gate blocks; "" if one failed."""
+    """Return a clause that says that no test failed although the verdict of the gate blocks; "" if a test failed."""
     if "failed" in results or not results:
         return ""
     what = "passed: call check.enforce() in it" if "passed" in results else "was skipped or expected to fail"

@@ -100,7 +100,7 @@ class AuditSession:
     def judge(self, check: Any, model: str, data: str, *, test: str = "") -> CheckRecord:
         """Judge a check on a model and a data set, which are measured on first use.
 
-        A verdict is final: a case that is judged again, as pytest-rerunfailures does, gets its first verdict.
+        A verdict is final: a case that is judged again, for example by pytest-rerunfailures, keeps its first verdict.
 
         A gate that the policy makes informational for the family of the model gets an informational record.
 
@@ -150,11 +150,11 @@ class AuditSession:
         return validation_remark(check, self._families.get(model, ""), self.validations)
 
     def scope_of(self, error: BaseException) -> tuple[str, str] | None:
-        """Return which cases an error concerns, if it is raised for all of them.
+        """Return the model and the data set for whose cases an error is raised.
 
         Returns:
-            (model, data) for an error in measuring a pair. "" in place of a name stands for every one: (model, "") for
-            a model that cannot be loaded, ("", data) for data that cannot be read. None for any other error.
+            (model, data) if the pair cannot be measured, (model, "") if the model cannot be loaded on any data set, and
+            ("", data) if the data cannot be read for any model. None for an error of a single case.
         """
         keys = [key for key, failure in self._failures.items() if failure is error]
         for kind, name in (key for key in keys if isinstance(key, tuple)):
@@ -167,8 +167,8 @@ class AuditSession:
     def measurements(self, model: str, data: str, needs: Iterable[str] = ()) -> Measurements:
         """Return all measures that were requested for a model and a data set, measured on first use.
 
-        A measurement that failed is not tried again: its error is raised for every case of this model and data set. A
-        measure that the model does not support is left out, and its error is raised only for the cases that need it.
+        A measurement that failed is not repeated: its error is raised for every case of this model and data set. If the
+        model does not support one of the measures, an error is raised only for the cases that need this measure.
 
         Args:
             model: The id of the model.
@@ -206,7 +206,7 @@ class AuditSession:
             raise
 
     def _measure(self, model: str, data: str) -> Measurements:
-        """Test the adapter briefly if that was not done, measure a model on a data set, and write the part."""
+        """Measure a model on a data set, and write the part. Before the first time, test the adapter briefly."""
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
         from attnaudit.engine.planning import refusals, refuse_unauditable

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from attnaudit.checks import load_policy
-from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
+from attnaudit.research.validation.candidate_policy import read_policy, shipped_policies
 from attnaudit.research.validation.figure_text import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -16,8 +16,7 @@ POLICY = ROOT / "audits" / "policy.toml"
 
 
 def test_the_installed_policy_is_the_one_in_the_repository() -> None:
-    installed = shipped_policy()
-    assert installed is not None
+    installed = shipped_policies()[0]
     assert installed.read_text(encoding="utf-8") == POLICY.read_text(encoding="utf-8")
 
 

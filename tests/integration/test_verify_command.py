@@ -80,6 +80,11 @@ def test_the_folder_of_one_run_can_be_given(reports: Path, capsys: pytest.Captur
         ({"without": {RELATIVE.id: "open"}}, "agreement.gradient.meister.inputs for release on reviews: open"),
         ({"without": {RELATIVE.id: "not selected"}}, "Run the audit again without the option that left the gate out."),
         ({"without": {RELATIVE.id: "not selected"}}, "The status of the run is 'partial', expected 'passed'."),
+        (
+            {"files_left_out": {"audits/test_b.py": "not collected"}},
+            "audits/test_b.py: this test file was left out, so its gates are unknown: not collected. Run the",
+        ),
+        ({"files_left_out": {"audits/test_b.py": "not collected"}}, "The status of the run is 'partial'"),
         ({"checks": (INFORMATIONAL,)}, "The run has no gate, so nothing was decided."),
         ({"checks": (INFORMATIONAL,)}, "The status of the run is 'informational', expected 'passed'."),
         ({"status": "failed", "exit_status": 1, "problem": "a hook failed."}, "expected 'passed': a hook failed. Run"),
@@ -173,7 +178,7 @@ def test_a_run_that_did_not_end_is_refused(reports: Path, capsys: pytest.Capture
     assert "its status is 'running'" in reason
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 3}', '{"schema_version": 2}', "\0"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 4}', '{"schema_version": 3}', "\0"])
 def test_a_record_that_cannot_be_read_is_refused(
     reports: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:

@@ -47,6 +47,8 @@ EVERY = [
     checks.TopTokenErasure(at_least=0.05),
     checks.Pointing(at_least=0.5),
     checks.Polarity(at_most=0.4),
+    checks.NormalisedAOPC(at_least=0.5),
+    checks.NormalisedAOPC(at_least=0.5, measure="sufficiency", operator="mask"),
     checks.Pointing(at_least=0.5, on="logits", shapley_orders=20),
     checks.TokenProbability(at_most=0.8, among="all"),
     checks.Conicity(at_most=0.8),
