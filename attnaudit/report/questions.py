@@ -64,14 +64,15 @@ def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckR
 
 
 def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
-    """Return the answer to a question with its reasons.
+    """Return the answer to a question with its reasons, and with what the values of the gates mean in words.
 
     The answer is "No" if one of the gates that block the release failed. Otherwise it is "Unclear".
     """
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
     reasons = [_shortfall(check, f" for {check.model} on {check.data}" if several else "") for check in blocking]
     answer = "No" if any(check.verdict == "fail" for check in blocking) else "Unclear"
-    return f"{answer}: {'; '.join(reasons)}."
+    words = dict.fromkeys(check.in_words for check in blocking if check.in_words)
+    return " ".join([f"{answer}: {'; '.join(reasons)}.", *words])
 
 
 def _shortfall(check: CheckRecord, subject: str) -> str:

@@ -74,7 +74,7 @@ class CaseView:
         fail_interval: The interval that decides whether the case fails; "" if there is none.
         required: The threshold with "≥" or "≤"; an em dash if there is none.
         references: The references.
-        explanation: Sentences that explain the verdict.
+        explanation: Sentences that explain the value and the verdict.
         note: Remarks on the value as a sentence; "" if there are none.
         strip: The drawing in the table of verdicts (see `attnaudit.report.check_charts`); None without numbers.
         distribution: The histogram of the values per instance; None if there is none.
@@ -281,7 +281,7 @@ def _case(
 ) -> CaseView:
     verdict = shown_verdict(record)
     places = digits(record)
-    sentences = (verdict_sentence(record), planned(record), defined_sentence(record))
+    sentences = (record.in_words, verdict_sentence(record), planned(record), defined_sentence(record))
     return CaseView(
         anchor=anchor,
         check=record,
