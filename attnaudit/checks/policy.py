@@ -42,7 +42,7 @@ TABLES = ("check", "exception", "policy")
 SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading")
 #: The keys of [policy] that describe the policy itself.
 DESCRIPTION_KEYS = ("name", "applies_to", "validated_on", "unvalidated", "questions", "informational")
-QUESTION_KEYS = ("asks", "checks", "remedies")
+QUESTION_KEYS = ("asks", "checks", "remedies", "remedy")
 
 
 class Policy(list[Check]):
@@ -227,6 +227,16 @@ def _question(name: str, table: Any, declared: Sequence[Check], place: str) -> P
         question = msgspec.convert({"name": name, **table}, PolicyQuestion)
     except msgspec.ValidationError as error:
         raise CheckError(f"{place}: {error}.") from None
+    for number, remedy in enumerate(question.remedy, 1):
+        where = f"{place.removesuffix(']')}.remedy] number {number}"
+        require_family_names(remedy.families, key="families", where=where)
+        if not remedy.text.strip() or not remedy.when:
+            raise CheckError(f"{where}: text or when is empty. Fill it in, or remove the remedy.")
+        if remedy.families and not remedy.accuracy.strip():
+            raise CheckError(
+                f"{where}: accuracy is missing. A remedy for some families must state what it costs: write, for "
+                'example, accuracy = "0.88 → 0.83", or accuracy = "unchanged".'
+            )
     ids = [check.id for check in declared]
     for check in question.checks:
         if check not in ids:

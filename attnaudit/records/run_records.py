@@ -16,6 +16,22 @@ GateState = Literal["passed", "failed", "open", "excepted", "not selected", "inf
 UnvalidatedRule = Literal["block", "gate", "report"]
 
 
+class PolicyRemedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change that may help if a gate does not pass.
+
+    Attributes:
+        text: The change, with its measured effect on the gate if it is known.
+        when: The verdicts on the gate for which the remedy is shown.
+        families: The families of models that it can be applied to; empty for all.
+        accuracy: What it costs in accuracy, such as "0.88 → 0.83" or "unchanged". Required if `families` is not empty.
+    """
+
+    text: str
+    when: list[Literal["fail", "inconclusive", "undefined"]] = msgspec.field(default_factory=lambda: ["fail"])
+    families: list[str] = msgspec.field(default_factory=list)
+    accuracy: str = ""
+
+
 class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A question that several checks of a policy answer together.
 
@@ -24,13 +40,15 @@ class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         asks: The question, such as "Is attention used?".
         checks: The ids of the checks that answer the question. The answer is yes if all gates among them pass.
         remedies: Changes to a model that are known to help, with their measured effect. They are shown if a gate among
-            the checks does not pass.
+            the checks fails on a model of a family that the policy was validated on.
+        remedy: Further changes, each with the verdicts and families for which it is shown.
     """
 
     name: str
     asks: str
     checks: list[str]
     remedies: list[str] = msgspec.field(default_factory=list)
+    remedy: list[PolicyRemedy] = msgspec.field(default_factory=list)
 
 
 class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

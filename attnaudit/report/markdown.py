@@ -11,7 +11,7 @@ import shlex
 from attnaudit.formatting import number, visible, without_commands
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import gate_notes, identity_notes
-from attnaudit.report.questions import remedies_in_short
+from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
 from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
 

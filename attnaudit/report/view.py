@@ -16,7 +16,7 @@ from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
-from attnaudit.report.questions import FIRST_REMEDIES
+from attnaudit.report.remedies import FIRST_REMEDIES
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
 from attnaudit.verdict_text import (
     defined_sentence,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import excepted_gates
-from attnaudit.report.questions import policy_notes, remedies
+from attnaudit.report.questions import policy_notes
+from attnaudit.report.remedies import remedies
 from attnaudit.report.unvalidated import blocked_reason
 from attnaudit.verdict_text import shown_verdict
 
