@@ -330,7 +330,7 @@ CIRCUITS: tuple[Circuit, ...] = (
     Circuit(mechanism="shared_work", half="held_out", design=_shared_work, heads=2),
     Circuit(mechanism="sink_on_separator", half="held_out", design=_sink_on_separator),
     Circuit(mechanism="sink_on_first_word", half="held_out", design=_sink_on_first_word, families=WITH_POSITIONS),
-    Circuit(mechanism="two_routes", half="tuning", design=_two_routes, parameters=(0.1, 0.9)),
+    Circuit(mechanism="two_routes", half="tuning", design=_two_routes, parameters=(0.1, 0.93)),
     Circuit(mechanism="needle", half="tuning", design=_needle, most_classes=2),
     Circuit(mechanism="marked_texts", half="held_out", design=_marked_texts, parameters=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
 )

@@ -29,7 +29,7 @@ from attnaudit.readings import Reading, parse
 #: The share of a reading's weight that the exchanged positions have.
 COVERED = 0.8
 #: The number of donors of each text.
-DONORS = 6
+DONORS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Interchange:
     Attributes:
         share: The share of the texts on which the reading is right: their prediction follows at least half of the
             donors by the route and by the tokens. Donors that no text follows are left out, because they may be texts
-            on which the reading shows nothing that could be taken.
+            on which the reading shows nothing that could be taken. A text with no other donor does not count as right.
         route: The share of all pairs of a host and a donor in which the prediction follows by the route.
         tokens: The same by the tokens.
     """
@@ -116,7 +116,9 @@ def interchange(
 
 
 def _share(follows: Tensor, donors: Tensor) -> float:
-    """Return the share of the hosts that follow at least half of their donors that can be followed.
+    """Return the share of the hosts that follow at least half of their donors that any host follows.
+
+    A host without such a donor does not count as right.
 
     Args:
         follows: (B, D) whether a host follows a donor.
@@ -126,7 +128,7 @@ def _share(follows: Tensor, donors: Tensor) -> float:
     usable = (followed > 0)[donors]
     count = usable.sum(1)
     right = (follows & usable).sum(1) * 2 >= count
-    return float((right & (count > 0)).double().sum() / max(1, int((count > 0).sum())))
+    return float((right & (count > 0)).double().mean())
 
 
 def _donors(predicted: Tensor, seed: int) -> Tensor:

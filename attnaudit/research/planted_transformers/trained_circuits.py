@@ -26,7 +26,9 @@ from attnaudit.research.planted_transformers.interchange import hooked_values
 
 LAYERS, HEADS, WIDTH = 2, 2, 32
 #: Steps of training, texts per step, and learning rate.
-STEPS, BATCH, LEARNING_RATE = 180, 32, 4e-3
+STEPS, BATCH, LEARNING_RATE = 240, 32, 2e-3
+#: Standard deviation of the weights at the start. With the usual 0.02, small models often stay at one class.
+SPREAD = 0.1
 #: Weight of the loss of the patterns. The other losses have the weight 1.
 PATTERN_WEIGHT = 2.0
 
@@ -103,6 +105,10 @@ def train_model(
     """
     torch.manual_seed(seed)
     model = new_model(family, tokenizer, classes=CLASS_NAMES[:2], layers=LAYERS, heads=HEADS, width=WIDTH)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=SPREAD)
     model.set_attn_implementation("eager")
     model.eval()  # Dropout would disturb the interchanges.
     encoded = tokenizer([text for text, _ in rows], padding=True, return_tensors="pt")

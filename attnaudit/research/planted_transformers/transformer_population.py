@@ -37,7 +37,7 @@ from attnaudit.research.planted_transformers.interchange import COVERED, interch
 from attnaudit.research.planted_transformers.trained_circuits import TRAINED, train_model
 
 #: Part of every model's key. Increase it when the code changes that builds a model, so that all are built again.
-BUILD = 1
+BUILD = 2
 RECORD_FILE = "planted.json"
 SEEDS = 3
 #: The number of texts of each data file, of those on which readings are verified, and of training texts.
