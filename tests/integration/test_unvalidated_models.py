@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from attnaudit import cli
+from tests.audited_project import AuditedProject
 from tests.conftest import newest_audit, newest_run
 
 #: The model `tiny` passes both gates. It names no family, so its family is "pooled attention".
@@ -195,3 +196,15 @@ def test_a_record_that_was_edited_to_pass_is_recognised(
     found = mismatches(read_run(folder), folder)[1:]  # the digest always differs
     assert found, change
     assert verify(project, capsys, "tiny")[0] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rule", "status"), [("block", "failed"), ("gate", "passed"), ("report", "informational")])
+def test_workers_know_the_families_too(audited: AuditedProject, rule: str, status: str) -> None:
+    audited.write("mine.toml", POLICY.format(families='"transformer"', rule=f'unvalidated = "{rule}"', least=1))
+    run = audited.pytest("-n2", "--policy=mine.toml")
+    assert (run.status, run.audit["status"]) == (int(rule == "block"), status)
+    assert [one["unvalidated"] for one in run.audit["unvalidated"]] == [rule]
+    assert len(run.junit_failures()) == int(rule == "block")
+    assert NOT_VALIDATED in run.process.out
+    assert (audited.verify().status == 0) == (rule == "gate")

@@ -269,11 +269,16 @@ def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: py
     texts.write_text('{"text": "good", "label": "positive"}\n{"text": "bad", "label": "negative"}\n', encoding="utf-8")
     run = consistent_run(reports / NAME, models={"any name": load_model(str(checkpoint)).sha256})
     data = msgspec.structs.replace(run.data[0], sha256=load(str(texts)).audited_sha256())
-    write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
+    model_record = msgspec.structs.replace(run.models[0], family=load_model(str(checkpoint)).family)
+    write_record(reports / NAME, msgspec.structs.replace(run, models=[model_record], data=[data]))
     for model in (str(checkpoint), "demo", "attnaudit.models.demo_model:model"):
         result = Verified(capsys, "--model", model, "--data", "held_out.jsonl")
         assert result.status == 0, result.out
         assert "compared by name only" not in result.out
+    other = msgspec.structs.replace(model_record, family="transformer, bert")
+    write_record(reports / NAME, msgspec.structs.replace(run, models=[other], data=[data]))
+    (reason,) = Verified(capsys, "--model", "demo", "--data", "held_out.jsonl").reasons()
+    assert "recorded the family 'transformer, bert', but the model is of the family 'pooled attention" in reason
     texts.write_text('{"text": "good", "label": "positive"}\n', encoding="utf-8")
     reasons = Verified(capsys, "--model", "demo", "--data", "held_out.jsonl").reasons()
     assert any(reason.startswith("--data held_out.jsonl: ") for reason in reasons)
