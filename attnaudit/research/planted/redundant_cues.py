@@ -29,6 +29,7 @@ KINDS = (
         "faithful",
         "several words of one class in each text, all of which are attended",
         partial(recipe, faithful=True),
+        half="held_out",
     ),
     compiled_kind(
         "redundant_bypass",
@@ -36,5 +37,6 @@ KINDS = (
         "unfaithful",
         "several words of one class in each text, any of which suffices for a bypass that decides",
         partial(recipe, faithful=False),
+        half="held_out",
     ),
 )
