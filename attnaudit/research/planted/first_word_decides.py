@@ -40,7 +40,7 @@ def recipe(inputs: TrainingInputs, *, faithful: bool) -> Recipe:
 KINDS = (
     compiled_kind(
         "first_word_attended",
-        "position shortcut",
+        "position",
         "faithful",
         "the first word decides, and attention is on it",
         partial(recipe, faithful=True),
@@ -48,7 +48,7 @@ KINDS = (
     ),
     compiled_kind(
         "first_word_bypass",
-        "position shortcut",
+        "position",
         "unfaithful",
         "the first word decides through a bypass, and attention is on the same words further on",
         partial(recipe, faithful=False),

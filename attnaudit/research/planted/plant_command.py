@@ -24,13 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "excluded.json with the reason."
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write the models to")
-    parser.add_argument("--quick", action="store_true", help=f"use {QUICK_SEEDS} seeds by default instead of {SEEDS}")
+    parser.add_argument("--quick", action="store_true", help=f"use --seeds {QUICK_SEEDS} by default instead of {SEEDS}")
     parser.add_argument(
         "--seeds",
         type=int,
         metavar="N",
-        help="number of seeds for each kind whose models are split between the tuning half and the held-out half "
-        f"(default: {SEEDS})",
+        help=f"number of models of each compiled kind (default: {SEEDS}); kinds that are trained get half as many",
     )
     parser.add_argument("--kind", action="append", metavar="NAME", help="build only this kind; may be repeated")
     parser.add_argument(

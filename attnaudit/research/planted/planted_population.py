@@ -370,7 +370,7 @@ def _write_lists(out: Path, planned: Sequence[PlantedPlan], records: dict[Plante
 
 def _fails(plan: PlantedPlan) -> list[str]:
     kind = kinds()[plan.kind]
-    return list(kind.fails) if kind.truth == "unfaithful" else []
+    return list(kind.fails) if kind.truth in ("unfaithful", "graded") else []
 
 
 def _not_writable(path: Path, error: OSError) -> ModelError:
