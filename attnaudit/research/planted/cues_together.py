@@ -54,7 +54,7 @@ KINDS = (
         mechanism="exclusive or",
         truth="unfaithful",
         description="attention at the last word, whose state holds the exclusive or of two earlier words",
-        recipe=partial(recipe_in_context, task="xor", plan=last_token, encoders=("gru",), epochs=12),
+        recipe=partial(recipe_in_context, task="xor", plan=last_token, encoders=("gru", "bilstm"), epochs=12),
         verified_by="context",
         fails=("points",),
         alignments=("additive",),

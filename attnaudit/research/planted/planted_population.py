@@ -193,6 +193,9 @@ def key_of(plan: PlantedPlan) -> str:
         "data": _data_sha256(plan.data),
         "instances": [INSTANCES, MADE_INSTANCES],
     }
+    made = [data.sha256() for data in (recipe.train, recipe.dev, recipe.test) if data is not None]
+    if made:
+        parts["made"] = made
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
