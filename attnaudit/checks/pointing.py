@@ -29,9 +29,10 @@ BY_CHANCE = "the same, drawn at random"
 #: Most sampled orders per instance.
 MOST_ORDERS = 100_000
 #: Attention points at the tokens with an effect if its cosine is at least this far from uniform weights (0) to 1.
-POINTS = 0.5
-#: A lower limit, for the details.
-POINTS_WEAKLY = 0.25
+#: Right attention over many unequal effects reaches 0.4 to 0.7, and attention on other tokens lies below 0.
+POINTS = 0.25
+#: A higher limit, for the details.
+POINTS_CLOSELY = 0.5
 #: Uniform weights count as perfect if their distance from 1, summed over all texts, is less than this share.
 ROUNDING = 1e-9
 
@@ -55,8 +56,8 @@ class Pointing(PerInstanceCheck):
         on: The output. "probabilities": the probability of the predicted class, so that texts whose prediction nothing
             changes have no weight. "logits": all logits minus their mean over the classes, where |e_i| is the Euclidean
             norm over the classes. The value then does not depend on the scale of the logits or on a bias per class.
-        measure: "cosine": C. "share": Σ_x r_x [c_x ≥ ½] / Σ_x r_x, the share of the texts, weighted by what is at stake
-            in them, on which attention is at least half-way from uniform weights to the effects.
+        measure: "cosine": C. "share": Σ_x r_x [c_x ≥ ¼] / Σ_x r_x, the share of the texts, weighted by what is at stake
+            in them, on which attention is at least a quarter of the way from uniform weights to the effects.
         classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
             predicted class. "as_sampled": every text has the same weight, apart from r_x.
         shapley_orders: 0 for none. Otherwise, the details compare the effects with Shapley values, estimated from this
@@ -91,9 +92,9 @@ class Pointing(PerInstanceCheck):
         if self.measure == "share":
             return (
                 "The value is the share of the texts on which attention points at the influential tokens clearly "
-                "better than equal weights do: its cosine with the effects is at least half-way from that of equal "
-                "weights to 1. Each text counts by how much is at stake in it, that is, by how large and how unequal "
-                "the effects of its tokens are."
+                "better than equal weights do: its cosine with the effects is at least a quarter of the way from that "
+                "of equal weights to 1. Each text counts by how much is at stake in it, that is, by how large and how "
+                "unequal the effects of its tokens are."
             )
         return (
             "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at "
@@ -252,10 +253,10 @@ class Pointing(PerInstanceCheck):
             "the same with uniform weights": float(effect @ uniform / total),
             PRECISION: precision,
             BY_CHANCE: by_chance,
-            "share of the texts on which attention is at least half-way from uniform weights to the effects": (
+            "share of the texts on which attention is at least a quarter of the way to the effects": (
                 self._value_of(measurements, column, "share")
             ),
-            "the same, at least a quarter of the way": self._value_of(measurements, column, "share", POINTS_WEAKLY),
+            "the same, at least half-way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
             "mean largest effect of a token": float(largest.mean()),
             "instances that carry half of the weight": _half_of(effect),
             f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),

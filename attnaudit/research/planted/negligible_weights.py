@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from attnaudit.models.vocabulary import UNKNOWN
 from attnaudit.research.planted.compiled_model import WordTables, compiled_recipe
 from attnaudit.research.planted.kinds import Recipe, TrainingInputs, compiled_kind, indicator
 from attnaudit.research.planted.made_texts import TextPlan
@@ -45,6 +46,8 @@ def right_order(inputs: TrainingInputs) -> Recipe:
         chosen = indicator(tables.vocabulary, frozenset((SINK,)))
         tables.score[chosen] = math.log(_SINK_WEIGHT)
         tables.own[chosen] = 0.0
+        # The scale multiplies whatever takes the place of the idle word. An unknown word must not decide there.
+        tables.own[UNKNOWN] = 0.0
         tables.scale *= _SINK_WEIGHT
         return tables
 

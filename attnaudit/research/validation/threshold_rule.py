@@ -4,12 +4,12 @@
    the lower limit of the area's interval is above 0.5. The area compares faithful models with the models that must not
    pass the question of the check (`must_not_pass`).
 2. Each model is represented by the limit of its interval that must clear the threshold for a pass. The faithful limit
-   is the lowest of the faithful models, of which 2.5% are ignored, so that two gates together raise at most 5% false
-   alarms. The opposing limit is the highest of the models that must not pass and lie below the faithful limit, of which
-   2.5% are ignored too. It is at least the value of attention without effect.
+   is the lowest of the faithful models, of which a share is ignored: 5% divided by the number of checks that may gate,
+   so that all gates together raise at most 5% false alarms. The opposing limit is the highest of the models that must
+   not pass and lie below the faithful limit, of which the same share is ignored. It is at least the value of attention
+   without effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
-4. For each question, the check whose area has the highest lower limit becomes the gate. Among equal checks, it is the
-   one with the largest gap between the two limits, as a share of the distance between the medians.
+4. Every check with a threshold becomes a gate.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ MINIMUM_AREA = 0.7
 CHANCE_AREA = 0.5
 #: A graded model whose attention is right on at most this share must not pass.
 LARGEST_FAILING_SHARE = 0.6
-#: The share of faithful models that may raise an alarm over both gates together.
+#: The share of faithful models that may raise an alarm over all gates together.
 ALLOWED_FALSE_ALARMS = 0.05
+#: The number of built-in checks that may gate.
+MOST_GATES = 3
 #: The share of models that are ignored at either end, for each gate.
-IGNORED = ALLOWED_FALSE_ALARMS / len(QUESTIONS)
+IGNORED = ALLOWED_FALSE_ALARMS / MOST_GATES
 #: The value that a check of a question has if attention has no effect: no drop, no gain, no correlation.
 NO_EFFECT = 0.0
 #: The number of significant digits of a threshold. More are used if the limits are so close that these do not suffice.
@@ -115,26 +117,25 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
         seed: The seed of the areas' intervals.
 
     Returns:
-        At most one gate per question, sorted by question. A question has no gate if no check that may gate
-        discriminates and has a threshold.
+        The gates, sorted by question and id. A question has no gate if no check that may gate discriminates and has a
+        threshold.
     """
     half = tuning(models)
     gates = []
-    for question in QUESTIONS:
-        ranked = []
-        for candidate in candidates:
-            if candidate.question != question or not candidate.may_gate:
-                continue
-            candidate_area = check_area(half, candidate, seed=seed)
-            value = threshold(half, candidate)
-            found = limits(half, candidate)
-            if candidate_area is None or found is None or value is None or not discriminates(candidate_area):
-                continue
-            id_ = candidate.check.id
-            gate = Gate(check=id_, question=question, direction=candidate.direction, threshold=value)
-            ranked.append(((-round(candidate_area.low, 6), -round(found.gap, 6), id_), gate))
-        gates += [gate for _, gate in sorted(ranked, key=lambda row: row[0])[:1]]
-    return gates
+    for candidate in sorted(candidates, key=lambda candidate: candidate.check.id):
+        if not candidate.may_gate or not discriminates(check_area(half, candidate, seed=seed)):
+            continue
+        value = threshold(half, candidate)
+        if value is not None:
+            gates.append(
+                Gate(
+                    check=candidate.check.id,
+                    question=candidate.question,
+                    direction=candidate.direction,
+                    threshold=value,
+                )
+            )
+    return sorted((gate for gate in gates if gate.question in QUESTIONS), key=lambda g: QUESTIONS.index(g.question))
 
 
 def limits(models: Sequence[JudgedModel], candidate: Candidate) -> Limits | None:

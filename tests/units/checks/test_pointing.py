@@ -204,16 +204,16 @@ def test_the_share_is_that_of_the_texts_on_which_attention_points() -> None:
     assert record.worst[0].value == pytest.approx(0.8 * 0.5)
     assert record.details["cosine above uniform weights"] == checks.Pointing(at_least=0.5).judge(m).value
     half = checks.Pointing(at_least=0.5).judge(m).details
-    name = "share of the texts on which attention is at least half-way from uniform weights to the effects"
+    name = "share of the texts on which attention is at least a quarter of the way to the effects"
     assert half[name] == record.value
     with pytest.raises(CheckError, match=r"at_least is 1\.2"):
         checks.Pointing(at_least=1.2, measure="share")
 
 
-def test_a_share_of_exactly_one_half_counts() -> None:
+def test_a_text_at_exactly_a_quarter_of_the_way_counts() -> None:
     effects = np.array([1.0, 0.0])
-    half = np.sqrt(0.5) + (1 - np.sqrt(0.5)) / 2  # the cosine half-way from uniform weights to 1
-    attention = np.array([half, np.sqrt(1 - half**2)])
+    quarter = np.sqrt(0.5) + (1 - np.sqrt(0.5)) / 4  # the cosine a quarter of the way from uniform weights to 1
+    attention = np.array([quarter, np.sqrt(1 - quarter**2)])
     for tilt, expected in ((0.0, 1.0), (1e-6, 0.0)):
         weights = attention + np.array([-tilt, tilt])
         record = checks.Pointing(at_least=0.5, measure="share").judge(
