@@ -245,6 +245,14 @@ def test_a_share_of_all_or_no_texts_allows_for_unseen_texts(on: str, right: bool
     assert "a rare class has as much weight as the others" in record.note
 
 
+def test_the_note_names_classes_without_rows() -> None:
+    rows = [(np.array([0.4, 0.6]), np.array([0.1, -0.3]))] * 20
+    for labels, words in (([1] * 20, "no row has the label 'negative'"), (None, "no row is predicted 'positive'")):
+        m = with_rows(rows, labels=labels)
+        assert words in checks.Pointing(at_least=0.5).judge(m).note
+        assert checks.Pointing(at_least=0.5, classes="as_sampled").judge(m).note == ""
+
+
 def test_a_class_with_one_source_leaves_no_interval() -> None:
     random = np.random.default_rng(0)
     rows = [(random.dirichlet(np.ones(4)), random.random(4)) for _ in range(60)]
